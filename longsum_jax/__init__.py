@@ -1,12 +1,13 @@
 """Long-document summarization in JAX and Flax.
 
-    text = open("report.txt").read() print(longsum_jax.summarize(text, length="150
-    words").text)  # extractive, runs instantly
-    print(longsum_jax.load("org/name").summarize(text)[0])  # abstractive, with a model
+    text = open("report.txt").read() print(longsum_jax.summarize(text,
+    length="150 words").text)  # extractive, runs instantly
+    print(longsum_jax.load("org/name").summarize(text)[0])  # abstractive, with
+    a model
 
-Subpackages are imported on first use: ``longsum_jax.ops``, ``.layers``, ``.models``,
-``.conversion``, ``.tokenizers``, ``.text``, ``.ranking``, ``.data``, ``.readers``,
-``.training``, ``.evaluation``.
+Subpackages are imported on first use: ``longsum_jax.ops``, ``.layers``,
+``.models``, ``.conversion``, ``.tokenizers``, ``.text``, ``.ranking``,
+``.data``, ``.readers``, ``.training``, ``.evaluation``.
 """
 
 import importlib
@@ -67,10 +68,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use, so that ``import longsum_jax`` and --help do not wait for
-    # jax.
+    # Imported on first use, so that ``import longsum_jax`` and --help do not
+    # wait for jax.
     if name in _HOMES:
-        value = getattr(importlib.import_module(f"longsum_jax.{_HOMES[name]}"), name)
+        value = getattr(
+            importlib.import_module(f"longsum_jax.{_HOMES[name]}"), name
+        )
         globals()[name] = value
         return value
     if name in __all__:

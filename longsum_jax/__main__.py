@@ -29,9 +29,13 @@ def _run_command(argv: Sequence[str]) -> int | None:
         return 0
     if name not in COMMANDS and os.path.exists(name):
         command = shlex.join(["longsum", "summarize", *argv])
-        raise InputError(f'unknown command "{name}", which is a file; run {command}')
+        raise InputError(
+            f'unknown command "{name}", which is a file; run {command}'
+        )
     if name not in COMMANDS:
-        raise InputError(f'unknown command "{name}"; {did_you_mean(name, COMMANDS)}')
+        raise InputError(
+            f'unknown command "{name}"; {did_you_mean(name, COMMANDS)}'
+        )
     return importlib.import_module(f"longsum_jax.commands.{name}").main(rest)
 
 

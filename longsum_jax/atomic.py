@@ -36,8 +36,8 @@ def write_text(path: Path, text: str) -> None:
 def open_text(path: Path) -> Iterator[TextIO]:
     """Opens a UTF-8 file that replaces ``path`` when the block ends without an exception.
 
-    Paths that end in .gz or .xz are compressed; the same text always results in the
-    same bytes.
+    Paths that end in .gz or .xz are compressed; the same text always results in
+    the same bytes.
 
     Raises:
         InputError: another process writes the file.
@@ -54,8 +54,8 @@ def open_text(path: Path) -> Iterator[TextIO]:
                         yield text
                     finally:
                         text.detach()
-                # Without fsync, a power failure soon after the rename could leave an
-                # empty file.
+                # Without fsync, a power failure soon after the rename could
+                # leave an empty file.
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -68,7 +68,9 @@ def open_text(path: Path) -> Iterator[TextIO]:
                 temporary.unlink()
 
 
-def _compressed(file: BinaryIO, suffix: str) -> contextlib.AbstractContextManager[Any]:
+def _compressed(
+    file: BinaryIO, suffix: str
+) -> contextlib.AbstractContextManager[Any]:
     """Returns a stream into ``file``, which stays open when the stream is closed."""
     if suffix == ".gz":
         return gzip.GzipFile("", "wb", fileobj=file, mtime=0)
@@ -84,11 +86,11 @@ def new_directory(
     """Yields a directory to fill, which is renamed to ``target`` when the block ends.
 
     Args:
-        target: missing or empty directory; its parents are created. A link is followed,
-            not replaced.
+        target: missing or empty directory; its parents are created. A link is
+            followed, not replaced.
         overwrite: whether a directory with content may be replaced.
-        resume: whether the directory of a killed or interrupted (Ctrl-C) process
-            is yielded with its content; otherwise it is emptied.
+        resume: whether the directory of a killed or interrupted (Ctrl-C)
+            process is yielded with its content; otherwise it is emptied.
 
     Raises:
         InputError: another process writes the directory.
@@ -126,7 +128,8 @@ def scratch_directory(target: Path, *, resume: bool = False) -> Iterator[Path]:
         InputError: another process writes ``target``.
         OSError: the directory or the parents of ``target`` cannot be created.
     """
-    with contextlib.suppress(FileExistsError):  # if the parent is a file, mkdir raises
+    # if the parent is a file, mkdir raises
+    with contextlib.suppress(FileExistsError):
         target.parent.mkdir(parents=True)
     with locked_output(target):
         _finish_swap(target)

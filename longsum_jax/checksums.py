@@ -1,8 +1,8 @@
 """SHA-256 sums of the files in a directory, in the format of ``sha256sum -c SHA256SUMS``.
 
-Call ``write`` last when writing a directory, and ``check`` first when reading one. A
-directory without the file (from an older version or another program) is not verified,
-unless ``require`` is called.
+Call ``write`` last when writing a directory, and ``check`` first when reading
+one. A directory without the file (from an older version or another program) is
+not verified, unless ``require`` is called.
 """
 
 import contextlib
@@ -21,7 +21,8 @@ from longsum_jax.files import open_regular, read_bytes
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
-_HEADER = "# {} sums"  # a comment for sha256sum; detects files that are cut short
+# a comment for sha256sum; detects files that are cut short
+_HEADER = "# {} sums"
 
 # Relative path -> the allowed sums: two while a file is being replaced.
 _Sums = dict[str, set[str]]
@@ -34,8 +35,8 @@ def write(directory: Path, selects: Callable[[str], bool] = bool) -> None:
 
     Args:
         directory: directory that is complete except for its sums.
-        selects: predicate on the relative path of a file that selects it; all by
-            default.
+        selects: predicate on the relative path of a file that selects it; all
+            by default.
 
     Raises:
         OSError: a file cannot be read, or the sums cannot be written.
@@ -54,8 +55,8 @@ def check(directory: Path, selects: Callable[[str], bool] = bool) -> None:
 
     Args:
         directory: directory with or without sums.
-        selects: predicate on the relative path of a file that selects it; all by
-            default.
+        selects: predicate on the relative path of a file that selects it; all
+            by default.
 
     Raises:
         InputError: a file or the sums are damaged; the message names the file.
@@ -101,8 +102,8 @@ def checking(directory: Path) -> Iterator[None]:
     """Compares all files with their sums concurrently with the block that reads them.
 
     Raises:
-        InputError: as ``check``, when the block ends, even if the block raises an
-            error.
+        InputError: as ``check``, when the block ends, even if the block raises
+            an error.
     """
     with ThreadPoolExecutor(1) as thread:
         future = thread.submit(check, directory)
@@ -138,7 +139,9 @@ def digest_of(path: Path) -> str:
     try:
         with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except InputError as error:  # a pipe or a device, on which reading would block
+    except (
+        InputError
+    ) as error:  # a pipe or a device, on which reading would block
         raise OSError(errno.EINVAL, str(error)) from None
 
 
@@ -159,7 +162,9 @@ def _digest_or_error(path: Path) -> str | OSError:
 def _files(directory: Path) -> Iterator[str]:
     """Yields the relative paths of all files below a directory, except in directories with sums."""
     for folder, subfolders, names in os.walk(directory):
-        has_sums = [name for name in subfolders if Path(folder, name, SUMS).exists()]
+        has_sums = [
+            name for name in subfolders if Path(folder, name, SUMS).exists()
+        ]
         subfolders[:] = [name for name in subfolders if name not in has_sums]
         for name in names:
             relative = Path(folder, name).relative_to(directory).as_posix()
@@ -176,7 +181,9 @@ def _read(directory: Path) -> _Sums:
         raise InputError(_changed(directory, SUMS, str(error))) from error
     if lines.pop() or not lines or lines[0] != _HEADER.format(len(lines) - 1):
         raise InputError(
-            _changed(directory, SUMS, "it is truncated or has a wrong first line")
+            _changed(
+                directory, SUMS, "it is truncated or has a wrong first line"
+            )
         )
     sums: _Sums = {}
     for line in lines[1:]:
@@ -193,13 +200,17 @@ def _is_below(name: str) -> bool:
     """Returns True for a normalized path below its base directory: with other spellings, a large
     file could be read once per line.
     """
-    is_inside = not (name.startswith("/") or ".." in name.split("/") or "\0" in name)
+    is_inside = not (
+        name.startswith("/") or ".." in name.split("/") or "\0" in name
+    )
     return is_inside and name == posixpath.normpath(name) != "."
 
 
 def _write(directory: Path, sums: _Sums) -> None:
     lines = [
-        f"{digest}  {name}\n" for name in sorted(sums) for digest in sorted(sums[name])
+        f"{digest}  {name}\n"
+        for name in sorted(sums)
+        for digest in sorted(sums[name])
     ]
     header = _HEADER.format(len(lines)) + "\n"
     atomic.write_text(directory / SUMS, header + "".join(lines))

@@ -62,7 +62,9 @@ def import_zstd(name: str) -> ModuleType:
 class _Unpacked(io.RawIOBase):
     """A stream that raises EOFError for damaged content."""
 
-    def __init__(self, stream: Any, errors: tuple[type[Exception], ...]) -> None:
+    def __init__(
+        self, stream: Any, errors: tuple[type[Exception], ...]
+    ) -> None:
         self._stream = stream
         self._errors = errors
 
@@ -73,7 +75,8 @@ class _Unpacked(io.RawIOBase):
         try:
             return self._stream.readinto(buffer)
         except self._errors as error:
-            if isinstance(error, OSError) and error.errno:  # an error of the disk
+            # an error of the disk
+            if isinstance(error, OSError) and error.errno:
                 raise
             raise EOFError(str(error)) from error
 

@@ -1,6 +1,7 @@
 """The package ``longsum_jax.configs`` of a checkout: the directory configs/ next to this package.
 
-A wheel contains a directory longsum_jax/configs, which Python prefers to this file.
+A wheel contains a directory longsum_jax/configs, which Python prefers to this
+file.
 """
 
 from pathlib import Path

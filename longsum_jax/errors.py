@@ -6,25 +6,28 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
-_LONGEST = 4000  # characters of a message; values from files may have any length
+# characters of a message; values from files may have any length
+_LONGEST = 4000
 # Characters that control a terminal: C0 and C1 except tab and line feed.
 _CONTROLS = (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0))
-# Embeddings, overrides and isolates reorder the characters up to their end or the end
-# of the line. Summaries, titles and names are parts of lines, and only the code that
-# writes a line could close them, so these characters are dropped. Letters keep their
-# natural direction.
+# Embeddings, overrides and isolates reorder the characters up to their end or
+# the end of the line. Summaries, titles and names are parts of lines, and only
+# the code that writes a line could close them, so these characters are dropped.
+# Letters keep their natural direction.
 _DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 # Vertical tabs, form feeds, NEL, and the separators of Unicode.
 _LINE_BREAKS = (0x0B, 0x0C, 0x85, 0x2028, 0x2029)
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-_TERMINAL = dict.fromkeys(_CONTROLS + _DIRECTIONS) | dict.fromkeys(_LINE_BREAKS, " ")
+_TERMINAL = dict.fromkeys(_CONTROLS + _DIRECTIONS) | dict.fromkeys(
+    _LINE_BREAKS, " "
+)
 
 
 class InputError(ValueError):
     """Invalid user input. Commands print the message, one sentence, and exit with code 2.
 
-    The message is a single printable line, even if the values in it contain other
-    characters.
+    The message is a single printable line, even if the values in it contain
+    other characters.
     """
 
     def __init__(self, message: str) -> None:
@@ -41,7 +44,9 @@ def check_whole(name: str, value: Any, least: int) -> None:
     NumPy integers are accepted; True and 2.0 are not.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputError(f"{name}={value!r} must be a whole number, at least {least}")
+        raise InputError(
+            f"{name}={value!r} must be a whole number, at least {least}"
+        )
     if value < least:
         raise InputError(f"{name}={value} must be at least {least}")
 
@@ -49,14 +54,16 @@ def check_whole(name: str, value: Any, least: int) -> None:
 def in_one_line(text: str) -> str:
     """Returns a text as one printable line; file names may contain any character."""
     shown = decoded_text(text)
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
+    return "".join(
+        char if char.isprintable() else ascii(char)[1:-1] for char in shown
+    )
 
 
 def decoded_text(text: str) -> str:
     """Returns a text without lone surrogates, which represent bytes the locale cannot decode.
 
-    Arguments and file names contain them in the C locale. Bytes that are not UTF-8 and
-    lone surrogates are escaped.
+    Arguments and file names contain them in the C locale. Bytes that are not
+    UTF-8 and lone surrogates are escaped.
     """
     if text.isascii() or _HALF_CHARACTER.search(text) is None:
         return text
@@ -70,8 +77,9 @@ def decoded_text(text: str) -> str:
 def terminal_text(text: str) -> str:
     """Returns a text, of one or more lines, without the characters that control a terminal.
 
-    Control characters and direction marks are dropped; line breaks other than a line
-    feed become spaces. JSON keeps them in escaped form, see ``files.json_text``.
+    Control characters and direction marks are dropped; line breaks other than a
+    line feed become spaces. JSON keeps them in escaped form, see
+    ``files.json_text``.
     """
     return without_controls(decoded_text(text))
 

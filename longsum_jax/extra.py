@@ -31,4 +31,6 @@ def missing_extra(name: str, what: str, extra: str) -> InputError:
         what: file type that the extra reads.
         extra: name of the extra.
     """
-    return InputError(f"{name}: to read {what}, pip install 'longsum_jax[{extra}]'")
+    return InputError(
+        f"{name}: to read {what}, pip install 'longsum_jax[{extra}]'"
+    )

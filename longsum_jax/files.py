@@ -1,8 +1,8 @@
 """Reads untrusted files within bounds: only regular files, and only up to a maximum size.
 
-A file of a model may be a link to a device, a pipe without a writer, or expand to
-gigabytes when it is decompressed or parsed. All readers of such files use these
-functions.
+A file of a model may be a link to a device, a pipe without a writer, or expand
+to gigabytes when it is decompressed or parsed. All readers of such files use
+these functions.
 """
 
 import gzip
@@ -29,19 +29,27 @@ MAX_CONTAINERS = 2**21
 MAX_ROWS_BYTES = 2**34
 MAX_LINE_BYTES = 2**26  # size of a document on one line: fifty long novels
 _MAX_BLANK_LINES = 2**19  # consecutive blank lines
-# Texts compress to 1/100 at best; beyond RATIO_FROM bytes, a ratio above MAX_RATIO is a
-# bomb.
+# Texts compress to 1/100 at best; beyond RATIO_FROM bytes, a ratio above
+# MAX_RATIO is a bomb.
 MAX_RATIO = 200
 RATIO_FROM = 2**24
 # Errors of decompressing a damaged file.
-DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
-# Additional errors of zip archives: RuntimeError for a password and (its subclass
-# NotImplementedError) for an unknown method, UnicodeDecodeError for a name that is not
-# UTF-8.
+DAMAGED = (
+    EOFError,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+# Additional errors of zip archives: RuntimeError for a password and (its
+# subclass NotImplementedError) for an unknown method, UnicodeDecodeError for a
+# name that is not UTF-8.
 DAMAGED_ZIP = (*DAMAGED, RuntimeError, UnicodeDecodeError)
 # Characters that JSON allows in strings and terminals obey, see
 # ``errors.terminal_text``, and surrogates, which files in UTF-8 cannot hold.
-_OBEYED = re.compile("[\ud800-\udfff\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_OBEYED = re.compile(
+    "[\ud800-\udfff\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)
 
 
 def open_regular(path: str | Path) -> io.BufferedReader:
@@ -54,15 +62,23 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     try:
         is_directory = stat.S_ISDIR(os.stat(path).st_mode)
     except ValueError as error:  # a NUL character or a lone surrogate
-        raise InputError(f"{path}: not a valid file name ({error}); check it") from None
+        raise InputError(
+            f"{path}: not a valid file name ({error}); check it"
+        ) from None
     if not is_directory:
         # Without O_NONBLOCK, opening a pipe blocks until there is a writer.
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        flags = (
+            os.O_RDONLY
+            | getattr(os, "O_NONBLOCK", 0)
+            | getattr(os, "O_BINARY", 0)
+        )
         file = os.fdopen(os.open(path, flags), "rb")
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return file
         file.close()
-    raise InputError(f"{path}: is a directory, pipe or device; give a regular file")
+    raise InputError(
+        f"{path}: is a directory, pipe or device; give a regular file"
+    )
 
 
 def read_bytes(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> bytes:
@@ -89,8 +105,8 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
         **options: options of ``json.loads``.
 
     Raises:
-        ValueError: invalid JSON, more than ``MAX_CONTAINERS`` objects and lists, or
-            nested too deeply.
+        ValueError: invalid JSON, more than ``MAX_CONTAINERS`` objects and
+            lists, or nested too deeply.
     """
     if isinstance(text, str):
         containers = text.count("[") + text.count("{")
@@ -131,12 +147,14 @@ def json_text(value: Any, **options: Any) -> str:
     return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
+def read_json(
+    path: str | Path, max_bytes: int = MAX_JSON_BYTES
+) -> dict[str, Any]:
     """Returns the JSON object in a file.
 
     Raises:
-        InputError: the file cannot be read, is too large or does not contain a JSON
-            object.
+        InputError: the file cannot be read, is too large or does not contain a
+            JSON object.
     """
     try:
         value = parse_json(read_bytes(path, max_bytes))
@@ -151,7 +169,9 @@ def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, An
             f"{path}: not valid JSON ({error}); copy the file again"
         ) from error
     if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a JSON object, got {type(value).__name__}")
+        raise InputError(
+            f"{path}: expected a JSON object, got {type(value).__name__}"
+        )
     return value
 
 
@@ -169,13 +189,14 @@ def bounded_lines(
         stream: stream of the decompressed file.
         name: name of the file, for errors.
         max_bytes: maximum size of the decompressed file.
-        packed: bytes of the compressed file on disk; None if it is not compressed.
+        packed: bytes of the compressed file on disk; None if it is not
+            compressed.
         skip_blank: False to yield blank lines as well.
 
     Raises:
-        InputError: a damaged file; a file or line that is too large; a file that
-            expands to more than ``MAX_RATIO`` times its size or has too many blank
-            lines.
+        InputError: a damaged file; a file or line that is too large; a file
+            that expands to more than ``MAX_RATIO`` times its size or has too
+            many blank lines.
     """
     limit = (
         max_bytes
@@ -211,9 +232,7 @@ def bounded_lines(
 
 def damaged(where: str, error: Exception) -> str:
     """Returns the error message for a compressed file that cannot be decompressed."""
-    return (
-        f"{where}: the compressed file is damaged or cut short ({error}); copy it again"
-    )
+    return f"{where}: the compressed file is damaged or cut short ({error}); copy it again"
 
 
 def beyond(name: str, max_bytes: int) -> str:

@@ -36,11 +36,13 @@ def locked(directory: Path, doing: str, remedy: str) -> Iterator[None]:
 
     Args:
         directory: existing, writable directory.
-        doing: activity of another process in the directory, for the error message.
+        doing: activity of another process in the directory, for the error
+            message.
         remedy: remedy for the error message.
 
     Raises:
-        InputError: another process holds the lock, or the lock file cannot be created.
+        InputError: another process holds the lock, or the lock file cannot be
+            created.
     """
     directory = directory.resolve()
     path = directory / LOCK
@@ -48,7 +50,9 @@ def locked(directory: Path, doing: str, remedy: str) -> Iterator[None]:
         try:
             stack.enter_context(_holding(directory, path, doing, remedy))
         except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+            raise InputError(
+                f"{path}: cannot be written ({error.strerror})"
+            ) from error
         _remove_parts(directory)
         yield
 
@@ -70,7 +74,9 @@ def locked_output(path: Path) -> Iterator[None]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            lock = _holding(output, _lock_of(output), "writes", "give another path")
+            lock = _holding(
+                output, _lock_of(output), "writes", "give another path"
+            )
             stack.enter_context(lock)
         except OSError as error:
             error.filename = str(path)
@@ -113,7 +119,9 @@ class _HeldError(Exception):
 
 
 @contextlib.contextmanager
-def _holding(output: Path, path: Path, doing: str, remedy: str) -> Iterator[None]:
+def _holding(
+    output: Path, path: Path, doing: str, remedy: str
+) -> Iterator[None]:
     """Holds a lock for the duration of the block, unless this process already holds it.
 
     Args:
@@ -122,7 +130,8 @@ def _holding(output: Path, path: Path, doing: str, remedy: str) -> Iterator[None
         doing, remedy: as for ``locked``.
 
     Raises:
-        InputError: another process holds the lock, or the lock file is not a file.
+        InputError: another process holds the lock, or the lock file is not a
+            file.
         OSError: the lock file cannot be created.
     """
     if output in _held:
@@ -190,8 +199,8 @@ def _open_locked(path: Path) -> BinaryIO:
             file.close()
             raise InputError(f"{path}: not a regular file; delete it")
         try:
-            # Not flock, with which a child that outlives this process would keep the
-            # lock.
+            # Not flock, with which a child that outlives this process would
+            # keep the lock.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:  # POSIX allows both
             with file:
@@ -201,7 +210,8 @@ def _open_locked(path: Path) -> BinaryIO:
             return file  # a file system without locks
         if _is_still_there(path, file):
             return file
-        # its previous holder removed it, and another process may have made a new one
+        # its previous holder removed it, and another process may have made a
+        # new one
         file.close()
 
 
@@ -216,7 +226,8 @@ def _is_still_there(path: Path, file: BinaryIO) -> bool:
 def _holder(file: BinaryIO) -> str:
     """Returns the description of the holder in a lock file."""
     return (
-        in_one_line(file.read(_MOST_READ).decode(errors="replace").strip()) or "unknown"
+        in_one_line(file.read(_MOST_READ).decode(errors="replace").strip())
+        or "unknown"
     )
 
 

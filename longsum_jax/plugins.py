@@ -2,11 +2,11 @@
 
 A plugin is a module that adds entries to registries when it is imported
 (``docs/extend``). Commands import the plugins that the environment variable
-LONGSUM_JAX_PLUGINS names, and the plugins that installed packages name by entry points
-in the group "longsum_jax". Programs import them as usual.
+LONGSUM_JAX_PLUGINS names, and the plugins that installed packages name by entry
+points in the group "longsum_jax". Programs import them as usual.
 
-Names in a config.json never import a module: a model from elsewhere cannot choose the
-code that runs.
+Names in a config.json never import a module: a model from elsewhere cannot
+choose the code that runs.
 """
 
 import importlib
@@ -30,7 +30,8 @@ def load_plugins() -> None:
             _import(name.strip(), f"{VARIABLE} names")
     for entry in entry_points(group=GROUP):
         _import(
-            entry.module, f'the entry point "{entry.name}" in the group "{GROUP}" names'
+            entry.module,
+            f'the entry point "{entry.name}" in the group "{GROUP}" names',
         )
 
 

@@ -19,7 +19,11 @@ class Bar(tqdm):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._is_animated = sys.stderr.isatty()
         if not self._is_animated:
-            options |= {"mininterval": _SECONDS, "miniters": 1, "delay": _SECONDS}
+            options |= {
+                "mininterval": _SECONDS,
+                "miniters": 1,
+                "delay": _SECONDS,
+            }
             options |= {"dynamic_ncols": False, "ncols": 0, "leave": False}
         super().__init__(*arguments, **options)
 
@@ -35,5 +39,7 @@ class Bar(tqdm):
         """See ``tqdm.tqdm``."""
         if self._is_animated:
             super().display(msg, pos)
-        elif pos is None:  # otherwise the task is ending, and reports that itself
+        elif (
+            pos is None
+        ):  # otherwise the task is ending, and reports that itself
             print(self, file=self.fp, flush=True)

@@ -1,7 +1,8 @@
 """Validates values: dictionaries against dataclasses, numbers against ranges, parameter trees
 against each other.
 
-Dataclasses of options declare the range of a number once, in its type: ``rate: Share``.
+Dataclasses of options declare the range of a number once, in its type: ``rate:
+Share``.
 """
 
 import dataclasses
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
-LARGEST = 2**31 - 1  # maximum of integer options, because array indices have 32 bits
+# maximum of integer options, because array indices have 32 bits
+LARGEST = 2**31 - 1
 
 
 class Range(NamedTuple):
@@ -39,7 +41,9 @@ class Range(NamedTuple):
         if isinstance(value, float) and not math.isfinite(value):
             return False
         is_low = value > self.low if self.above else value >= self.low
-        return is_low and (value < self.high if self.below else value <= self.high)
+        return is_low and (
+            value < self.high if self.below else value <= self.high
+        )
 
     def __str__(self) -> str:
         ends = []
@@ -52,9 +56,9 @@ class Range(NamedTuple):
 
 Count = Annotated[int, Range(0, LARGEST)]
 Positive = Annotated[int, Range(1, LARGEST)]
-# Size: features, heads, labels, tokens of a block. Layers: layers of a stack. Length:
-# tokens of a text, rows of a table of positions. All published models are far below
-# these limits, and the sizes of such arrays fit into 63 bits.
+# Size: features, heads, labels, tokens of a block. Layers: layers of a stack.
+# Length: tokens of a text, rows of a table of positions. All published models
+# are far below these limits, and the sizes of such arrays fit into 63 bits.
 Size = Annotated[int, Range(1, 2**16)]
 SizeOrNone = Annotated[int, Range(0, 2**16)]
 Layers = Annotated[int, Range(1, 1000)]
@@ -70,8 +74,9 @@ _ANY_INT, _ANY_FLOAT = Range(-LARGEST, LARGEST), Range()
 def check_ranges(options: Any, section: str = "") -> None:
     """Checks the numbers in a dataclass against the ranges declared by its fields.
 
-    Numbers without a declared range must be finite, and integers must fit into 32 bits.
-    A subclass that only changes the default of a field inherits its range.
+    Numbers without a declared range must be finite, and integers must fit into
+    32 bits. A subclass that only changes the default of a field inherits its
+    range.
 
     Args:
         options: instance of a dataclass.
@@ -85,10 +90,14 @@ def check_ranges(options: Any, section: str = "") -> None:
         value = getattr(options, name)
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float) and not isinstance(number, bool):
-                check_number(f"{section}.{name}" if section else name, number, allowed)
+                check_number(
+                    f"{section}.{name}" if section else name, number, allowed
+                )
 
 
-def check_number(name: str, number: float, allowed: Range | None = None) -> None:
+def check_number(
+    name: str, number: float, allowed: Range | None = None
+) -> None:
     """Checks one number; if ``allowed`` is None, it must be finite or a 32-bit integer.
 
     Raises:
@@ -128,7 +137,11 @@ def _ranges(cls: type) -> dict[str, Range]:
     ranges: dict[str, Range] = {}
     for base in reversed(cls.__mro__):
         annotations = vars(base).get("__annotations__", {})
-        hints = typing.get_type_hints(base, include_extras=True) if annotations else {}
+        hints = (
+            typing.get_type_hints(base, include_extras=True)
+            if annotations
+            else {}
+        )
         for name in annotations:
             declared = _declared(hints[name])
             if declared is not None or name not in ranges:
@@ -139,14 +152,20 @@ def _ranges(cls: type) -> dict[str, Range]:
 def _declared(hint: Any) -> Range | None:
     """Returns the range declared in a type: of a number, an optional number, or a tuple."""
     if typing.get_origin(hint) is Annotated:
-        return next((x for x in hint.__metadata__ if isinstance(x, Range)), None)
+        return next(
+            (x for x in hint.__metadata__ if isinstance(x, Range)), None
+        )
     inner = map(_declared, typing.get_args(hint))
     return next((x for x in inner if x is not None), None)
 
 
 def _default(hint: Any) -> Range:
     """Returns the default range of a numeric type without a declared one."""
-    return _ANY_FLOAT if hint is float or float in typing.get_args(hint) else _ANY_INT
+    return (
+        _ANY_FLOAT
+        if hint is float or float in typing.get_args(hint)
+        else _ANY_INT
+    )
 
 
 class TreeDifference(NamedTuple):
@@ -198,13 +217,16 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         where: name of the values in error messages (a config section, a file).
 
     Raises:
-        InputError: an unknown key, or a value with a wrong type or Literal choice.
+        InputError: an unknown key, or a value with a wrong type or Literal
+            choice.
     """
     hints = typing.get_type_hints(cls)
     fields = {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}
     if not isinstance(values, Mapping):
         names = ", ".join(fields)
-        raise InputError(f"{where}: expected the keys {names}, got {shortened(values)}")
+        raise InputError(
+            f"{where}: expected the keys {names}, got {shortened(values)}"
+        )
     built = {}
     for key, value in values.items():
         if key not in fields:
@@ -275,7 +297,10 @@ def _fit_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
         except InputError as error:
             problems.append(str(error))
     words = [
-        w for choice in choices for w in typing.get_args(choice) if isinstance(w, str)
+        w
+        for choice in choices
+        for w in typing.get_args(choice)
+        if isinstance(w, str)
     ]
     if words and isinstance(value, str):
         allowed = ["true", "false", *words] if bool in choices else words

@@ -1,8 +1,8 @@
 """Shared array types, and the names of dimensions in their annotations.
 
-Shapes are names that are checked in tests: ``Float[Array, "batch length d_model"]``
-(jaxtyping; a single name is written with a leading space). The same name is used for
-the same dimension everywhere:
+Shapes are names that are checked in tests: ``Float[Array, "batch length
+d_model"]`` (jaxtyping; a single name is written with a leading space). The same
+name is used for the same dimension everywhere:
 
     batch                   sequences of a batch
     length                  tokens of a sequence; query_length and key_length if they differ
@@ -27,7 +27,8 @@ import jax
 import numpy as np
 
 Array = jax.Array
-AnyArray = jax.Array | np.ndarray  # inputs of modules, which may also be called eagerly
+# inputs of modules, which may also be called eagerly
+AnyArray = jax.Array | np.ndarray
 Params = Mapping[str, Any]  # a Flax parameter tree
 NumpyBatch = dict[str, np.ndarray]  # one host's rows of one batch
 
@@ -42,8 +43,8 @@ class BatchIterator(Protocol):
     def state(self) -> dict[str, Any]:
         """Returns the JSON-serializable position after the batches returned so far.
 
-        It is the same on every host. Its "epoch", if present, counts the passes over
-        the data.
+        It is the same on every host. Its "epoch", if present, counts the passes
+        over the data.
         """
         ...
 

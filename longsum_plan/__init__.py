@@ -6,6 +6,6 @@ Programs are lowered for described devices, compiled and never run:
     program = AbstractProgram("step", lambda: jax.jit(step).lower(*shapes), {})
     print(plan_program(program, target).memory)
 
-``longsum plan`` lowers the programs of longsum_jax for it; nothing here depends on a
-model.
+``longsum plan`` lowers the programs of longsum_jax for it; nothing here depends
+on a model.
 """

@@ -1,10 +1,11 @@
 """Devices that programs can be compiled for, even if this machine does not have them.
 
-XLA compiles for a described device: memory, collectives and rejections are the same as
-on the real one. Rates are the vendors' peaks, for a roofline. Sources: the
-specifications of Cloud TPU v5e, v5p and v6e; NVIDIA's data sheets of A100, H100, H200
-and B200 (dense products); GPU descriptions for the compiler as in the target
-configurations of openxla/xla. The memory of TPUs is the part available to XLA programs.
+XLA compiles for a described device: memory, collectives and rejections are the
+same as on the real one. Rates are the vendors' peaks, for a roofline. Sources:
+the specifications of Cloud TPU v5e, v5p and v6e; NVIDIA's data sheets of A100,
+H100, H200 and B200 (dense products); GPU descriptions for the compiler as in
+the target configurations of openxla/xla. The memory of TPUs is the part
+available to XLA programs.
 """
 
 import importlib.util
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longsum_jax.errors import InputError, did_you_mean, first_line
 
-if TYPE_CHECKING:  # jax reads the environment on import, see ``set_environment``
+# jax reads the environment on import, see ``set_environment``
+if TYPE_CHECKING:
     import jax
 
 GB = 1e9
@@ -28,13 +30,15 @@ class Hardware(NamedTuple):
 
     Attributes:
         title: name given by the vendor.
-        kinds: prefixes of JAX's names for the device (``jax.Device.device_kind``).
+        kinds: prefixes of JAX's names for the device
+            (``jax.Device.device_kind``).
         memory: bytes available to programs.
         bandwidth: memory bandwidth in bytes per second.
-        link: bytes per second that a device sends in a ring within its host, or within
-            a TPU slice (two ports of the torus, one in each direction).
+        link: bytes per second that a device sends in a ring within its host, or
+            within a TPU slice (two ports of the torus, one in each direction).
         host_link: bytes per second that a device sends in a ring across hosts.
-        products: operations per second by the types of ``program_work.Work.products``.
+        products: operations per second by the types of
+            ``program_work.Work.products``.
     """
 
     title: str
@@ -54,8 +58,8 @@ class Target(NamedTuple):
         devices: JAX devices, described or real.
         hardware: peak rates; None if unknown, as for CPUs.
         memory: bytes of memory per device; 0 if unknown.
-        devices_per_host: devices per host if links between hosts are slower, otherwise
-            0.
+        devices_per_host: devices per host if links between hosts are slower,
+            otherwise 0.
     """
 
     name: str
@@ -72,7 +76,11 @@ class Target(NamedTuple):
     @property
     def title(self) -> str:
         """Name of the devices given by the vendor, or else by JAX."""
-        return self.hardware.title if self.hardware else self.devices[0].device_kind
+        return (
+            self.hardware.title
+            if self.hardware
+            else self.devices[0].device_kind
+        )
 
     def report(self) -> dict[str, Any]:
         """Returns the devices as plain values for JSON."""
@@ -94,7 +102,9 @@ def _tpu_products(peak: float) -> dict[str, float]:
     return {"bfloat16": peak, "float32": peak, "float32, highest": peak / 6}
 
 
-def _gpu_products(bfloat16: float, tf32: float, float32: float) -> dict[str, float]:
+def _gpu_products(
+    bfloat16: float, tf32: float, float32: float
+) -> dict[str, float]:
     return {"bfloat16": bfloat16, "float32": tf32, "float32, highest": float32}
 
 
@@ -175,9 +185,9 @@ GPUS: Mapping[str, Hardware] = {
         _gpu_products(2250e12, 1125e12, 75e12),
     ),
 }
-# A GPU's description for the compiler: compute capability, number of multiprocessors,
-# float32 units of each, shared memory of a multiprocessor and of a block, L2 cache,
-# clock in GHz.
+# A GPU's description for the compiler: compute capability, number of
+# multiprocessors, float32 units of each, shared memory of a multiprocessor and
+# of a block, L2 cache, clock in GHz.
 _GPU_CHIPS: Mapping[str, tuple[int, int, int, int, int, int, float]] = {
     "a100-40": (8, 108, 64, 167936, 166912, 41943040, 1.41),
     "a100-80": (8, 108, 64, 167936, 166912, 41943040, 1.41),
@@ -188,8 +198,8 @@ _GPU_CHIPS: Mapping[str, tuple[int, int, int, int, int, int, float]] = {
 _SMALLEST_TPU = {"v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
 NAMES = ("cpu", *TPUS, *GPUS)
 
-# A process that compiles for a TPU should neither look for a real one nor block other
-# processes.
+# A process that compiles for a TPU should neither look for a real one nor block
+# other processes.
 _TPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -197,8 +207,8 @@ _TPU_ENVIRONMENT = {
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_MIN_LOG_LEVEL": "3",
 }
-# Autotuning would run programs on a GPU; without it, Triton may find no tiles for a
-# product.
+# Autotuning would run programs on a GPU; without it, Triton may find no tiles
+# for a product.
 _GPU_FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
 
 
@@ -231,12 +241,12 @@ def set_environment(name: str, environment: MutableMapping[str, str]) -> None:
 def find_target(name: str) -> Target:
     """Returns the devices of a name such as "v5e:16x16", "h200:2x8", "cpu:8" or "here".
 
-    A TPU's name is followed by its topology, a GPU's by hosts x devices; without either
-    it means one device.
+    A TPU's name is followed by its topology, a GPU's by hosts x devices;
+    without either it means one device.
 
     Raises:
-        InputError: an unknown device or topology, a missing compiler, or too few CPU
-            devices in this process.
+        InputError: an unknown device or topology, a missing compiler, or too
+            few CPU devices in this process.
     """
     family, sizes = _parsed(name)
     if family == HERE:
@@ -269,7 +279,9 @@ def _parsed(name: str) -> tuple[str, str]:
             "cpu": "cpu:8",
             **dict.fromkeys(GPUS, f"{family}:2x8 (hosts x devices)"),
         }
-        example = examples.get(family, f"{family}:{_SMALLEST_TPU.get(family, '')}")
+        example = examples.get(
+            family, f"{family}:{_SMALLEST_TPU.get(family, '')}"
+        )
         raise InputError(f"--device={name}: write the devices as in {example}")
     return family, sizes
 
@@ -314,13 +326,21 @@ def _tpus(name: str, family: str, sizes: str) -> list["jax.Device"]:
         description = topologies.get_topology_desc(
             platform="tpu", topology_name=topology
         )
-    except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
+    except (
+        jax.errors.JaxRuntimeError,
+        NotImplementedError,
+        ValueError,
+    ) as error:
         reason = first_line(error)
-        raise InputError(f"--device={name}: no such topology ({reason})") from None
+        raise InputError(
+            f"--device={name}: no such topology ({reason})"
+        ) from None
     return list(description.devices) if sizes else list(description.devices)[:1]
 
 
-def _gpus(name: str, family: str, hosts: int, per_host: int) -> list["jax.Device"]:
+def _gpus(
+    name: str, family: str, hosts: int, per_host: int
+) -> list["jax.Device"]:
     import jax
     from jax.experimental import topologies
 
@@ -331,7 +351,11 @@ def _gpus(name: str, family: str, hosts: int, per_host: int) -> list["jax.Device
             target_config=_gpu_description(family),
             topology=f"1x{hosts}x{per_host}",
         )
-    except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
+    except (
+        jax.errors.JaxRuntimeError,
+        NotImplementedError,
+        ValueError,
+    ) as error:
         reason = first_line(error)
         raise InputError(
             f"--device={name}: XLA does not support this device ({reason})"
@@ -342,7 +366,9 @@ def _gpus(name: str, family: str, hosts: int, per_host: int) -> list["jax.Device
 def _gpu_description(family: str) -> str:
     """Returns XLA's description of a GPU, a stream_executor.GpuTargetConfigProto in text format."""
     hardware = GPUS[family]
-    major, cores, units, shared, shared_of_block, cache, clock = _GPU_CHIPS[family]
+    major, cores, units, shared, shared_of_block, cache, clock = _GPU_CHIPS[
+        family
+    ]
     info = {
         "threads_per_block_limit": 1024,
         "threads_per_warp": 32,
@@ -379,7 +405,9 @@ def _devices_here() -> Target:
     devices = jax.devices()
     first = devices[0]
     hosts = jax.process_count()
-    per_host = len(devices) // hosts if hosts > 1 and first.platform == "gpu" else 0
+    per_host = (
+        len(devices) // hosts if hosts > 1 and first.platform == "gpu" else 0
+    )
     return Target(
         HERE, devices, hardware_of(first.device_kind), local_memory(), per_host
     )

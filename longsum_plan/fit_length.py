@@ -21,18 +21,19 @@ def fit_length(
     Source: AWESOME, table 14.
 
     Args:
-        bytes_of: increasing function from the tokens of a document to the bytes of a
-            step, such as ``plan.ProgramPlan.total``.
+        bytes_of: increasing function from the tokens of a document to the bytes
+            of a step, such as ``plan.ProgramPlan.total``.
         budget: memory of the device in bytes.
         multiple: number of which the result is a multiple.
         longest: upper end of the search.
 
     Returns:
-        Tokens; 0 if ``multiple`` tokens do not fit, ``longest`` rounded down if all of
-        them fit.
+        Tokens; 0 if ``multiple`` tokens do not fit, ``longest`` rounded down if
+        all of them fit.
 
     Raises:
-        InputError: a budget or a multiple below 1, or ``longest`` below ``multiple``.
+        InputError: a budget or a multiple below 1, or ``longest`` below
+            ``multiple``.
     """
     if budget < 1 or multiple < 1 or longest < multiple:
         raise InputError(
@@ -48,19 +49,24 @@ def fit_length(
     while candidate.num_bytes <= budget:
         if candidate.multiples == most:
             return most * multiple
-        # Extrapolate the line through both points, but at least double the length.
-        guess = max(_crossing(fitting, candidate, budget), 2 * candidate.multiples)
+        # Extrapolate the line through both points, but at least double the
+        # length.
+        guess = max(
+            _crossing(fitting, candidate, budget), 2 * candidate.multiples
+        )
         fitting, guess = candidate, min(guess, most)
         candidate = Point(guess, bytes_at(guess))
-    # ``fitting`` fits, ``too_long`` does not. Bytes are almost proportional to the
-    # length, so linear interpolation converges quickly; every other step is a
-    # bisection, which bounds their number.
+    # ``fitting`` fits, ``too_long`` does not. Bytes are almost proportional to
+    # the length, so linear interpolation converges quickly; every other step is
+    # a bisection, which bounds their number.
     too_long, bisects = candidate, False
     while too_long.multiples - fitting.multiples > 1:
         middle = (fitting.multiples + too_long.multiples) // 2
         if not bisects:
             guess = _crossing(fitting, too_long, budget)
-            middle = min(max(guess, fitting.multiples + 1), too_long.multiples - 1)
+            middle = min(
+                max(guess, fitting.multiples + 1), too_long.multiples - 1
+            )
         bisects = not bisects
         point = Point(middle, bytes_at(middle))
         if point.num_bytes <= budget:
@@ -79,7 +85,9 @@ class Point(NamedTuple):
 
 def _crossing(first: Point, second: Point, budget: int) -> int:
     """Returns the multiple, rounded down, at which a line through two points meets the budget."""
-    slope = (second.num_bytes - first.num_bytes) / (second.multiples - first.multiples)
+    slope = (second.num_bytes - first.num_bytes) / (
+        second.multiples - first.multiples
+    )
     if slope <= 0:
         return second.multiples
     return first.multiples + math.floor((budget - first.num_bytes) / slope)

@@ -18,9 +18,12 @@ from longsum_plan.program import AbstractProgram
 from longsum_plan.program_parts import Part, program_parts
 from longsum_plan.program_work import Work
 
-# XLA's out-of-memory messages, in powers of 1,024: "Used 20.10G of 15.75G hbm", or
-# "memory required for HLO temporaries (17.13G) exceeds available HBM (15.75G)".
-_REFUSED = re.compile(r"([Uu]sed |temporaries \()([\d.]+)([KMGT]?)i?B?(?: of|\))")
+# XLA's out-of-memory messages, in powers of 1,024: "Used 20.10G of 15.75G hbm",
+# or "memory required for HLO temporaries (17.13G) exceeds available HBM
+# (15.75G)".
+_REFUSED = re.compile(
+    r"([Uu]sed |temporaries \()([\d.]+)([KMGT]?)i?B?(?: of|\))"
+)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
@@ -31,13 +34,14 @@ class ProgramPlan:
 
     Attributes:
         name: name of the program.
-        memory: bytes of "arguments", of which "parameters" and "optimizer" are parts;
-            "results" not written over arguments; "temporary" values; "code"; data that
-            is "idle" on the device during the run; and the "total", in which
-            "parameters" and "optimizer" are counted only as arguments. A program that
-            XLA rejects has "parameters", "optimizer" and "total".
-        fits: whether the total fits into the device's memory; None if its size is
-            unknown.
+        memory: bytes of "arguments", of which "parameters" and "optimizer" are
+            parts; "results" not written over arguments; "temporary" values;
+            "code"; data that is "idle" on the device during the run; and the
+            "total", in which "parameters" and "optimizer" are counted only as
+            arguments. A program that XLA rejects has "parameters", "optimizer"
+            and "total".
+        fits: whether the total fits into the device's memory; None if its size
+            is unknown.
         work: work of all parts; None for rejected programs.
         seconds: lower bounds of the time for "compute", "memory" and "links"
             separately; {} if the device's rates are unknown.
@@ -85,7 +89,8 @@ class ProgramPlan:
         if work is None:
             return values
         collectives = {
-            kind: traffic._asdict() for kind, traffic in work.collectives.items()
+            kind: traffic._asdict()
+            for kind, traffic in work.collectives.items()
         }
         return values | {
             "operations": dict(work.products),
@@ -162,7 +167,8 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
     memory = {
         "arguments": analysis.argument_size_in_bytes,
         **parts,
-        # Donated arguments share their memory with outputs and are counted once.
+        # Donated arguments share their memory with outputs and are counted
+        # once.
         "results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
         "temporary": analysis.temp_size_in_bytes,
         "code": analysis.generated_code_size_in_bytes,
@@ -175,24 +181,29 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         trips=program.trips,
         devices_per_host=target.devices_per_host,
     )
-    work = functools.reduce(Work.plus, (part.work for part in program_works), Work())
+    work = functools.reduce(
+        Work.plus, (part.work for part in program_works), Work()
+    )
     planned = [
         PlannedPart(part, roofline(part.work, target.hardware))
         for part in program_works
     ]
     planned.sort(
-        key=lambda part: (part.least_seconds, part.part.work.num_bytes), reverse=True
+        key=lambda part: (part.least_seconds, part.part.work.num_bytes),
+        reverse=True,
     )
     fits = memory["total"] <= target.memory if target.memory else None
     times = roofline(work, target.hardware)
-    return ProgramPlan(program.name, memory, fits, work, times, seconds, planned)
+    return ProgramPlan(
+        program.name, memory, fits, work, times, seconds, planned
+    )
 
 
 def roofline(work: Work, hardware: Hardware | None) -> dict[str, float]:
     """Returns the seconds for products, memory and links at their peak rates, separately.
 
-    Returns {} if the rates are unknown. Source: Williams, Waterman and Patterson 2009,
-    with links added.
+    Returns {} if the rates are unknown. Source: Williams, Waterman and
+    Patterson 2009, with links added.
     """
     if hardware is None:
         return {}
@@ -200,11 +211,14 @@ def roofline(work: Work, hardware: Hardware | None) -> dict[str, float]:
     for traffic in work.collectives.values():
         inside = traffic.sent - traffic.sent_between_hosts
         links += (
-            inside / hardware.link + traffic.sent_between_hosts / hardware.host_link
+            inside / hardware.link
+            + traffic.sent_between_hosts / hardware.host_link
         )
     products = work.products.items()
     return {
-        "compute": sum(count / hardware.products[kind] for kind, count in products),
+        "compute": sum(
+            count / hardware.products[kind] for kind, count in products
+        ),
         "memory": work.num_bytes / hardware.bandwidth,
         "links": links,
     }
@@ -215,12 +229,16 @@ def device_bytes(tree: Any) -> int:
     total = 0
     for leaf in jax.tree.leaves(tree):
         sharding = getattr(leaf, "sharding", None)
-        shape = leaf.shape if sharding is None else sharding.shard_shape(leaf.shape)
+        shape = (
+            leaf.shape if sharding is None else sharding.shard_shape(leaf.shape)
+        )
         total += math.prod(shape) * leaf.dtype.itemsize
     return total
 
 
-def _left_out(compiled: jax.stages.Compiled, arguments: tuple[Any, ...]) -> list[Any]:
+def _left_out(
+    compiled: jax.stages.Compiled, arguments: tuple[Any, ...]
+) -> list[Any]:
     """Returns the shapes among the arguments that the program does not use."""
     if not arguments:
         return []
@@ -229,7 +247,9 @@ def _left_out(compiled: jax.stages.Compiled, arguments: tuple[Any, ...]) -> list
     shapes = jax.tree.leaves(arguments, is_leaf=lambda x: x is None)
     pairs = zip(shapes, used, strict=True)
     return [
-        shape for shape, sharding in pairs if sharding is None and shape is not None
+        shape
+        for shape, sharding in pairs
+        if sharding is None and shape is not None
     ]
 
 
@@ -238,13 +258,14 @@ def refused_bytes(message: str, arguments: int = 0) -> int | None:
 
     Args:
         message: error message of XLA.
-        arguments: bytes of the program's arguments, which messages about temporary
-            arrays do not include.
+        arguments: bytes of the program's arguments, which messages about
+            temporary arrays do not include.
     """
     if OUT_OF_MEMORY not in message:
         return None
     sizes = [
-        int(float(number) * 1024 ** _POWERS[unit]) + arguments * what.startswith("temp")
+        int(float(number) * 1024 ** _POWERS[unit])
+        + arguments * what.startswith("temp")
         for what, number, unit in _REFUSED.findall(message)
     ]
     return max(sizes, default=None)
@@ -265,7 +286,9 @@ def write_json(path: str | Path, report: Mapping[str, Any]) -> None:
         InputError: the file cannot be written.
     """
     try:
-        Path(path).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        Path(path).write_text(
+            json.dumps(report, indent=2) + "\n", encoding="utf-8"
+        )
     except OSError as error:
         raise InputError(
             f"--out={path}: cannot be written ({error.strerror}); give another file"

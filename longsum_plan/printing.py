@@ -19,7 +19,9 @@ Write = Callable[[str], None]  # prints a text and a line break
 def print_target(target: Target, write: Write) -> None:
     """Prints number, name and memory of the devices."""
     memory = (
-        f"{target.memory / 1e9:.1f} GB each" if target.memory else "memory not known"
+        f"{target.memory / 1e9:.1f} GB each"
+        if target.memory
+        else "memory not known"
     )
     write(f"{len(target.devices)} x {target.title}, {memory}")
 
@@ -37,7 +39,9 @@ def print_plans(
             write(f"{table}\n")
 
 
-def print_trials(trials: Iterable[Trial], name: str, write: Write) -> Iterator[Trial]:
+def print_trials(
+    trials: Iterable[Trial], name: str, write: Write
+) -> Iterator[Trial]:
     """Prints attempts to make a program fit as they arrive, and yields them.
 
     Args:
@@ -73,7 +77,8 @@ def print_faster(
     """
     best, least = None, plan.least_seconds or 0.0
     for trial in trials:
-        assert trial.plan is not None  # ``find_faster`` only tries valid changes
+        # ``find_faster`` only tries valid changes
+        assert trial.plan is not None
         seconds, time = trial.plan.least_seconds, ""
         if trial.plan.fits and seconds is not None:
             time = f", at least {milliseconds(seconds)} ms"

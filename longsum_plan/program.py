@@ -11,15 +11,15 @@ class AbstractProgram(NamedTuple):
 
     Attributes:
         name: "train", "loss", "read", "search", ...
-        lower: function that traces the program for the devices of its arrays or its
-            mesh.
-        parts: trees of shapes among the arguments by role: "parameters", "optimizer";
-            {} if the program does not use all of them.
+        lower: function that traces the program for the devices of its arrays or
+            its mesh.
+        parts: trees of shapes among the arguments by role: "parameters",
+            "optimizer"; {} if the program does not use all of them.
         trips: maximum iterations of a loop with a data-dependent end.
-        arguments: arguments of the call, including unused ones, which still occupy
-            device memory; () if all are used.
-        idle: trees of shapes that are not arguments but stay in device memory during
-            the run.
+        arguments: arguments of the call, including unused ones, which still
+            occupy device memory; () if all are used.
+        idle: trees of shapes that are not arguments but stay in device memory
+            during the run.
     """
 
     name: str

@@ -38,7 +38,8 @@ _FREE_TARGETS = (
     "Sharding",
     "PartialReduce",
 )
-_WITH_WORKSPACE = ("__cublas", "__cudnn")  # the last array of the result is workspace
+# the last array of the result is workspace
+_WITH_WORKSPACE = ("__cublas", "__cudnn")
 # root of a fusion that starts a collective on a TPU
 _COLLECTIVE_START = "AsyncCollectiveStart"
 _SLICING = ("dynamic-slice", "slice", "gather")
@@ -70,14 +71,18 @@ class MemoryTraffic:
             replace(instruction, arrays=results(instruction)), operands
         )
 
-    def _fusion(self, instruction: Instruction, operands: Sequence[Instruction]) -> int:
+    def _fusion(
+        self, instruction: Instruction, operands: Sequence[Instruction]
+    ) -> int:
         fused = self._computations[instruction.called[0]]
         root = fused.instructions[fused.root]
         passed = _passed_on(fused)
         num_bytes = 0
         for parameter, operand in zip(fused.parameters, operands, strict=True):
             if parameter.name not in passed:
-                num_bytes += self._read(fused, parameter, _main_memory(operand.arrays))
+                num_bytes += self._read(
+                    fused, parameter, _main_memory(operand.arrays)
+                )
         if root.target == _COLLECTIVE_START:
             return num_bytes + _main_memory(
                 _begun(instruction.arrays, len(root.operands))
@@ -90,7 +95,9 @@ class MemoryTraffic:
             num_bytes += self._written(fused, result) if is_written else 0
         return num_bytes
 
-    def _read(self, fused: Computation, parameter: Instruction, whole: int) -> int:
+    def _read(
+        self, fused: Computation, parameter: Instruction, whole: int
+    ) -> int:
         """Returns the bytes that a fusion reads of an operand of ``whole`` bytes: all, or slices.
 
         On TPUs, fusions may be nested.
@@ -126,7 +133,9 @@ class MemoryTraffic:
 
 def _passed_on(fused: Computation) -> set[str]:
     """Returns the values of a fusion that belong to collectives started by another fusion."""
-    collectives = {collective.name for collective in continued_collectives(fused)}
+    collectives = {
+        collective.name for collective in continued_collectives(fused)
+    }
     if not collectives:
         return set()
     root = fused.instructions[fused.root]
@@ -134,7 +143,9 @@ def _passed_on(fused: Computation) -> set[str]:
     return collectives | {root.name} | parameters.intersection(root.operands)
 
 
-def _begun(arrays: Sequence[ArrayType], num_operands: int) -> Sequence[ArrayType]:
+def _begun(
+    arrays: Sequence[ArrayType], num_operands: int
+) -> Sequence[ArrayType]:
     """Returns the results of an asynchronous operation, whose arrays list its operands first."""
     return arrays[num_operands : 2 * num_operands]
 
@@ -146,7 +157,9 @@ def results(instruction: Instruction) -> tuple[ArrayType, ...]:
     return instruction.arrays
 
 
-def _access_bytes(instruction: Instruction, operands: Sequence[Instruction]) -> int:
+def _access_bytes(
+    instruction: Instruction, operands: Sequence[Instruction]
+) -> int:
     """Returns the bytes read and written by an instruction outside of fusions."""
     opcode, written = instruction.opcode, _main_memory(instruction.arrays)
     if opcode in _SLICING:
@@ -162,12 +175,18 @@ def _access_bytes(instruction: Instruction, operands: Sequence[Instruction]) -> 
         return _main_memory(operands[1].arrays) + (update if written else 0)
     if opcode == "scatter":
         update = operands[-1].num_bytes
-        return _main_memory(operands[-1].arrays) + (2 * update if written else 0)
+        return _main_memory(operands[-1].arrays) + (
+            2 * update if written else 0
+        )
     read = sum(_main_memory(operand.arrays) for operand in operands)
     if opcode == "copy-start":  # the result lists the operand after the copy
         return read + _main_memory(instruction.arrays[:1])
     kind = opcode.removesuffix("-start")
-    if opcode.endswith("-start") and kind in COLLECTIVES and kind != "all-reduce":
+    if (
+        opcode.endswith("-start")
+        and kind in COLLECTIVES
+        and kind != "all-reduce"
+    ):
         return read + _main_memory(_begun(instruction.arrays, len(operands)))
     return written + read
 

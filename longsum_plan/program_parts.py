@@ -1,6 +1,7 @@
 """Splits the work of a compiled program by module of the model and by pass.
 
-JAX records the origin of every instruction, and XLA preserves it during compilation:
+JAX records the origin of every instruction, and XLA preserves it during
+compilation:
 
     jit(step)/transpose(jvp(T5))/encoder/while/body/checkpoint/layers/feed_forward/wi/dot_general
               a gradient         encoder               layers/feed_forward/wi      its operation
@@ -13,10 +14,12 @@ from longsum_plan.program_bytes import results
 from longsum_plan.program_text import ArrayType, Instruction
 from longsum_plan.program_work import Work, instruction_works
 
-DEPTH = 3  # number of names kept of a module's path: encoder/layers/feed_forward
+# number of names kept of a module's path: encoder/layers/feed_forward
+DEPTH = 3
 _ORIGIN = re.compile(r'\bop_name="([^"]*)"')
-# Names of modules and their methods, "cross_attention" or "cross_attention.project_kv";
-# names of transformations, classes and einsums contain other characters.
+# Names of modules and their methods, "cross_attention" or
+# "cross_attention.project_kv"; names of transformations, classes and einsums
+# contain other characters.
 _MODULE = re.compile(r"([a-z]\w*)(\.\w+)?")
 # a method of the whole model, "T5.score_targets"
 _METHOD = re.compile(r"\b[A-Z]\w*\.(\w+)")
@@ -30,9 +33,9 @@ class Part(NamedTuple):
     """One device's work for a module in one pass.
 
     Attributes:
-        module: path of the module, "encoder/layers/feed_forward"; the model's method,
-            such as "score_targets", for operations outside of its modules; "" for all
-            others, such as the optimizer's update.
+        module: path of the module, "encoder/layers/feed_forward"; the model's
+            method, such as "score_targets", for operations outside of its
+            modules; "" for all others, such as the optimizer's update.
         stage: "forward", "again" for recomputed activations, or "gradient".
         work: total work of its instructions.
         largest: largest array that it writes to memory; None if it writes none.
@@ -49,15 +52,21 @@ def program_parts(
 ) -> list[Part]:
     """Returns the parts of a compiled program, whose works sum to ``program_work``.
 
-    An instruction that XLA fused from several modules belongs to the module of its
-    result. The arguments are described in ``program_work``.
+    An instruction that XLA fused from several modules belongs to the module of
+    its result. The arguments are described in ``program_work``.
     """
     parts: dict[tuple[str, str], Part] = {}
-    works = instruction_works(text, trips=trips, devices_per_host=devices_per_host)
+    works = instruction_works(
+        text, trips=trips, devices_per_host=devices_per_host
+    )
     for instruction, work in works:
         key = origin(instruction)
         part = parts.get(key, Part(*key, Work(), None))
-        largest = _larger(part.largest, instruction) if work.num_bytes else part.largest
+        largest = (
+            _larger(part.largest, instruction)
+            if work.num_bytes
+            else part.largest
+        )
         parts[key] = part._replace(work=part.work.plus(work), largest=largest)
     return list(parts.values())
 
@@ -82,7 +91,9 @@ def origin(instruction: Instruction) -> tuple[str, str]:
     return "/".join(modules[:DEPTH] or methods[-1:]), stage
 
 
-def _larger(largest: ArrayType | None, instruction: Instruction) -> ArrayType | None:
+def _larger(
+    largest: ArrayType | None, instruction: Instruction
+) -> ArrayType | None:
     made = [array for array in results(instruction) if not array.is_on_chip]
     return max(filter(None, [largest, *made]), key=_num_bytes, default=None)
 

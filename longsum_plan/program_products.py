@@ -10,8 +10,8 @@ import numpy as np
 from longsum_plan.program_text import Computation, Instruction, integers
 
 # Number of products of size queries x keys in an attention kernel
-# (``ops.attention.fused``), by the prefix of its target (cuDNN), of the instruction
-# (splash attention), or of the Triton kernel.
+# (``ops.attention.fused``), by the prefix of its target (cuDNN), of the
+# instruction (splash attention), or of the Triton kernel.
 _ATTENTION_PRODUCTS = {
     "__cudnn$fmhaSoftmaxBackward": 5,
     "__cudnn$fmhaSoftmax": 2,
@@ -33,19 +33,28 @@ def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
     opcode = instruction.opcode
     instructions = inside.instructions
     operands = [
-        instructions[name] for name in instruction.operands if name in instructions
+        instructions[name]
+        for name in instruction.operands
+        if name in instructions
     ]
     if opcode == "dot":
         axes = integers(instruction.attribute("lhs_contracting_dims"))
         operations = _dot_operations(instruction, operands[0], axes)
     elif opcode == "convolution":
-        operations = _convolution_operations(instruction, operands[0], operands[1])
+        operations = _convolution_operations(
+            instruction, operands[0], operands[1]
+        )
     elif opcode == "fft":
         operations = _fft_operations(instruction, operands[0])
-    elif opcode == "custom-call" and (count := _count_attention_products(instruction)):
+    elif opcode == "custom-call" and (
+        count := _count_attention_products(instruction)
+    ):
         operations = count * _attention_operations(instruction, operands)
         operands = list(filter(_is_float, operands))
-    elif opcode == "custom-call" and "dot_dimension_numbers" in instruction.attributes:
+    elif (
+        opcode == "custom-call"
+        and "dot_dimension_numbers" in instruction.attributes
+    ):
         operations = _matrix_call_operations(instruction, operands[0])
     else:
         return {}
@@ -56,8 +65,8 @@ def _precision(instruction: Instruction, factor: Instruction) -> str:
     dtype = factor.arrays[0].dtype
     if dtype == "bf16" or dtype.startswith(("f8", "f16")):
         return "bfloat16"
-    # The precision precedes the metadata, which may contain any name, or follows it for
-    # cuBLAS.
+    # The precision precedes the metadata, which may contain any name, or
+    # follows it for cuBLAS.
     before, _, rest = instruction.attributes.partition("metadata={")
     is_high = re.search(r"\bhigh(est)?\b|HIGH", before + rest.partition("}")[2])
     return "float32, highest" if is_high else "float32"
@@ -70,9 +79,13 @@ def _dot_operations(
     return 2.0 * math.prod(instruction.arrays[0].shape) * terms
 
 
-def _matrix_call_operations(instruction: Instruction, factor: Instruction) -> float:
+def _matrix_call_operations(
+    instruction: Instruction, factor: Instruction
+) -> float:
     """Returns the operations of a matrix product computed by a library (cuBLAS, oneDNN)."""
-    numbers = re.findall(r'"dot_dimension_numbers":(\{[^}]*\})', instruction.attributes)
+    numbers = re.findall(
+        r'"dot_dimension_numbers":(\{[^}]*\})', instruction.attributes
+    )
     axes = json.loads(numbers[0]).get("lhs_contracting_dimensions", [])
     return _dot_operations(instruction, factor, [int(axis) for axis in axes])
 
@@ -87,7 +100,9 @@ def _count_attention_products(instruction: Instruction) -> int:
         kernel = re.search(r'\bname = "(\w+)"', instruction.attributes)
         name = kernel.group(1) if kernel else ""
     matches = [
-        count for begin, count in _ATTENTION_PRODUCTS.items() if name.startswith(begin)
+        count
+        for begin, count in _ATTENTION_PRODUCTS.items()
+        if name.startswith(begin)
     ]
     return matches[0] if matches else 0
 
@@ -128,7 +143,9 @@ def _fft_operations(instruction: Instruction, operand: Instruction) -> float:
     rows = math.prod(operand.arrays[0].shape[: -len(lengths)])
     is_real = "R" in instruction.attribute("fft_type").removesuffix("FFT")
     # 5 n log2 n for a complex FFT, half of it for a real one.
-    return rows * 5.0 * length * math.log2(max(length, 2)) / (2 if is_real else 1)
+    return (
+        rows * 5.0 * length * math.log2(max(length, 2)) / (2 if is_real else 1)
+    )
 
 
 def _convolution_operations(
@@ -136,9 +153,12 @@ def _convolution_operations(
 ) -> float:
     """Returns the operations of a convolution, two per multiplication, excluding padding.
 
-    On TPUs, matrix products are convolutions whose windows represent batch axes.
+    On TPUs, matrix products are convolutions whose windows represent batch
+    axes.
     """
-    labels, *_ = re.findall(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes)
+    labels, *_ = re.findall(
+        r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes
+    )
     arrays = (inputs.arrays[0], kernel.arrays[0], instruction.arrays[0])
     of_input, of_kernel, of_output = (
         dict(zip(names, array.shape, strict=True))
@@ -185,7 +205,9 @@ def _window_pairs(
     for tap in range(kernel):
         positions = starts + tap * kernel_dilation
         meets = (
-            (positions >= 0) & (positions <= last) & (positions % input_dilation == 0)
+            (positions >= 0)
+            & (positions <= last)
+            & (positions % input_dilation == 0)
         )
         pairs += int(meets.sum())
     return pairs

@@ -75,7 +75,9 @@ class Instruction:
 
     def attribute(self, name: str) -> str:
         """Returns the text of an attribute; "" if the line does not have it."""
-        match = re.search(rf"\b{name}=(\{{[^{{}}]*\}}|[^,\s]*)", self.attributes)
+        match = re.search(
+            rf"\b{name}=(\{{[^{{}}]*\}}|[^,\s]*)", self.attributes
+        )
         return match.group(1) if match else ""
 
     @property
@@ -86,7 +88,9 @@ class Instruction:
     @property
     def called(self) -> tuple[str, ...]:
         """Names of the computations that this instruction runs."""
-        listed = re.search(r"\bbranch_computations=\{([^}]*)\}", self.attributes)
+        listed = re.search(
+            r"\bbranch_computations=\{([^}]*)\}", self.attributes
+        )
         if listed:
             return tuple(_NAME.findall(listed.group(1)))
         if self.opcode.endswith(("-update", "-done")):
@@ -123,7 +127,9 @@ class Computation:
     @cached_property
     def parameters(self) -> tuple[Instruction, ...]:
         """The parameters in order of their numbers."""
-        parameters = [x for x in self.instructions.values() if x.opcode == "parameter"]
+        parameters = [
+            x for x in self.instructions.values() if x.opcode == "parameter"
+        ]
         return tuple(sorted(parameters, key=_parameter_number))
 
 
@@ -204,9 +210,10 @@ def value_of(fused: Computation, name: str) -> str:
 def continued_collectives(fused: Computation) -> list[Instruction]:
     """Returns the collectives that a fusion continues and that another fusion started.
 
-    TPUs run an asynchronous collective concurrently with several fusions, each of which
-    contains it. The first one ends in AsyncCollectiveStart, the last one in
-    AsyncCollectiveDone; those in between return the collective's operand.
+    TPUs run an asynchronous collective concurrently with several fusions, each
+    of which contains it. The first one ends in AsyncCollectiveStart, the last
+    one in AsyncCollectiveDone; those in between return the collective's
+    operand.
     """
     root = fused.instructions[fused.root]
     collectives = []
@@ -235,11 +242,13 @@ def users_of_value(fused: Computation, name: str) -> Iterator[Instruction]:
 def replica_groups(attributes: str) -> list[list[int]]:
     """Returns the groups of devices of a collective; [] if the text does not list any.
 
-    It parses three forms: lists {{0,1},{2,3}}, grids [2,2]<=[2,2]T(1,0), and axes of a
-    mesh mesh['x'=2,'y'=2] {'x'}, whose devices may be in another order:
-    mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}.
+    It parses three forms: lists {{0,1},{2,3}}, grids [2,2]<=[2,2]T(1,0), and
+    axes of a mesh mesh['x'=2,'y'=2] {'x'}, whose devices may be in another
+    order: mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}.
     """
-    grid = re.search(rf"replica_groups=\[([\d,]+)\]<={_GRID.pattern}", attributes)
+    grid = re.search(
+        rf"replica_groups=\[([\d,]+)\]<={_GRID.pattern}", attributes
+    )
     if grid:
         shape, *source = grid.groups()
         return _grid(*source).reshape(integers(shape)[0], -1).tolist()
@@ -263,8 +272,12 @@ def listed_groups(name: str, attributes: str) -> list[list[int]]:
     return [[int(number) for number in group.split(",")] for group in groups]
 
 
-def _mesh_groups(sizes: str, devices: str | None, names: str) -> list[list[int]]:
-    axes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", sizes)}
+def _mesh_groups(
+    sizes: str, devices: str | None, names: str
+) -> list[list[int]]:
+    axes = {
+        name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", sizes)
+    }
     ids = np.arange(math.prod(axes.values()))
     if devices:
         grid = _GRID.fullmatch(devices)
@@ -274,8 +287,11 @@ def _mesh_groups(sizes: str, devices: str | None, names: str) -> list[list[int]]
     inner: list[int] = []
     outer: list[int] = []
     for name, size in axes.items():
-        # An axis may be used partially: 'x':(2)4 is a factor of 4 after one of 2.
-        of_axis = [(before, part) for other, before, part in matches if other == name]
+        # An axis may be used partially: 'x':(2)4 is a factor of 4 after one of
+        # 2.
+        of_axis = [
+            (before, part) for other, before, part in matches if other == name
+        ]
         parts = [(int(before), int(part)) for before, part in of_axis if part]
         whole = any(not part for _, part in of_axis)
         before, part = parts[0] if parts else (1, size if whole else 1)
@@ -287,7 +303,9 @@ def _mesh_groups(sizes: str, devices: str | None, names: str) -> list[list[int]]
             (inner if is_taken else outer).append(len(shape))
             shape.append(factor)
     grouped = ids.reshape(shape).transpose(outer + inner)
-    return grouped.reshape(-1, math.prod(shape[axis] for axis in inner)).tolist()
+    return grouped.reshape(
+        -1, math.prod(shape[axis] for axis in inner)
+    ).tolist()
 
 
 def integers(text: str) -> list[int]:

@@ -1,17 +1,17 @@
 """Counts the work of a compiled program from its text: products, memory traffic, collectives.
 
-XLA's ``cost_analysis`` counts the body of a loop once and does not include collectives.
-Here, computations are walked from the entry, and a loop's body is counted once per
-iteration. All numbers are per device.
+XLA's ``cost_analysis`` counts the body of a loop once and does not include
+collectives. Here, computations are walked from the entry, and a loop's body is
+counted once per iteration. All numbers are per device.
 
     products        multiplications and additions of ``dot``, ``convolution``, matrix custom calls
                     and attention kernels, and 5 n log2 n of FFTs; elementwise
                     operations are not counted
     bytes           bytes that instructions read from and write to the device's main memory; values
-                    in a TPU's on-chip memory (memory space S(1) and above) are not
-                    counted. If an instruction only reads slices of an operand, the
-                    slices are counted; attention kernels read keys once per block of
-                    queries, but are counted once
+                    in a TPU's on-chip memory (memory space S(1) and above) are
+                    not counted. If an instruction only reads slices of an
+                    operand, the slices are counted; attention kernels read keys
+                    once per block of queries, but are counted once
     collectives     operands, and the bytes that one device sends in a ring
 """
 
@@ -65,8 +65,9 @@ class Work(NamedTuple):
     """Work of one device in a program.
 
     Attributes:
-        products: operations by the type of the factors: "bfloat16", "float32", and
-            "float32, highest" if a higher than the default precision is requested.
+        products: operations by the type of the factors: "bfloat16", "float32",
+            and "float32, highest" if a higher than the default precision is
+            requested.
         num_bytes: bytes read from and written to main memory.
         collectives: traffic by kind.
         open_loops: number of loops whose iteration count is not in the text.
@@ -82,7 +83,10 @@ class Work(NamedTuple):
         return Work(
             {name: times * value for name, value in self.products.items()},
             times * self.num_bytes,
-            {name: value.scaled(times) for name, value in self.collectives.items()},
+            {
+                name: value.scaled(times)
+                for name, value in self.collectives.items()
+            },
             self.open_loops,
         )
 
@@ -112,17 +116,21 @@ class Work(NamedTuple):
         return sum(traffic.sent for traffic in self.collectives.values())
 
 
-def program_work(text: str, *, trips: int = _ONCE, devices_per_host: int = 0) -> Work:
+def program_work(
+    text: str, *, trips: int = _ONCE, devices_per_host: int = 0
+) -> Work:
     """Returns the work of a compiled program.
 
     Args:
         text: text from ``jax.stages.Compiled.as_text()``.
-        trips: iterations of loops with a data-dependent end, such as a search that may
-            end early.
-        devices_per_host: number of devices per host, in the order of the program's
-            partitions; 0 for a single host.
+        trips: iterations of loops with a data-dependent end, such as a search
+            that may end early.
+        devices_per_host: number of devices per host, in the order of the
+            program's partitions; 0 for a single host.
     """
-    works = instruction_works(text, trips=trips, devices_per_host=devices_per_host)
+    works = instruction_works(
+        text, trips=trips, devices_per_host=devices_per_host
+    )
     return reduce(Work.plus, (work for _, work in works), Work())
 
 
@@ -131,8 +139,8 @@ def instruction_works(
 ) -> Iterator[tuple[Instruction, Work]]:
     """Yields the instructions of a compiled program, each with the work of all its repetitions.
 
-    Instructions inside a fusion are part of it. Of a conditional's branches, the
-    largest is counted. The arguments are described in ``program_work``.
+    Instructions inside a fusion are part of it. Of a conditional's branches,
+    the largest is counted. The arguments are described in ``program_work``.
     """
     walk = _Walk(text, trips, devices_per_host)
     return walk.instructions(walk.entry, 1.0)
@@ -158,7 +166,8 @@ class _Walk:
                 if instruction.opcode == "fusion":
                     fused = self._computations[instruction.called[0]]
                     names = [
-                        collective.name for collective in continued_collectives(fused)
+                        collective.name
+                        for collective in continued_collectives(fused)
                     ]
                     result.update((fused.name, name) for name in names)
         return result
@@ -175,7 +184,11 @@ class _Walk:
                 self._memory.bytes_of(computation, instruction),
                 self._collective(computation, instruction),
             )
-            called = [name for name in instruction.called if name in self._computations]
+            called = [
+                name
+                for name in instruction.called
+                if name in self._computations
+            ]
             inner = [(name, times) for name in called]
             if opcode == "while":
                 trips, is_open = self._loop_trips(instruction)
@@ -186,7 +199,9 @@ class _Walk:
                 inner = []
             yield instruction, work.scaled(times)
             if opcode == "conditional":
-                branches = [list(self.instructions(*branch)) for branch in inner]
+                branches = [
+                    list(self.instructions(*branch)) for branch in inner
+                ]
                 yield from max(branches, key=_size_of_branch, default=[])
             else:
                 for call in inner:
@@ -194,15 +209,21 @@ class _Walk:
 
     def _fused(self, called: Sequence[str]) -> Work:
         """Returns the work inside a fusion, whose values never reach main memory."""
-        works = (work for name in called for _, work in self.instructions(name, 1.0))
+        works = (
+            work for name in called for _, work in self.instructions(name, 1.0)
+        )
         return reduce(Work.plus, works, Work())._replace(num_bytes=0.0)
 
     def _loop_trips(self, loop: Instruction) -> tuple[int, bool]:
         """Returns the iterations of a loop; True if they are unknown and ``trips`` is assumed."""
-        match = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
+        match = re.search(
+            r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes
+        )
         if match:
             return int(match.group(1)), False
-        condition = self._computations.get(loop.attribute("condition").lstrip("%"))
+        condition = self._computations.get(
+            loop.attribute("condition").lstrip("%")
+        )
         bound = self._bound(condition) if condition else None
         return (self._trips, True) if bound is None else (bound, False)
 
@@ -213,7 +234,10 @@ class _Walk:
         if root.opcode == "fusion":
             fused = self._computations[root.called[0]]
             compare = fused.instructions[fused.root]
-        if compare.opcode != "compare" or compare.attribute("direction") != "LT":
+        if (
+            compare.opcode != "compare"
+            or compare.attribute("direction") != "LT"
+        ):
             return None
         constants = [
             condition.instructions[name]
@@ -252,13 +276,19 @@ class _Walk:
         is_between_hosts = (
             per_host > 0 and len({device // per_host for device in group}) > 1
         )
-        return {kind: Traffic(1.0, num_bytes, sent, sent if is_between_hosts else 0.0)}
+        return {
+            kind: Traffic(
+                1.0, num_bytes, sent, sent if is_between_hosts else 0.0
+            )
+        }
 
     def _group(self, instruction: Instruction) -> Sequence[int]:
         """Returns the devices of the first group, or the most distant pair of a permutation."""
         everyone = range(self._num_devices)
         if instruction.opcode.startswith("collective-permute"):
-            groups = listed_groups("source_target_pairs", instruction.attributes)
+            groups = listed_groups(
+                "source_target_pairs", instruction.attributes
+            )
             return max(groups, key=_distance, default=everyone)
         groups = replica_groups(instruction.attributes)
         return groups[0] if groups else everyone
@@ -273,9 +303,13 @@ def _is_cut_at_once(inside: Computation, instruction: Instruction) -> bool:
     )
 
 
-def _size_of_branch(branch: Sequence[tuple[Instruction, Work]]) -> tuple[float, float]:
+def _size_of_branch(
+    branch: Sequence[tuple[Instruction, Work]],
+) -> tuple[float, float]:
     works = [work for _, work in branch]
-    return sum(work.num_bytes for work in works), sum(work.operations for work in works)
+    return sum(work.num_bytes for work in works), sum(
+        work.operations for work in works
+    )
 
 
 def _distance(pair: Sequence[int]) -> int:

@@ -15,13 +15,16 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
 
     def __str__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
+        widths = [
+            max(map(len, column)) for column in zip(*self.rows, strict=True)
+        ]
         lines = []
         for row in self.rows:
             first, *rest = row
             cells = [first.ljust(widths[0])]
             cells += [
-                cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)
+                cell.rjust(width)
+                for cell, width in zip(rest, widths[1:], strict=True)
             ]
             lines.append("  ".join(cells).rstrip())
         return "\n".join(lines)
@@ -42,7 +45,8 @@ def memory_table(plans: Iterable[ProgramPlan], target: Target) -> Table:
     limit = _gb(target.memory) if target.memory else "?"
     for plan in plans:
         cells = [
-            _gb(plan.memory[name]) if name in plan.memory else "-" for name in names
+            _gb(plan.memory[name]) if name in plan.memory else "-"
+            for name in names
         ]
         fits = {True: "yes", False: "NO", None: "?"}[plan.fits]
         rows.append([plan.name, *cells, limit, fits])
@@ -73,14 +77,22 @@ def work_table(plans: Iterable[ProgramPlan]) -> Table:
             ]
         shown = "-" if least is None else f"{milliseconds(least)} ms"
         bound = _BOUNDS.get(plan.bound, "-")
-        rows.append([plan.name, *cells, shown, bound, f"{plan.compile_seconds:.0f} s"])
+        rows.append(
+            [plan.name, *cells, shown, bound, f"{plan.compile_seconds:.0f} s"]
+        )
     return Table(rows)
 
 
 def parts_table(plan: ProgramPlan, count: int) -> Table | None:
     """Returns a table of the longest parts of a program; None if it has no parts."""
     total = sum(part.least_seconds for part in plan.parts)
-    head = [f"{plan.name}, longest parts", "pass", "at least", "share", "bound by"]
+    head = [
+        f"{plan.name}, longest parts",
+        "pass",
+        "at least",
+        "share",
+        "bound by",
+    ]
     rows = [[*head, "TFLOP", "GB moved", "GB sent", "largest array"]]
     for planned in plan.parts[:count]:
         part, least = planned.part, planned.least_seconds
@@ -92,7 +104,11 @@ def parts_table(plan: ProgramPlan, count: int) -> Table | None:
                 _BOUNDS[planned.bound],
             ]
         work = part.work
-        sizes = [f"{work.operations / 1e12:.4g}", _gb(work.num_bytes), _gb(work.sent)]
+        sizes = [
+            f"{work.operations / 1e12:.4g}",
+            _gb(work.num_bytes),
+            _gb(work.sent),
+        ]
         names = part.module or "(no module)", part.stage
         rows.append([*names, *times, *sizes, str(part.largest or "-")])
     return Table(rows) if len(rows) > 1 else None

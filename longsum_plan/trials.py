@@ -41,7 +41,11 @@ class Trial(NamedTuple):
             "says": self.says,
             "least_seconds": least,
         }
-        return values | {"total_bytes": total, "fits": fits, "refusal": self.refusal}
+        return values | {
+            "total_bytes": total,
+            "fits": fits,
+            "refusal": self.refusal,
+        }
 
 
 def find_fit(
@@ -56,7 +60,8 @@ def find_fit(
     A change that saves at least 1 % of memory is kept for the next attempt.
 
     Args:
-        plan_with: function from changes of the config to the plan of the program.
+        plan_with: function from changes of the config to the plan of the
+            program.
         current: plan without changes.
         changes: values with descriptions of their costs, cheapest first.
         tries: maximum number of attempts, each of which compiles the program.
@@ -86,7 +91,8 @@ def find_faster(
 ) -> Iterator[Trial]:
     """Yields attempts to use remaining memory; a change that fits and is faster is kept.
 
-    The arguments are described in ``find_fit``. Speed is measured by the roofline time.
+    The arguments are described in ``find_fit``. Speed is measured by the
+    roofline time.
     """
     accepted: dict[str, Any] = {}
     least = current.least_seconds or 0.0

@@ -18,8 +18,9 @@ def step_bytes(
 ) -> int:
     """Returns the maximum bytes in use on one device during a training step.
 
-    This is the memory of the compiled program: parameters, optimizer state, batch and
-    intermediate values. The program is not run, and no arrays are created.
+    This is the memory of the compiled program: parameters, optimizer state,
+    batch and intermediate values. The program is not run, and no arrays are
+    created.
 
     Args:
         loss_fn, optimizer: loss function and optimizer of the step.

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito (2008): eight colors that can be distinguished with all kinds of color
-# vision; line styles distinguish further runs.
+# Okabe and Ito (2008): eight colors that can be distinguished with all kinds of
+# color vision; line styles distinguish further runs.
 COLORS = (
     "#0072B2",
     "#D55E00",
@@ -35,7 +35,8 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "lines.linewidth": 1.2,
 }
-COLOR_RANGE = 1e-4  # smallest |kernel| in the color scale, relative to the largest
+# smallest |kernel| in the color scale, relative to the largest
+COLOR_RANGE = 1e-4
 # Key of a study's rows -> label of its panel.
 STUDY_PANELS = {
     "bits": "bits per token",
@@ -61,7 +62,10 @@ def curves_figure(runs: Sequence[Run], size: tuple[float, float]) -> "Figure":
         runs: runs from ``records.read_run``.
         size: width and height in inches.
     """
-    panels = [("loss", "loss (nats per token)"), ("learning_rate", "learning rate")]
+    panels = [
+        ("loss", "loss (nats per token)"),
+        ("learning_rate", "learning rate"),
+    ]
     if any("mean_rouge" in run.evaluation for run in runs):
         panels.append(("mean_rouge", "mean ROUGE (0 to 100)"))
     with _style():
@@ -92,7 +96,9 @@ def _draw_curve(ax: "Axes", run: Run, name: str, number: int) -> None:
     color, style = _color_and_style(number)
     # a single evaluation has no visible line
     marker = "o" if len(curve.steps) < 20 else None
-    ax.plot(*curve, style, color=color, marker=marker, markersize=3, label=run.name)
+    ax.plot(
+        *curve, style, color=color, marker=marker, markersize=3, label=run.name
+    )
 
 
 def _color_and_style(number: int) -> tuple[str, str]:
@@ -104,8 +110,8 @@ def _color_and_style(number: int) -> tuple[str, str]:
 def _draw_baselines(ax: "Axes", runs: Sequence[Run]) -> None:
     """Draws the scores of the documents' first sentences, which do not depend on the step.
 
-    Runs that evaluate the same documents share one line; otherwise each has a line in
-    its color.
+    Runs that evaluate the same documents share one line; otherwise each has a
+    line in its color.
     """
     ax.set_ylim(bottom=0)
     scores: dict[float, int] = {}  # score -> the first run with it
@@ -116,13 +122,19 @@ def _draw_baselines(ax: "Axes", runs: Sequence[Run]) -> None:
     is_shared = len(scores) == 1
     for score, number in scores.items():
         label = (
-            "lead baseline" if is_shared else f"lead baseline of {runs[number].name}"
+            "lead baseline"
+            if is_shared
+            else f"lead baseline of {runs[number].name}"
         )
         color = "0.4" if is_shared else _color_and_style(number)[0]
         ax.axhline(score, color=color, linestyle=":")
         ax.set_ylim(top=max(ax.get_ylim()[1], 1.15 * score))
         ax.annotate(
-            label, (0.02, score), (0, 3), ("axes fraction", "data"), "offset points"
+            label,
+            (0.02, score),
+            (0, 3),
+            ("axes fraction", "data"),
+            "offset points",
         )
 
 
@@ -143,7 +155,9 @@ def kernels_figure(kernels: Kernels, size: tuple[float, float]) -> "Figure":
             size, num_layers, 1 + num_directions, sharex="col", sharey="col"
         )
         norm = LogNorm(top * COLOR_RANGE, top, clip=True)
-        layers = zip(axes, kernels.layers, shares, kernels.magnitude, strict=True)
+        layers = zip(
+            axes, kernels.layers, shares, kernels.magnitude, strict=True
+        )
         for row, number, share, magnitudes in layers:
             row[0].stairs(share, edges, fill=True, color=COLORS[0])
             row[0].set(xscale="log", ylabel=f"layer {number}\nmodes (%)")
@@ -152,7 +166,9 @@ def kernels_figure(kernels: Kernels, size: tuple[float, float]) -> "Figure":
                 ax.tick_params(labelleft=ax is row[1])
                 image = _draw_kernel(ax, magnitude, norm)
         axes[-1][0].set_xlabel("memory (tokens)")
-        for ax, title in zip(axes[0][1:], ("forward", "backward"), strict=False):
+        for ax, title in zip(
+            axes[0][1:], ("forward", "backward"), strict=False
+        ):
             ax.set_title(title, fontsize="medium")
         for ax in axes[-1][1:]:
             ax.set_xlabel("lag (tokens)")
@@ -201,7 +217,11 @@ def lines_figure(
         for number, name in enumerate(dict.fromkeys(row[by] for row in rows)):
             line = [row for row in rows if row[by] == name]
             _draw_line(
-                ax, [row[x] for row in line], [row[y] for row in line], name, number
+                ax,
+                [row[x] for row in line],
+                [row[y] for row in line],
+                name,
+                number,
             )
         ax.set(xlabel=x, ylabel=y.replace("_", " "), xscale=scale, yscale=scale)
         ax.grid(alpha=0.3, linewidth=0.5)
@@ -209,13 +229,17 @@ def lines_figure(
     return figure
 
 
-def _draw_line(ax: "Axes", x: Numbers, y: Numbers, name: str, number: int) -> None:
+def _draw_line(
+    ax: "Axes", x: Numbers, y: Numbers, name: str, number: int
+) -> None:
     """Draws line ``number``, from 0, with a marker on each point."""
     color, style = _color_and_style(number)
     ax.plot(x, y, style, color=color, marker="o", markersize=3, label=name)
 
 
-def points_figure(panels: Sequence[Panel], size: tuple[float, float]) -> "Figure":
+def points_figure(
+    panels: Sequence[Panel], size: tuple[float, float]
+) -> "Figure":
     """Plots named points in adjacent panels, for example quality over cost.
 
     Args:
@@ -229,7 +253,10 @@ def points_figure(panels: Sequence[Panel], size: tuple[float, float]) -> "Figure
                 color, _ = _color_and_style(number)
                 ax.plot(x, y, "o", color=color, markersize=5, label=name)
             ax.set(
-                title=panel.title, xlabel=panel.x, ylabel=panel.y, xscale=panel.scale
+                title=panel.title,
+                xlabel=panel.x,
+                ylabel=panel.y,
+                xscale=panel.scale,
             )
             ax.margins(0.1)
             ax.grid(alpha=0.3, linewidth=0.5)
@@ -253,7 +280,9 @@ def ngrams_figure(
         ngram: n-gram length in words.
         size: width and height in inches.
     """
-    what = {1: "unigrams", 2: "bigrams", 3: "trigrams"}.get(ngram, f"{ngram}-grams")
+    what = {1: "unigrams", 2: "bigrams", 3: "trigrams"}.get(
+        ngram, f"{ngram}-grams"
+    )
     with _style():
         figure, [[ax]] = _figure(size, 1, 1)
         for number, (name, curve) in enumerate(curves.items()):
@@ -285,19 +314,27 @@ def study_figure(
     crosses = list(dict.fromkeys(row["cross"] for row in rows))
     with _style():
         figure, axes = _figure(size, 1, len(STUDY_PANELS), sharey=True)
-        for ax, (name, label) in zip(axes[0], STUDY_PANELS.items(), strict=True):
+        for ax, (name, label) in zip(
+            axes[0], STUDY_PANELS.items(), strict=True
+        ):
             for number, cross in enumerate(crosses):
                 selected = [row for row in rows if row["cross"] == cross]
                 offset = 0.2 * (number - (len(crosses) - 1) / 2)
                 x = [row[name] for row in selected]
-                y = [encoders.index(row["encoder"]) + offset for row in selected]
+                y = [
+                    encoders.index(row["encoder"]) + offset for row in selected
+                ]
                 color = COLORS[number % len(COLORS)]
                 ax.plot(x, y, "o", color=color, markersize=3.5, label=cross)
-            ax.set(xlabel=label, yticks=range(len(encoders)), yticklabels=encoders)
+            ax.set(
+                xlabel=label, yticks=range(len(encoders)), yticklabels=encoders
+            )
             ax.grid(alpha=0.3, linewidth=0.5)
         axes[0][0].invert_yaxis()
         handles = axes[0][0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside upper center", ncols=4, frameon=False)
+        figure.legend(
+            *handles, loc="outside upper center", ncols=4, frameon=False
+        )
     return figure
 
 
@@ -309,14 +346,16 @@ def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
          0 +--- length      | full  |                                         |
 
     Args:
-        rows: rows of studies/probes.py, averaged over seeds, with "model", "task",
-            "length", "mean", "interval" and "mean_by_distance".
-        width: width in inches; the height depends on the numbers of tasks and models.
+        rows: rows of studies/probes.py, averaged over seeds, with "model",
+            "task", "length", "mean", "interval" and "mean_by_distance".
+        width: width in inches; the height depends on the numbers of tasks and
+            models.
     """
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     lengths = sorted({row["length"] for row in rows})
     numbers = {
-        name: i for i, name in enumerate(dict.fromkeys(row["model"] for row in rows))
+        name: i
+        for i, name in enumerate(dict.fromkeys(row["model"] for row in rows))
     }
     models = {task: _models_of(rows, task) for task in tasks}
     heights = [max(1.6, 0.9 + 0.2 * len(models[task])) for task in tasks]
@@ -327,7 +366,9 @@ def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
         for (lines, map_axes), task in zip(axes, tasks, strict=True):
             rows_by_name = {
                 name: [
-                    row for row in rows if (row["task"], row["model"]) == (task, name)
+                    row
+                    for row in rows
+                    if (row["task"], row["model"]) == (task, name)
                 ]
                 for name in models[task]
             }
@@ -342,7 +383,9 @@ def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
 
 
 def _models_of(rows: Sequence[Mapping[str, Any]], task: str) -> list[str]:
-    return list(dict.fromkeys(row["model"] for row in rows if row["task"] == task))
+    return list(
+        dict.fromkeys(row["model"] for row in rows if row["task"] == task)
+    )
 
 
 def _short(length: int) -> str:
@@ -364,8 +407,14 @@ def _draw_lengths(
         )
         # clipped to 0 and 1
         within = np.minimum(interval, y), np.minimum(interval, 1 - y)
-        options: dict[str, Any] = {"color": color, "linestyle": style, "label": name}
-        ax.errorbar(x, y, within, marker="o", markersize=3, elinewidth=0.4, **options)
+        options: dict[str, Any] = {
+            "color": color,
+            "linestyle": style,
+            "label": name,
+        }
+        ax.errorbar(
+            x, y, within, marker="o", markersize=3, elinewidth=0.4, **options
+        )
     ax.set(xscale="log", ylim=(-0.05, 1.05))
     ax.minorticks_off()
     ax.grid(alpha=0.3, linewidth=0.5)
@@ -379,7 +428,9 @@ def _draw_distances(
 ) -> Any:
     """Draws one row per model, with a cell per length and distance, gray without a measurement."""
     parts = max(
-        len(row["mean_by_distance"]) for rows in rows_by_name.values() for row in rows
+        len(row["mean_by_distance"])
+        for rows in rows_by_name.values()
+        for row in rows
     )
     cells = np.full((len(rows_by_name), len(lengths), parts), np.nan)
     for line, rows in zip(cells, rows_by_name.values(), strict=True):
@@ -417,19 +468,35 @@ def plan_figure(
         for ax, (title, plan) in zip(axes[:, 0], plans.items(), strict=True):
             names, parts = plan_bars(plan)
             left = np.zeros(len(names))
-            for color, (part, widths) in zip(COLORS, parts.items(), strict=False):
-                ax.barh(range(len(names)), widths, left=left, color=color, label=part)
+            for color, (part, widths) in zip(
+                COLORS, parts.items(), strict=False
+            ):
+                ax.barh(
+                    range(len(names)),
+                    widths,
+                    left=left,
+                    color=color,
+                    label=part,
+                )
                 left += widths
             if plan["device_memory_bytes"]:
                 ax.axvline(
-                    plan["device_memory_bytes"] / 1e9, color="0.4", linestyle=":"
+                    plan["device_memory_bytes"] / 1e9,
+                    color="0.4",
+                    linestyle=":",
                 )
             device = f"{plan['num_devices']} x {plan['title']}"
-            ax.set(yticks=range(len(names)), yticklabels=names, xlabel="GB per device")
+            ax.set(
+                yticks=range(len(names)),
+                yticklabels=names,
+                xlabel="GB per device",
+            )
             ax.set_title(f"{title}: {device}", fontsize="medium")
             ax.invert_yaxis()
         handles = axes[0][0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside lower center", ncols=6, frameon=False)
+        figure.legend(
+            *handles, loc="outside lower center", ncols=6, frameon=False
+        )
     return figure
 
 

@@ -17,10 +17,11 @@ class Kernels(NamedTuple):
 
     Attributes:
         layers: layer numbers, from 1.
-        memory: tokens after which a mode has decayed to 1/e, [layers, directions,
-            channels, modes]; one direction if both share their dynamics.
-        magnitude: absolute value of the kernel at every lag, [layers, directions,
-            channels, lags].
+        memory: tokens after which a mode has decayed to 1/e, [layers,
+            directions, channels, modes]; one direction if both share their
+            dynamics.
+        magnitude: absolute value of the kernel at every lag, [layers,
+            directions, channels, lags].
     """
 
     layers: tuple[int, ...]
@@ -44,8 +45,12 @@ def kernels(
     Raises:
         InputError: kernels that are not finite, or zero everywhere.
     """
-    kernel = jax.jit(partial(ssm_kernel, length=length, discretization=discretization))
-    layers = [_layer_kernels(_layer_ssm(layer), kernel) for layer in params.values()]
+    kernel = jax.jit(
+        partial(ssm_kernel, length=length, discretization=discretization)
+    )
+    layers = [
+        _layer_kernels(_layer_ssm(layer), kernel) for layer in params.values()
+    ]
     memory = np.stack([memory for memory, _ in layers])
     magnitude = np.stack([magnitude for _, magnitude in layers])
     finite = np.isfinite(memory).all() and np.isfinite(magnitude).all()
@@ -59,7 +64,9 @@ def kernels(
 
 def _layer_ssm(params: Mapping[str, Any]) -> DiagonalSSM:
     names = ("log_dt", "inv_A_real", "A_imag", "B", "C")
-    log_dt, inv_A_real, A_imag, B, C = (np.asarray(params[name]) for name in names)
+    log_dt, inv_A_real, A_imag, B, C = (
+        np.asarray(params[name]) for name in names
+    )
     A_real = -np.exp(inv_A_real)
     if log_dt.ndim == 1:  # both directions share their dynamics
         return DiagonalSSM(log_dt[None], A_real[None], A_imag[None], B[None], C)
@@ -77,7 +84,9 @@ def _layer_kernels(
     memory = 1 / np.take_along_axis(decay, order[..., None], axis=1)
     magnitude = np.abs(np.asarray(kernel(ssm)))
     by_direction = np.broadcast_to(order, (len(magnitude), order.shape[1]))
-    return memory, np.take_along_axis(magnitude, by_direction[..., None], axis=1)
+    return memory, np.take_along_axis(
+        magnitude, by_direction[..., None], axis=1
+    )
 
 
 def memory_histogram(
@@ -87,17 +96,19 @@ def memory_histogram(
 
     Args:
         memory: memory of the layers' modes, in tokens, [layers, ...].
-        bins: number of bins, of equal width on a logarithmic scale, the same for all
-            layers.
+        bins: number of bins, of equal width on a logarithmic scale, the same
+            for all layers.
 
     Returns:
-        (edges [bins + 1] in tokens, share [layers, bins] in percent, each row summing
-        to 100).
+        (edges [bins + 1] in tokens, share [layers, bins] in percent, each row
+        summing to 100).
     """
     low, high = memory.min(), memory.max()
     margin = 1.05 if low == high else 1.0
     edges = np.geomspace(low / margin, high * margin, bins + 1)
     # geomspace may round inwards
     edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)
-    counts = np.stack([np.histogram(layer.ravel(), edges)[0] for layer in memory])
+    counts = np.stack(
+        [np.histogram(layer.ravel(), edges)[0] for layer in memory]
+    )
     return edges, 100 * counts / counts.sum(1, keepdims=True)

@@ -10,9 +10,16 @@ from longsum_jax.errors import InputError
 from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes
 
 # Keys that a row of a study must have to be plotted.
-STUDY_KEYS = ("encoder", "cross", "seed", "bits", "mean_rouge", "tokens_per_second")
-# Parts of a program's memory in a plan; the remainder of the total is inputs and
-# others.
+STUDY_KEYS = (
+    "encoder",
+    "cross",
+    "seed",
+    "bits",
+    "mean_rouge",
+    "tokens_per_second",
+)
+# Parts of a program's memory in a plan; the remainder of the total is inputs
+# and others.
 PLAN_PARTS = ("parameters", "optimizer", "temporary", "results", "idle")
 
 
@@ -37,13 +44,14 @@ def read_run(workdir: str | Path) -> Run:
     A last line that is still being written is ignored.
 
     Raises:
-        InputError: the file is missing, a line is not a metrics line (the message names
-            file and line), or there are no steps.
+        InputError: the file is missing, a line is not a metrics line (the
+            message names file and line), or there are no steps.
     """
     path = Path(workdir) / "metrics.jsonl"
     lines = _finished_lines(path, "the --workdir of a training run")
     rows = [
-        _metrics_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)
+        _metrics_row(line, f"{path}:{number}")
+        for number, line in enumerate(lines, 1)
     ]
     if not rows:
         raise InputError(
@@ -63,12 +71,13 @@ def read_study(path: str | Path) -> list[dict[str, Any]]:
     A last line that is still being written is ignored.
 
     Raises:
-        InputError: the file is missing, a line is not a row of a study (the message
-            names file and line), or there are no rows.
+        InputError: the file is missing, a line is not a row of a study (the
+            message names file and line), or there are no rows.
     """
     lines = _finished_lines(Path(path), "results.jsonl of a study")
     rows = [
-        _study_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)
+        _study_row(line, f"{path}:{number}")
+        for number, line in enumerate(lines, 1)
     ]
     if not rows:
         raise InputError(
@@ -107,7 +116,9 @@ def _study_row(line: str, where: str) -> dict[str, Any]:
         row = parse_json(line)
         _ = [row[key] for key in STUDY_KEYS]
     except (ValueError, KeyError, TypeError):
-        raise InputError(f"{where}: not a row of a study; delete the line") from None
+        raise InputError(
+            f"{where}: not a row of a study; delete the line"
+        ) from None
     return row
 
 
@@ -115,7 +126,11 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
     """Returns a curve for each numeric key of the rows."""
     names: set[str] = set()
     for row in rows:
-        names |= {name for name, value in row.items() if isinstance(value, int | float)}
+        names |= {
+            name
+            for name, value in row.items()
+            if isinstance(value, int | float)
+        }
     names -= {"step"}
     return {
         name: _curve([row for row in rows if name in row], name)
@@ -150,11 +165,15 @@ def read_plan(path: str | Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         names = []
     if not names:
-        raise InputError(f"{path}: holds no plan; give the --out of longsum plan")
+        raise InputError(
+            f"{path}: holds no plan; give the --out of longsum plan"
+        )
     return plan
 
 
-def plan_bars(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, np.ndarray]]:
+def plan_bars(
+    plan: Mapping[str, Any],
+) -> tuple[list[str], dict[str, np.ndarray]]:
     """Returns the names of a plan's programs, and the size of each part of their memory in GB.
 
     Args:
@@ -173,9 +192,13 @@ def plan_bars(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, np.ndarray]
         names.append(f"{program['program']} {sizes}".strip())
         memory = program["memory_bytes"]
         row = {part: memory.get(part, 0) for part in PLAN_PARTS}
-        inputs = memory.get("arguments", 0) - row["parameters"] - row["optimizer"]
+        inputs = (
+            memory.get("arguments", 0) - row["parameters"] - row["optimizer"]
+        )
         row["inputs"] = max(inputs, 0)
         row["other"] = memory["total"] - sum(row.values())
         rows.append(row)
     parts = (*PLAN_PARTS, "inputs", "other")
-    return names, {part: np.array([row[part] / 1e9 for row in rows]) for part in parts}
+    return names, {
+        part: np.array([row[part] / 1e9 for row in rows]) for part in parts
+    }

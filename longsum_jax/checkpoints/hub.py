@@ -29,17 +29,17 @@ _SUBDIRECTORY = re.compile(r"\w[\w.-]*", re.ASCII)
 def local_directory(path: str | Path, revision: str | None = None) -> Path:
     """Returns the directory for ``path``.
 
-    A name that is not a local directory is fetched from the Hub, or from its local
-    cache.
+    A name that is not a local directory is fetched from the Hub, or from its
+    local cache.
 
     Args:
-        path: path of a directory, or the name "org/name" of a Hub repository as a
-            string.
+        path: path of a directory, or the name "org/name" of a Hub repository as
+            a string.
         revision: branch, tag or commit of the repository.
 
     Raises:
-        InputError: the directory or repository does not exist, or cannot be reached or
-            read.
+        InputError: the directory or repository does not exist, or cannot be
+            reached or read.
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(
@@ -72,11 +72,19 @@ def _download(name: str, revision: str | None) -> Path:
     directory = _snapshot(name, revision, patterns + _MODULES)
     for module in _module_directories(directory):
         if _SUBDIRECTORY.fullmatch(module):
-            files = ["config.json", *_TOKENIZER, *_MODULES, *_SAFETENSORS, *_TORCH_BIN]
+            files = [
+                "config.json",
+                *_TOKENIZER,
+                *_MODULES,
+                *_SAFETENSORS,
+                *_TORCH_BIN,
+            ]
             file_patterns = [f"{module}/{pattern}" for pattern in files]
             _snapshot(name, revision, file_patterns, ignored=[f"{module}/*/*"])
     if not any(directory.glob("*.safetensors")):
-        directory = _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _TORCH_BIN)
+        directory = _snapshot(
+            name, revision, _DESCRIPTION + _TOKENIZER + _TORCH_BIN
+        )
     for model in _auxiliary_models(directory):
         file_patterns = [f"{model}/{pattern}" for pattern in patterns]
         _snapshot(name, revision, file_patterns, ignored=[f"{model}/*/*"])
@@ -88,7 +96,9 @@ def _auxiliary_models(directory: Path) -> list[str]:
     try:
         config = read_json(directory / "config.json")
         segments = config["task_specific_params"]["summarization"]["segments"]
-        names = [segments.get(name) for name in ("extractor", "sentence_encoder")]
+        names = [
+            segments.get(name) for name in ("extractor", "sentence_encoder")
+        ]
     except (InputError, KeyError, TypeError, AttributeError):
         # no subdirectories, or a file that is rejected when the model is loaded
         return []
@@ -122,7 +132,9 @@ def _snapshot(
             ignore_patterns=list(ignored),
         )
         return Path(snapshot)
-    except errors.GatedRepoError as error:  # a subclass of RepositoryNotFoundError
+    except (
+        errors.GatedRepoError
+    ) as error:  # a subclass of RepositoryNotFoundError
         remedy = "accept its conditions on its page, then log in with `hf auth login`"
         raise InputError(
             f"{name}: this repository of the Hugging Face hub is gated; {remedy}"
@@ -137,9 +149,7 @@ def _snapshot(
             f"{name}: the repository has no revision {revision}; give a branch, tag or commit"
         ) from error
     except errors.LocalEntryNotFoundError as error:
-        remedy = (
-            "connect (without HF_HUB_OFFLINE) once, or give the directory of a copy"
-        )
+        remedy = "connect (without HF_HUB_OFFLINE) once, or give the directory of a copy"
         raise InputError(
             f"{name}{at}: no such directory, not complete in the local cache, and the Hugging "
             f"Face hub cannot be reached; {remedy}"
@@ -156,7 +166,9 @@ def _snapshot(
 def _module_directories(directory: Path) -> list[str]:
     """Returns the subdirectories that modules.json names, [] without or with a damaged file."""
     try:
-        modules = parse_json(read_bytes(directory / _MODULES[0], _MAX_MODULES_BYTES))
+        modules = parse_json(
+            read_bytes(directory / _MODULES[0], _MAX_MODULES_BYTES)
+        )
         names = [module["path"] for module in modules]
     except (OSError, InputError, KeyError, TypeError):
         return []

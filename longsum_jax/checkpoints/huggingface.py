@@ -1,7 +1,8 @@
 """Directories in Hugging Face layout: configs, weights and tokenizer files.
 
-Nothing in a directory is ever executed: weights are safetensors, or a pickle read by
-torch's weights-only loader; config.json entries that refer to code are ignored.
+Nothing in a directory is ever executed: weights are safetensors, or a pickle
+read by torch's weights-only loader; config.json entries that refer to code are
+ignored.
 """
 
 import json
@@ -33,8 +34,9 @@ CONFIG, GENERATION = "config.json", "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TASKS, SUMMARIZATION = "task_specific_params", "summarization"  # in config.json
 
-# Decoding options of config.json, which preceded generation_config.json, with their
-# default values: old versions of transformers wrote all of them into every file.
+# Decoding options of config.json, which preceded generation_config.json, with
+# their default values: old versions of transformers wrote all of them into
+# every file.
 _LEGACY_GENERATION = {
     "max_length": 20,
     "min_length": 0,
@@ -66,7 +68,8 @@ _LEGACY_GENERATION = {
     "pad_token_id": None,
 }
 _SPECIAL_TOKENS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-# In the first files of BART, this flag means that bos_token_id begins every output.
+# In the first files of BART, this flag means that bos_token_id begins every
+# output.
 _FORCES_FIRST = "force_bos_token_to_be_generated"
 
 
@@ -76,13 +79,13 @@ def read_config(
     """Returns the family and config of a directory.
 
     Args:
-        architecture: name of the class in transformers whose weights the directory
-            contains, if config.json has another one or none.
+        architecture: name of the class in transformers whose weights the
+            directory contains, if config.json has another one or none.
         **runtime: values of fields that checkpoints do not store (dtype, ...).
 
     Raises:
-        InputError: a missing or damaged config.json, one of an unsupported model, or an
-            architecture that does not belong to its family.
+        InputError: a missing or damaged config.json, one of an unsupported
+            model, or an architecture that does not belong to its family.
     """
     path = directory / CONFIG
     raw = _read_config_json(directory)
@@ -104,20 +107,29 @@ def read_config(
     return family, config
 
 
-def _with_special_tokens(directory: Path, raw: dict[str, Any]) -> dict[str, Any]:
+def _with_special_tokens(
+    directory: Path, raw: dict[str, Any]
+) -> dict[str, Any]:
     """Returns the content of config.json with the ids that only generation_config.json contains.
 
     transformers 5 moves ids that a user has set there.
     """
     path = directory / GENERATION
-    if all(raw.get(name) is not None for name in _SPECIAL_TOKENS) or not path.exists():
+    if (
+        all(raw.get(name) is not None for name in _SPECIAL_TOKENS)
+        or not path.exists()
+    ):
         return raw
     stored = read_json(path)
     ids = {
-        name: stored[name] for name in _SPECIAL_TOKENS if stored.get(name) is not None
+        name: stored[name]
+        for name in _SPECIAL_TOKENS
+        if stored.get(name) is not None
     }
     return ids | {
-        key: value for key, value in raw.items() if value is not None or key not in ids
+        key: value
+        for key, value in raw.items()
+        if value is not None or key not in ids
     }
 
 
@@ -133,7 +145,10 @@ def _document_separators(directory: Path, raw: Mapping[str, Any]) -> list[int]:
     )
     ids = dict(added_ids(directory, config))
     if _has(directory, TOKENIZER):
-        tokens = read_json(directory / TOKENIZER, MAX_BYTES).get("added_tokens") or []
+        tokens = (
+            read_json(directory / TOKENIZER, MAX_BYTES).get("added_tokens")
+            or []
+        )
         ids |= {token.get("content"): token.get("id") for token in tokens}
     index, num_rows = ids.get(DOCUMENT_TOKEN), raw.get("vocab_size", 0)
     return [index] if isinstance(index, int) and 0 <= index < num_rows else []
@@ -146,8 +161,8 @@ def _has(directory: Path, name: str) -> bool:
 def read_generation_config(directory: Path) -> dict[str, Any]:
     """Returns the content of generation_config.json, or the decoding options of config.json.
 
-    Old versions of transformers wrote their defaults into config.json (in particular a
-    max_length of 20); options with these values are left out.
+    Old versions of transformers wrote their defaults into config.json (in
+    particular a max_length of 20); options with these values are left out.
     """
     path = directory / GENERATION
     if path.exists():
@@ -184,7 +199,9 @@ def read_summarization(directory: Path) -> dict[str, Any]:
             raise InputError(
                 f"{directory / CONFIG}: prefix must be a string, got {shortened(prefix)}"
             )
-        options = {name: value for name, value in options.items() if name != "prefix"}
+        options = {
+            name: value for name, value in options.items() if name != "prefix"
+        }
     return options
 
 
@@ -196,11 +213,13 @@ def summary_generation_config(
 
     Args:
         generation_config: result of ``read_generation_config``.
-        summarization: result of ``read_summarization``; options for reading documents
-            are left out.
+        summarization: result of ``read_summarization``; options for reading
+            documents are left out.
     """
     options = {
-        k: v for k, v in summarization.items() if k not in ("prefix", "segments")
+        k: v
+        for k, v in summarization.items()
+        if k not in ("prefix", "segments")
     }
     return with_options(generation_config, options)
 
@@ -216,16 +235,16 @@ def read_params(
     """Returns the config and parameters, from safetensors or pytorch_model.bin, single or in
     shards.
 
-    Arrays are read and placed one parameter at a time. The returned config has the
-    fields that depend on the tensors, such as tied output weights, see
+    Arrays are read and placed one parameter at a time. The returned config has
+    the fields that depend on the tensors, such as tied output weights, see
     ``Family.infer_from_weights``.
 
     Args:
         directory: directory in Hugging Face layout.
         family, config: results of ``read_config``.
         dtype: dtype of the parameters, independent of the dtype in the files.
-        place: function applied to each array; by default it moves the array to the
-            device.
+        place: function applied to each array; by default it moves the array to
+            the device.
 
     Raises:
         InputError: no weights, a damaged file, a pickle that contains more than
@@ -236,7 +255,12 @@ def read_params(
     weight_map = family.weight_map(config)
     shapes = family.parameter_shapes(config)
     params = to_params(
-        tensors, weight_map, shapes, str(path), dtype=jnp.dtype(dtype), place=place
+        tensors,
+        weight_map,
+        shapes,
+        str(path),
+        dtype=jnp.dtype(dtype),
+        place=place,
     )
     return config, params
 
@@ -254,24 +278,24 @@ def write_model(
 ) -> None:
     """Writes a directory that ``longsum_jax.load`` and the published PyTorch code can read.
 
-    All files are first written to a temporary directory and moved into place at the
-    end, with checksums for ``longsum_jax.checksums`` and ``longsum verify``;
-    transformers ignores them.
+    All files are first written to a temporary directory and moved into place at
+    the end, with checksums for ``longsum_jax.checksums`` and ``longsum
+    verify``; transformers ignores them.
 
     Args:
         directory: path that must not exist, or an empty directory.
-        params: parameter tree; None to leave out the weights (a training workdir has
-            them in its checkpoints).
+        params: parameter tree; None to leave out the weights (a training
+            workdir has them in its checkpoints).
         tokenizer: tokenizer whose files are added, if not None.
         summarization: result of ``read_summarization``.
-        subdirectories: functions that each write a subdirectory, by name: models that
-            this model needs.
-        dtype: dtype of the weights in the file (weights of state-space kernels remain
-            float32); None for the dtype of the parameters.
+        subdirectories: functions that each write a subdirectory, by name:
+            models that this model needs.
+        dtype: dtype of the weights in the file (weights of state-space kernels
+            remain float32); None for the dtype of the parameters.
 
     Raises:
-        InputError: the directory is not empty or cannot be written, or a weight is out
-            of the range of ``dtype``.
+        InputError: the directory is not empty or cannot be written, or a weight
+            is out of the range of ``dtype``.
     """
     target = Path(directory)
     check_target(target)
@@ -292,7 +316,10 @@ def write_model(
                 )
             if params is not None:
                 write_weights(
-                    work, to_lazy_state_dict(params, family.weight_map(config), dtype)
+                    work,
+                    to_lazy_state_dict(
+                        params, family.weight_map(config), dtype
+                    ),
                 )
             for name, write in subdirectories.items():
                 write(work / name)
@@ -306,7 +333,9 @@ def write_model(
 def check_target(target: Path) -> None:
     """Raises an InputError unless a model can be written to ``target`` without replacing files."""
     try:
-        is_taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
+        is_taken = target.exists() and (
+            not target.is_dir() or any(target.iterdir())
+        )
     except OSError as error:  # a name that is too long, or missing permissions
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); give another path"

@@ -88,9 +88,18 @@ class Lora:
         self, family: Family, config: ModelConfig, options: LoraOptions
     ) -> None:
         self.options = options
-        shapes, axes = family.parameter_shapes(config), family.parameter_axes(config)
-        rows = [row for row in family.weight_map(config).rows if row.layout == "linear"]
-        self._linear = {row.path: _module_names(row, shapes[row.path]) for row in rows}
+        shapes, axes = (
+            family.parameter_shapes(config),
+            family.parameter_axes(config),
+        )
+        rows = [
+            row
+            for row in family.weight_map(config).rows
+            if row.layout == "linear"
+        ]
+        self._linear = {
+            row.path: _module_names(row, shapes[row.path]) for row in rows
+        }
         targets = _selected(self._linear, options.targets)
         self.parameters = [
             _lora_parameter(row, shapes[row.path], axes[row.path], options.rank)
@@ -102,13 +111,19 @@ class Lora:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of all matrices by path."""
         return {
-            path: shape for p in self.parameters for path, shape in p.shapes.items()
+            path: shape
+            for p in self.parameters
+            for path, shape in p.shapes.items()
         }
 
     @property
     def axes(self) -> dict[str, tuple[str | None, ...]]:
         """Logical names of the axes of all matrices by path."""
-        return {path: names for p in self.parameters for path, names in p.axes.items()}
+        return {
+            path: names
+            for p in self.parameters
+            for path, names in p.axes.items()
+        }
 
     def init(self, key: Array) -> dict[str, Array]:
         """Returns new matrices by path: A as by PEFT, uniform; B is 0."""
@@ -123,7 +138,9 @@ class Lora:
             matrices[path_b] = jnp.zeros(shape_b)
         return matrices
 
-    def with_matrices(self, init: Callable[[Array], Any]) -> Callable[[Array], Any]:
+    def with_matrices(
+        self, init: Callable[[Array], Any]
+    ) -> Callable[[Array], Any]:
         """Returns ``init`` with the matrices, boxed with their axis names."""
 
         def init_all(key: Array) -> Any:
@@ -186,8 +203,16 @@ class Lora:
     def _target_modules(self) -> list[str]:
         """Returns names from which PEFT selects exactly these maps."""
         targets = {p.row.path for p in self.parameters}
-        names = {path: names for path, names in self._linear.items() if path in targets}
-        last = {name.rpartition(".")[2] for group in names.values() for name in group}
+        names = {
+            path: names
+            for path, names in self._linear.items()
+            if path in targets
+        }
+        last = {
+            name.rpartition(".")[2]
+            for group in names.values()
+            for name in group
+        }
         others = {
             name.rpartition(".")[2]
             for path, group in self._linear.items()
@@ -207,7 +232,9 @@ def _module_names(row: WeightRow, shape: Sequence[int]) -> list[str]:
     return [name.format(i=row.first + i) for i in range(shape[0])]
 
 
-def _selected(linear: Mapping[str, Sequence[str]], targets: Sequence[str]) -> set[str]:
+def _selected(
+    linear: Mapping[str, Sequence[str]], targets: Sequence[str]
+) -> set[str]:
     """Returns the paths of the kernels that the targets select."""
     selected = set()
     for target in targets:
@@ -223,7 +250,9 @@ def _selected(linear: Mapping[str, Sequence[str]], targets: Sequence[str]) -> se
             if all(matches):
                 matched.add(path)
         if not matched:
-            last = sorted({names[0].rpartition(".")[2] for names in linear.values()})
+            last = sorted(
+                {names[0].rpartition(".")[2] for names in linear.values()}
+            )
             raise InputError(
                 f'lora.targets: "{target}" matches no linear map of this model; '
                 f"{did_you_mean(target, last)}"
@@ -275,19 +304,25 @@ def _weight_map(parameters: Sequence[LoraParameter]) -> WeightMap:
         key = _PREFIX + row.key.removesuffix(_WEIGHT)
         path_a, path_b = parameter.shapes
         rows.append(row._replace(path=path_a, key=f"{key}.lora_A.weight"))
-        rows.append(row._replace(path=path_b, key=f"{key}.lora_B.weight", inputs=1))
+        rows.append(
+            row._replace(path=path_b, key=f"{key}.lora_B.weight", inputs=1)
+        )
     return WeightMap([row._replace(alternatives=()) for row in rows])
 
 
 def has_matrices(params: Params) -> bool:
     """Returns True if a parameter tree contains matrices of LoRA."""
-    return any(path[-1] == LORA_A for path in flax.traverse_util.flatten_dict(params))
+    return any(
+        path[-1] == LORA_A for path in flax.traverse_util.flatten_dict(params)
+    )
 
 
 def without_matrices(params: Params) -> Params:
     """Returns the parameters of the base model."""
     flat = flax.traverse_util.flatten_dict(params)
-    base = {path: x for path, x in flat.items() if path[-1] not in (LORA_A, LORA_B)}
+    base = {
+        path: x for path, x in flat.items() if path[-1] not in (LORA_A, LORA_B)
+    }
     return flax.traverse_util.unflatten_dict(base)
 
 
@@ -314,7 +349,9 @@ def _merged_kernel(kernel: Any, a: Any, b: Any, scale: float) -> Array:
     def merge(kernel: Array, a: Array, b: Array) -> Array:
         # Of one layer, [*inputs, rank] and [rank, *outputs].
         update = jnp.tensordot(a, b, axes=1, precision="highest")
-        return (kernel.astype(jnp.float32) + scale * update).astype(kernel.dtype)
+        return (kernel.astype(jnp.float32) + scale * update).astype(
+            kernel.dtype
+        )
 
     # A and B have three more axes than a stack of kernels, two more than one.
     is_stacked = a.ndim + b.ndim - kernel.ndim == 3
@@ -347,14 +384,20 @@ class Adapter(NamedTuple):
     def scale(self, module: str) -> float:
         """The factor of B A of a module."""
         description = self.description
-        rank = _pattern(description.get("rank_pattern"), module, description["r"])
+        rank = _pattern(
+            description.get("rank_pattern"), module, description["r"]
+        )
         alpha = _pattern(
             description.get("alpha_pattern"), module, description["lora_alpha"]
         )
-        return alpha / (math.sqrt(rank) if description.get("use_rslora") else rank)
+        return alpha / (
+            math.sqrt(rank) if description.get("use_rslora") else rank
+        )
 
 
-def _pattern(patterns: Mapping[str, Any] | None, module: str, default: Any) -> Any:
+def _pattern(
+    patterns: Mapping[str, Any] | None, module: str, default: Any
+) -> Any:
     """Returns the value of the first pattern that the end of a name matches."""
     for pattern, value in (patterns or {}).items():
         if re.match(rf"(.*\.)?({pattern})$", module):
@@ -390,13 +433,19 @@ def read_adapter(directory: Path) -> Adapter:
             )
     for name in ("r", "lora_alpha"):
         value = description.get(name)
-        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or value <= 0
+        ):
             raise InputError(
                 f"{where}: {name} is {shortened(value)}; give a number above 0"
             )
     path = directory / ADAPTER
     if not path.exists():
-        raise InputError(f"{path}: no such file; save the adapter as safetensors")
+        raise InputError(
+            f"{path}: no such file; save the adapter as safetensors"
+        )
     return Adapter(directory, description, read_safetensors(path))
 
 
@@ -452,7 +501,9 @@ def _pairs(adapter: Adapter, path: Path) -> dict[str, tuple[Any, Any]]:
     """Returns both matrices by the name of their linear map in transformers."""
     halves: dict[str, dict[str, Any]] = {}
     for key, tensor in adapter.tensors.items():
-        match = re.fullmatch(rf"{re.escape(_PREFIX)}(.+)\.lora_([AB])\.weight", key)
+        match = re.fullmatch(
+            rf"{re.escape(_PREFIX)}(.+)\.lora_([AB])\.weight", key
+        )
         if match is None:
             raise InputError(
                 f'{path}: "{key}" is not a matrix of LoRA for a linear map; merge the adapter '
@@ -465,10 +516,15 @@ def _pairs(adapter: Adapter, path: Path) -> dict[str, tuple[Any, Any]]:
             f"{path}: only one of lora_A and lora_B for {first_names(single) or 'every map'}; "
             "copy the adapter again"
         )
-    return {name: (matrices["A"], matrices["B"]) for name, matrices in halves.items()}
+    return {
+        name: (matrices["A"], matrices["B"])
+        for name, matrices in halves.items()
+    }
 
 
-def _updated(weight: Any, a: Any, b: Any, scale: float, path: Path) -> LazyArray:
+def _updated(
+    weight: Any, a: Any, b: Any, scale: float, path: Path
+) -> LazyArray:
     """Returns ``weight`` [outputs, inputs] plus scale * B A, computed on demand."""
     num_outputs, num_inputs = weight.shape
     is_fitting = (

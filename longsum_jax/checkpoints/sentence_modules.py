@@ -1,7 +1,7 @@
 """Directories of sentence-transformers: an encoder, and modules that make a vector of its states.
 
-A file ``modules.json`` lists the modules: the encoder, a pooling (Reimers & Gurevych
-2019, section 3), then dense layers and normalizations in any order.
+A file ``modules.json`` lists the modules: the encoder, a pooling (Reimers &
+Gurevych 2019, section 3), then dense layers and normalizations in any order.
 """
 
 import hashlib
@@ -33,7 +33,12 @@ _POOLINGS: dict[Pooling, str] = {
     "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
 }
 # Class of torch to the name of the activation.
-_ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu"}
+_ACTIVATIONS = {
+    "Identity": None,
+    "Tanh": "tanh",
+    "ReLU": "relu",
+    "GELU": "gelu",
+}
 
 
 class DenseLayer(NamedTuple):
@@ -56,8 +61,8 @@ class SentenceModules(NamedTuple):
     Attributes:
         poolings: poolings whose vectors are concatenated.
         steps: dense layers, and None for a normalization to length 1.
-        max_length: maximum tokens read of a sentence, special tokens included; None for
-            no limit.
+        max_length: maximum tokens read of a sentence, special tokens included;
+            None for no limit.
         lowercase: True to lower-case sentences before they are tokenized.
         prompt: text before every sentence.
     """
@@ -70,7 +75,9 @@ class SentenceModules(NamedTuple):
 
     def size(self, d_model: int) -> int:
         """Returns the size of a vector, for states of size ``d_model``."""
-        sizes = [step.kernel.shape[1] for step in self.steps if step is not None]
+        sizes = [
+            step.kernel.shape[1] for step in self.steps if step is not None
+        ]
         return sizes[-1] if sizes else d_model * len(self.poolings)
 
     @property
@@ -103,7 +110,9 @@ class SentenceModules(NamedTuple):
             states: states of the encoder.
             mask: True on real tokens, which are at the start of every row.
         """
-        x = np.concatenate([_pool(name, states, mask) for name in self.poolings], -1)
+        x = np.concatenate(
+            [_pool(name, states, mask) for name in self.poolings], -1
+        )
         for step in self.steps:
             if step is None:
                 norms = np.linalg.norm(x, axis=-1, keepdims=True)
@@ -128,24 +137,31 @@ def _pool(name: Pooling, states: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return total / (np.sqrt(count) if name == "mean_sqrt_len_tokens" else count)
 
 
-def read_sentence_modules(directory: Path) -> tuple[Path, SentenceModules | None]:
+def read_sentence_modules(
+    directory: Path,
+) -> tuple[Path, SentenceModules | None]:
     """Returns the directory of the encoder, and its modules.
 
     Args:
-        directory: model directory; without modules.json it is the encoder's, and the
-            result has no modules.
+        directory: model directory; without modules.json it is the encoder's,
+            and the result has no modules.
 
     Raises:
-        InputError: a damaged file, or a module or pooling that is not supported.
+        InputError: a damaged file, or a module or pooling that is not
+            supported.
     """
     path = directory / MODULES
     if not path.exists():
         return directory, None
     modules = parse_json(read_bytes(path, _MAX_BYTES))
-    is_list = isinstance(modules, list) and all(isinstance(x, Mapping) for x in modules)
+    is_list = isinstance(modules, list) and all(
+        isinstance(x, Mapping) for x in modules
+    )
     kinds = [_kind(module, path) for module in modules] if is_list else []
     if kinds[:2] != ["Transformer", "Pooling"]:
-        raise InputError(f"{path}: the first modules must be Transformer and Pooling")
+        raise InputError(
+            f"{path}: the first modules must be Transformer and Pooling"
+        )
     paths = [_module_path(directory, module, path) for module in modules]
     steps: list[DenseLayer | None] = []
     for kind, module_path in zip(kinds[2:], paths[2:], strict=True):
@@ -183,20 +199,32 @@ def write_sentence_modules(
         d_model: size of the encoder's states.
     """
     kinds = ["Transformer", "Pooling"]
-    kinds += ["Normalize" if step is None else "Dense" for step in modules.steps]
+    kinds += [
+        "Normalize" if step is None else "Dense" for step in modules.steps
+    ]
     entries: list[dict[str, Any]] = []
     for index, kind in enumerate(kinds):
         folder = f"{index}_{kind}" if index else ""
         module_type = f"sentence_transformers.models.{kind}"
         entries.append(
-            {"idx": index, "name": str(index), "path": folder, "type": module_type}
+            {
+                "idx": index,
+                "name": str(index),
+                "path": folder,
+                "type": module_type,
+            }
         )
         (directory / folder).mkdir(exist_ok=True)
     _write(directory / MODULES, entries)
     pooling: dict[str, Any] = {"word_embedding_dimension": d_model}
-    pooling |= {key: name in modules.poolings for name, key in _POOLINGS.items()}
+    pooling |= {
+        key: name in modules.poolings for name, key in _POOLINGS.items()
+    }
     _write(directory / entries[1]["path"] / "config.json", pooling)
-    lengths = {"max_seq_length": modules.max_length, "do_lower_case": modules.lowercase}
+    lengths = {
+        "max_seq_length": modules.max_length,
+        "do_lower_case": modules.lowercase,
+    }
     _write(directory / _LENGTHS, lengths)
     if modules.prompt:
         prompts = {
@@ -212,17 +240,25 @@ def write_sentence_modules(
 def _kind(module: Mapping[str, Any], path: Path) -> str:
     """Returns the name of a module's class."""
     kind = module.get("type")
-    if not isinstance(kind, str) or not kind.startswith("sentence_transformers."):
-        raise InputError(f"{path}: {kind!r} is not a module of sentence-transformers")
+    if not isinstance(kind, str) or not kind.startswith(
+        "sentence_transformers."
+    ):
+        raise InputError(
+            f"{path}: {kind!r} is not a module of sentence-transformers"
+        )
     return kind.rpartition(".")[2]
 
 
-def _module_path(directory: Path, module: Mapping[str, Any], path: Path) -> Path:
+def _module_path(
+    directory: Path, module: Mapping[str, Any], path: Path
+) -> Path:
     """Returns the directory of a module, which must not be outside of the model's."""
     name = module.get("path", "")
     is_inside = isinstance(name, str) and not Path(name).is_absolute()
     if not is_inside or ".." in Path(name).parts:
-        raise InputError(f"{path}: the path {name!r} is not a directory next to it")
+        raise InputError(
+            f"{path}: the path {name!r} is not a directory next to it"
+        )
     return directory / name
 
 
@@ -241,7 +277,9 @@ def _read_pooling(path: Path) -> tuple[Pooling, ...]:
             if key.startswith("pooling_mode_") and value
         ]
         by_key = {key: name for name, key in _POOLINGS.items()}
-        names = [by_key.get(key, key.removeprefix("pooling_mode_")) for key in keys]
+        names = [
+            by_key.get(key, key.removeprefix("pooling_mode_")) for key in keys
+        ]
     names = [names] if isinstance(names, str) else names
     for name in names if isinstance(names, list) else [names]:
         if name not in _POOLINGS:
@@ -273,12 +311,14 @@ def _read_dense(directory: Path) -> DenseLayer:
     """Returns the layer in a directory.
 
     Raises:
-        InputError: an unknown activation, or weights that are missing or of another
-            shape.
+        InputError: an unknown activation, or weights that are missing or of
+            another shape.
     """
     path = directory / "config.json"
     config = read_json(path, _MAX_BYTES)
-    activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
+    activation = str(config.get("activation_function", "Tanh")).rpartition(".")[
+        2
+    ]
     if activation not in _ACTIVATIONS:
         raise InputError(
             f'{path}: activation_function "{activation}" is not supported; '
@@ -286,7 +326,8 @@ def _read_dense(directory: Path) -> DenseLayer:
         )
     tensors, where = read_weights(directory)
     arrays = {
-        name: np.asarray(tensor).astype(np.float32) for name, tensor in tensors.items()
+        name: np.asarray(tensor).astype(np.float32)
+        for name, tensor in tensors.items()
     }
     kernel, bias = arrays.get("linear.weight"), arrays.get("linear.bias")
     shape = config.get("out_features"), config.get("in_features")

@@ -1,7 +1,7 @@
 """Conversion between parameter trees and PyTorch state dicts, by the rows of a weight map.
 
-Arrays are read, reshaped and passed on one row at a time, so that no model is in memory
-twice.
+Arrays are read, reshaped and passed on one row at a time, so that no model is
+in memory twice.
 """
 
 import math
@@ -16,13 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.models.weight_map import WeightMap, WeightRow, is_close_to_constant
+from longsum_jax.models.weight_map import (
+    WeightMap,
+    WeightRow,
+    is_close_to_constant,
+)
 from longsum_jax.schema import compare_trees, first_names
 from longsum_jax.typing import Params
 
-# A key of one of several equal parts of an array, see ``weight_map.fused_linears``.
+# A key of one of several equal parts of an array, see
+# ``weight_map.fused_linears``.
 _PART = re.compile(r"(.+)\[(\d+)/(\d+)\]")
-_ALIGNMENT = 64  # bytes; XLA's CPU client copies arrays with a different alignment
+# bytes; XLA's CPU client copies arrays with a different alignment
+_ALIGNMENT = 64
 
 Shape = tuple[int, ...]
 
@@ -40,7 +46,9 @@ class LazyArray:
         self.dtype = np.dtype(dtype)
         self._read = read
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> np.ndarray:
         array = self._read()
         return array if dtype is None else array.astype(dtype, copy=False)
 
@@ -72,18 +80,19 @@ def to_params(
     """Returns the parameter tree of a state dict.
 
     Args:
-        state: key to array (NumPy, ``LazyArray``, or similar); read one row at a time.
+        state: key to array (NumPy, ``LazyArray``, or similar); read one row at
+            a time.
         weight_map: names of the model's parameters.
         shapes: path ("a/b/kernel") to the shape in the model.
         where: path of the file, for error messages.
         dtype: dtype of the parameters, except for ``weight_map.exact``.
-        place: function applied to each array; by default it moves the array to the
-            device.
+        place: function applied to each array; by default it moves the array to
+            the device.
 
     Raises:
-        InputError: lists missing, unknown and misshapen keys and keys that are not
-            floats, or names a copy that differs from its original, or a key with NaN or
-            infinite values.
+        InputError: lists missing, unknown and misshapen keys and keys that are
+            not floats, or names a copy that differs from its original, or a key
+            with NaN or infinite values.
     """
     arrays = _rename(state, weight_map, shapes)
     _drop_ignored(arrays, weight_map, shapes)
@@ -99,7 +108,9 @@ def to_params(
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
-def to_state_dict(params: Params, weight_map: WeightMap) -> dict[str, np.ndarray]:
+def to_state_dict(
+    params: Params, weight_map: WeightMap
+) -> dict[str, np.ndarray]:
     """Returns the state dict of a parameter tree, without tied copies.
 
     It is the inverse of ``to_params``.
@@ -116,8 +127,8 @@ def to_lazy_state_dict(
     Args:
         params: parameter tree.
         weight_map: names of its parameters.
-        dtype: dtype of the arrays, except for ``weight_map.exact``; None for the dtype
-            of each parameter.
+        dtype: dtype of the arrays, except for ``weight_map.exact``; None for
+            the dtype of each parameter.
 
     Raises:
         InputError: raised on reading an array with values out of the range of
@@ -151,7 +162,10 @@ def _join_parts(state: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
         if match is None:
             joined[key] = array
         elif match[2] == "0":
-            parts = [state[f"{match[1]}[{i}/{match[3]}]"] for i in range(int(match[3]))]
+            parts = [
+                state[f"{match[1]}[{i}/{match[3]}]"]
+                for i in range(int(match[3]))
+            ]
             shape = (sum(part.shape[0] for part in parts), *array.shape[1:])
             read = partial(_concatenate, parts)
             joined[match[1]] = LazyArray(shape, array.dtype, read)
@@ -174,7 +188,9 @@ def _split_parts(arrays: dict[str, Any], expected_keys: Iterable[str]) -> None:
         if size * count != (array.shape or (1,))[0]:
             continue  # reported as a missing part
         shape = (size, *array.shape[1:])
-        read = partial(_read_part, array, slice(index * size, (index + 1) * size))
+        read = partial(
+            _read_part, array, slice(index * size, (index + 1) * size)
+        )
         arrays[key] = LazyArray(shape, array.dtype, read)
         arrays.pop(match[1], None)
 
@@ -216,7 +232,9 @@ def _fill_absent(
         if not row.alternatives:
             continue
         for number, key in enumerate(_keys(row, shapes[row.path]), row.first):
-            alternatives = [other.format(i=number) for other in row.alternatives]
+            alternatives = [
+                other.format(i=number) for other in row.alternatives
+            ]
             present = [other for other in alternatives if other in stored]
             if key not in stored and present:
                 arrays[key] = _reread(stored[present[0]])
@@ -238,12 +256,18 @@ def _prefixed(key: str, prefix: str, expected_keys: set[str]) -> str:
 
 def _known_keys(weight_map: WeightMap, shapes: Mapping[str, Shape]) -> set[str]:
     """Returns the keys of all parameters, copies and constants."""
-    expected_keys = {*weight_map.tied, *weight_map.copies, *weight_map.constants}
+    expected_keys = {
+        *weight_map.tied,
+        *weight_map.copies,
+        *weight_map.constants,
+    }
     for row in weight_map.rows:
         keys = _keys(row, shapes[row.path])
         expected_keys.update(keys)
         # The arrays that the parts belong to.
-        expected_keys.update(match[1] for match in map(_PART.fullmatch, keys) if match)
+        expected_keys.update(
+            match[1] for match in map(_PART.fullmatch, keys) if match
+        )
     return expected_keys
 
 
@@ -273,11 +297,15 @@ def _check(
         if not row.optional or any(key in arrays for key in keys):
             expected |= dict.fromkeys(keys, _torch_shape(row, shapes[row.path]))
     copies = {*weight_map.tied, *weight_map.constants} - expected.keys()
-    actual = {key: tuple(x.shape) for key, x in arrays.items() if key not in copies}
+    actual = {
+        key: tuple(x.shape) for key, x in arrays.items() if key not in copies
+    }
     missing, extra, misshapen = compare_trees(expected, actual)
     expected_keys = copies.union(expected)
     not_float = [
-        key for key, x in arrays.items() if key in expected_keys and not _is_float(x)
+        key
+        for key, x in arrays.items()
+        if key in expected_keys and not _is_float(x)
     ]
     lists = {
         "missing": missing,
@@ -290,7 +318,9 @@ def _check(
         ],
     }
     problems = [
-        f"{problem}: {first_names(keys)}" for problem, keys in lists.items() if keys
+        f"{problem}: {first_names(keys)}"
+        for problem, keys in lists.items()
+        if keys
     ]
     if problems:
         raise InputError(
@@ -298,7 +328,9 @@ def _check(
         )
 
 
-def _drop_copies(arrays: dict[str, Any], weight_map: WeightMap, where: str) -> None:
+def _drop_copies(
+    arrays: dict[str, Any], weight_map: WeightMap, where: str
+) -> None:
     """Removes tied copies; a copy that differs from its original is an InputError."""
     for key, original in weight_map.tied.items():
         if key in arrays and not _equal(arrays.pop(key), arrays[original]):
@@ -308,10 +340,14 @@ def _drop_copies(arrays: dict[str, Any], weight_map: WeightMap, where: str) -> N
             )
 
 
-def _drop_constants(arrays: dict[str, Any], weight_map: WeightMap, where: str) -> None:
+def _drop_constants(
+    arrays: dict[str, Any], weight_map: WeightMap, where: str
+) -> None:
     """Removes arrays that the model computes; one that differs is an InputError."""
     for key, compute in weight_map.constants.items():
-        if key in arrays and not is_close_to_constant(arrays.pop(key), compute()):
+        if key in arrays and not is_close_to_constant(
+            arrays.pop(key), compute()
+        ):
             raise InputError(
                 f'{where}: "{key}" differs from the table that this model computes; it cannot be '
                 "used"
@@ -331,7 +367,9 @@ def _read_row(
     if keys[0] not in arrays:
         return np.zeros(shape, dtype)
     if _is_stacked(row):
-        layers = (_to_flax(_take(arrays, key, where), row, shape[1:]) for key in keys)
+        layers = (
+            _to_flax(_take(arrays, key, where), row, shape[1:]) for key in keys
+        )
         return _stack(layers, aligned_empty(shape, dtype))
     x = _to_flax(_take(arrays, keys[0], where), row, shape)
     if x.dtype == dtype and x.flags.c_contiguous:
@@ -391,7 +429,9 @@ def _to_flax(x: np.ndarray, row: WeightRow, shape: Shape) -> np.ndarray:
     return x.reshape(shape)
 
 
-def _lazy_torch(row: WeightRow, value: Any, layer: int | None = None) -> LazyArray:
+def _lazy_torch(
+    row: WeightRow, value: Any, layer: int | None = None
+) -> LazyArray:
     """Returns a parameter, or one layer of a stacked parameter, in PyTorch's layout."""
     shape = _torch_shape(row, value.shape)
 

@@ -1,8 +1,8 @@
 """Single files of named tensors: reads and writes safetensors, reads PyTorch pickles.
 
-Tensors are read on demand, with plain reads rather than a memory map: a tensor that was
-read and dropped uses no memory. Nothing in a file is ever executed or trusted: names,
-types and offsets are checked first.
+Tensors are read on demand, with plain reads rather than a memory map: a tensor
+that was read and dropped uses no memory. Nothing in a file is ever executed or
+trusted: names, types and offsets are checked first.
 """
 
 import json
@@ -48,15 +48,17 @@ def read_safetensors(path: Path) -> Tensors:
     The format: https://huggingface.co/docs/safetensors, "Format".
 
     Raises:
-        InputError: a missing, truncated or malformed file; also raised later if a
-            tensor cannot be read.
+        InputError: a missing, truncated or malformed file; also raised later if
+            a tensor cannot be read.
     """
     try:
         with open_regular(path) as file:
             size = file.seek(0, 2)
             file.seek(0)
             length = _header_length(file.read(8), size)
-            header = parse_json(file.read(length), object_pairs_hook=_without_repeats)
+            header = parse_json(
+                file.read(length), object_pairs_hook=_without_repeats
+            )
         return _tensors_of_header(path, header, 8 + length, size)
     except InputError:
         raise
@@ -89,7 +91,10 @@ def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in names:
             file.write(
-                np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8).data
+                np.ascontiguousarray(tensors[name])
+                .reshape(-1)
+                .view(np.uint8)
+                .data
             )
 
 
@@ -101,12 +106,12 @@ def num_bytes(tensor: Any) -> int:
 def read_torch(path: Path) -> Tensors:
     """Returns the tensors of a ``pytorch_model.bin``; floats of any width become float32.
 
-    Files in torch's zip format are memory-mapped; files from before 2020 are read as a
-    whole.
+    Files in torch's zip format are memory-mapped; files from before 2020 are
+    read as a whole.
 
     Raises:
-        InputError: torch is missing, or the file is damaged or contains anything but
-            tensors.
+        InputError: torch is missing, or the file is damaged or contains
+            anything but tensors.
     """
     try:
         import torch
@@ -117,7 +122,9 @@ def read_torch(path: Path) -> Tensors:
         ) from None
     try:
         is_zip = _check_torch_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+        state = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=is_zip
+        )
     except (
         Exception
     ) as error:  # a damaged or malicious pickle can make torch raise anything
@@ -133,7 +140,10 @@ def read_torch(path: Path) -> Tensors:
             and not x.is_quantized
         )
         # A view may repeat a few bytes indefinitely.
-        return is_plain and x.numel() * x.element_size() <= x.untyped_storage().nbytes()
+        return (
+            is_plain
+            and x.numel() * x.element_size() <= x.untyped_storage().nbytes()
+        )
 
     if not isinstance(state, dict) or not all(map(is_dense, state.values())):
         raise InputError(f"{path}: expected a dictionary of tensors")
@@ -144,9 +154,9 @@ def _check_torch_file(path: Path) -> bool:
     """Returns True if a file has torch's zip format, False for the format from before 2020.
 
     Raises:
-        ValueError: a zip archive that torch does not write: compressed, so that a few
-            megabytes may expand to any size, or with a pickle that contains more than
-            names.
+        ValueError: a zip archive that torch does not write: compressed, so that
+            a few megabytes may expand to any size, or with a pickle that
+            contains more than names.
     """
     with open_regular(path) as file:
         if not zipfile.is_zipfile(file):
@@ -164,7 +174,9 @@ def _check_torch_file(path: Path) -> bool:
                     member.filename.endswith("data.pkl")
                     and member.file_size > _MAX_HEADER
                 ):
-                    raise ValueError(f"{member.filename} has {member.file_size} bytes")
+                    raise ValueError(
+                        f"{member.filename} has {member.file_size} bytes"
+                    )
     return True
 
 
@@ -172,7 +184,9 @@ def _of_torch(tensor: Any) -> LazyArray:
     """Returns a torch tensor as an array."""
     if tensor.is_floating_point():
         return LazyArray(
-            tensor.shape, np.float32, lambda: tensor.detach().float().numpy().copy()
+            tensor.shape,
+            np.float32,
+            lambda: tensor.detach().float().numpy().copy(),
         )
     dtype = str(tensor.dtype).removeprefix("torch.")
     return LazyArray(tensor.shape, dtype, lambda: tensor.numpy().copy())
@@ -182,9 +196,13 @@ def _header_length(first: bytes, size: int) -> int:
     """Returns the length of the header from the first 8 bytes of a file of ``size`` bytes."""
     length = int.from_bytes(first, "little")
     if len(first) < 8 or length > size - 8:
-        raise ValueError(f"a header of {length} bytes does not fit in a file of {size}")
+        raise ValueError(
+            f"a header of {length} bytes does not fit in a file of {size}"
+        )
     if length > _MAX_HEADER:
-        raise ValueError(f"its header has {length} bytes, more than {_MAX_HEADER}")
+        raise ValueError(
+            f"its header has {length} bytes, more than {_MAX_HEADER}"
+        )
     return length
 
 
@@ -195,7 +213,9 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _tensors_of_header(path: Path, header: Any, start: int, size: int) -> Tensors:
+def _tensors_of_header(
+    path: Path, header: Any, start: int, size: int
+) -> Tensors:
     """Returns the tensors described by a header.
 
     Args:
@@ -219,7 +239,9 @@ def _tensors_of_header(path: Path, header: Any, start: int, size: int) -> Tensor
             )
         end = last
     if start + end != size:
-        raise ValueError(f"its tensors need {start + end} bytes, the file has {size}")
+        raise ValueError(
+            f"its tensors need {start + end} bytes, the file has {size}"
+        )
     tensors = {}
     for name, (dtype, shape, first, _) in entries.items():
         read = partial(_read, path, shape, dtype, start + first)
@@ -254,7 +276,9 @@ def _entry(name: str, value: Any) -> tuple[np.dtype, list[int], int, int]:
     return dtype, shape, first, last
 
 
-def _read(path: Path, shape: list[int], dtype: np.dtype, offset: int) -> np.ndarray:
+def _read(
+    path: Path, shape: list[int], dtype: np.dtype, offset: int
+) -> np.ndarray:
     """Reads one tensor from byte ``offset`` of a file."""
     data = aligned_empty(shape, dtype)
     try:

@@ -1,7 +1,7 @@
 """The weights of a directory in Hugging Face layout: one file, or shards with an index.
 
-An index is not trusted: its shards must be in the directory and contain exactly the
-listed tensors.
+An index is not trusted: its shards must be in the directory and contain exactly
+the listed tensors.
 """
 
 import json
@@ -22,7 +22,8 @@ from longsum_jax.schema import first_names
 
 SAFETENSORS, TORCH_BIN = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"  # suffix of either name
-WRAPPER = "module."  # attribute of torch's DistributedDataParallel that holds the model
+# attribute of torch's DistributedDataParallel that holds the model
+WRAPPER = "module."
 MAX_SHARD_BYTES = 5_000_000_000
 
 _READERS: dict[str, Callable[[Path], Tensors]] = {
@@ -34,13 +35,13 @@ _READERS: dict[str, Callable[[Path], Tensors]] = {
 def read_weights(directory: Path) -> tuple[Tensors, Path]:
     """Returns the tensors of a directory by name, and the file or index that lists them.
 
-    Tensors are read on demand. Safetensors take precedence over pickles, and single
-    files over shards, as in transformers. Names of a model saved inside of torch's
-    DistributedDataParallel are returned without its prefix.
+    Tensors are read on demand. Safetensors take precedence over pickles, and
+    single files over shards, as in transformers. Names of a model saved inside
+    of torch's DistributedDataParallel are returned without its prefix.
 
     Raises:
-        InputError: missing or damaged weights, or an index that does not match its
-            shards.
+        InputError: missing or damaged weights, or an index that does not match
+            its shards.
     """
     for name, read in _READERS.items():
         single, index = directory / name, directory / (name + INDEX)
@@ -58,7 +59,9 @@ def _without_wrapper(tensors: Tensors) -> Tensors:
     """Removes the prefix that all names of a wrapped model begin with."""
     if not all(name.startswith(WRAPPER) for name in tensors):
         return tensors
-    return {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
+    return {
+        name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()
+    }
 
 
 def write_weights(directory: Path, tensors: Mapping[str, Any]) -> None:
@@ -122,13 +125,17 @@ def _read_shards(
     tensors: Tensors = {}
     for name, path in paths.items():
         shard = read(path)
-        promised = {key for key, file_name in file_names.items() if file_name == name}
+        promised = {
+            key for key, file_name in file_names.items() if file_name == name
+        }
         _check_shard(index, path, shard.keys(), promised)
         tensors |= shard
     return tensors
 
 
-def _check_shard(index: Path, path: Path, stored: Set[str], promised: Set[str]) -> None:
+def _check_shard(
+    index: Path, path: Path, stored: Set[str], promised: Set[str]
+) -> None:
     """Raises an InputError unless a shard contains the tensors that the index lists."""
     missing, extra = sorted(promised - stored), sorted(stored - promised)
     if missing:
@@ -147,8 +154,8 @@ def _shard_path(directory: Path, index: Path, name: str) -> Path:
     """Returns the file of a shard.
 
     Raises:
-        InputError: the file is neither in the directory nor, by a link, in the blobs of
-            the same Hub cache.
+        InputError: the file is neither in the directory nor, by a link, in the
+            blobs of the same Hub cache.
     """
     if not (_is_relative(name) and _lies_inside(directory, directory / name)):
         raise InputError(
@@ -168,13 +175,17 @@ def _is_relative(name: str) -> bool:
 def _lies_inside(directory: Path, path: Path) -> bool:
     """Returns True if a file is in a directory, following links.
 
-    A snapshot in the Hub's cache is a directory "snapshots/REVISION" of links into
-    "blobs".
+    A snapshot in the Hub's cache is a directory "snapshots/REVISION" of links
+    into "blobs".
     """
     root = directory.resolve()
     try:
         path = path.resolve()
-    except (OSError, RuntimeError, ValueError):  # circular links, an invalid file name
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ):  # circular links, an invalid file name
         return False
     roots = [root]
     if root.parent.name == "snapshots":

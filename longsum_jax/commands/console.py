@@ -23,8 +23,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from longsum_jax.commands.environment import check_environment, not_started
-from longsum_jax.commands.help_format import HelpFormatter, everyday_help, full_help
-from longsum_jax.errors import InputError, decoded_text, in_one_line, terminal_text
+from longsum_jax.commands.help_format import (
+    HelpFormatter,
+    everyday_help,
+    full_help,
+)
+from longsum_jax.errors import (
+    InputError,
+    decoded_text,
+    in_one_line,
+    terminal_text,
+)
 from longsum_jax.plugins import load_plugins
 from longsum_jax.schema import LARGEST, Range, check_number, shortened
 
@@ -32,15 +41,17 @@ from longsum_jax.schema import LARGEST, Range, check_number, shortened
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
     """Runs ``main(argv)`` and exits.
 
-    The exit code is the return value of ``main`` (None is 0), 2 with one sentence for
-    bad input, 130 after Ctrl-C, otherwise 1 with a traceback. Compiled programs are
-    cached for later commands, see ``keep_compiled_programs``.
+    The exit code is the return value of ``main`` (None is 0), 2 with one
+    sentence for bad input, 130 after Ctrl-C, otherwise 1 with a traceback.
+    Compiled programs are cached for later commands, see
+    ``keep_compiled_programs``.
     """
     keep_compiled_programs(os.environ)
     _open_closed_streams()
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     for stream in streams:
-        # Other programs read pipes and files: JSON and pages are UTF-8 in every locale.
+        # Other programs read pipes and files: JSON and pages are UTF-8 in every
+        # locale.
         encoding = stream.encoding if stream.isatty() else "utf-8"
         # undecodable names
         stream.reconfigure(encoding=encoding, errors="backslashreplace")
@@ -75,7 +86,9 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
         if error.filename is None or remedy is None:
             raise
         path = in_one_line(os.fsdecode(error.filename))
-        print(f"error: {path[:200]}: {error.strerror}; {remedy}", file=sys.stderr)
+        print(
+            f"error: {path[:200]}: {error.strerror}; {remedy}", file=sys.stderr
+        )
         code = 2
     sys.exit(code)
 
@@ -93,7 +106,8 @@ def _drop_output() -> None:
 
 
 def _too_little_memory(error: MemoryError) -> str:
-    size = in_one_line(str(error))[:200]  # NumPy reports the size, Python does not
+    # NumPy reports the size, Python does not
+    size = in_one_line(str(error))[:200]
     for_what = f" ({size})" if size else ""
     return (
         f"this machine has too little memory{for_what}; end other programs, or take a smaller "
@@ -114,8 +128,8 @@ def _with_home(argument: str) -> str:
 def run_process(main: Callable[[Sequence[str]], int | None]) -> None:
     """Runs a command like ``run``, but exits even if background threads are still alive.
 
-    Threads of a failed checkpoint write may block for minutes; the process does not
-    wait for them.
+    Threads of a failed checkpoint write may block for minutes; the process does
+    not wait for them.
     """
     try:
         run(main)
@@ -156,15 +170,21 @@ def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
     """Makes JAX, before it is imported, cache compiled programs in the user's cache directory.
 
     Args:
-        environment: environment variables for JAX. JAX_COMPILATION_CACHE_DIR selects
-            another directory; JAX_ENABLE_COMPILATION_CACHE=false disables the cache.
+        environment: environment variables for JAX. JAX_COMPILATION_CACHE_DIR
+            selects another directory; JAX_ENABLE_COMPILATION_CACHE=false
+            disables the cache.
     """
-    off = environment.get("JAX_ENABLE_COMPILATION_CACHE", "").lower() in ("false", "0")
+    off = environment.get("JAX_ENABLE_COMPILATION_CACHE", "").lower() in (
+        "false",
+        "0",
+    )
     if off or "JAX_COMPILATION_CACHE_DIR" in environment:
         return
     # Without a writable home directory, nothing is cached.
     with contextlib.suppress(OSError, RuntimeError):
-        cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        cache = Path(
+            environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        )
         directory = cache / "longsum_jax" / "compiled" / _processor()
         directory.mkdir(parents=True, exist_ok=True)
         if os.access(directory, os.W_OK):
@@ -186,7 +206,9 @@ def _processor() -> str:
     except OSError:
         lines = []
     prefixes = ("model name", "flags", "Features")
-    model = "".join(sorted({line for line in lines if line.startswith(prefixes)}))
+    model = "".join(
+        sorted({line for line in lines if line.startswith(prefixes)})
+    )
     digest = hashlib.blake2b(model.encode(), digest_size=4).hexdigest()
     return f"{platform.machine()}-{digest}"
 
@@ -226,8 +248,8 @@ def memory_errors(advice: str) -> Iterator[None]:
         ) from error
 
 
-# Ranges of flags whose values are not checked by a dataclass of options. Other numbers
-# must be finite, and integers must fit in 32 bits.
+# Ranges of flags whose values are not checked by a dataclass of options. Other
+# numbers must be finite, and integers must fit in 32 bits.
 _RANGES: Mapping[str, Range] = {
     "batch_size": Range(1, 2**20),
     "documents": Range(1, LARGEST),
@@ -277,8 +299,8 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence, and which checks the values of all flags.
 
     Args:
-        everyday: names of the flags that --help shows, if there are more than it should
-            show; --help-all shows all of them then.
+        everyday: names of the flags that --help shows, if there are more than
+            it should show; --help-all shows all of them then.
         **options: options of ``argparse.ArgumentParser``.
     """
 
@@ -288,7 +310,9 @@ class _Parser(argparse.ArgumentParser):
         self.everyday = everyday
         if not everyday:
             # The same as --help, for users of commands with many flags.
-            self.add_argument("--help-all", action="help", help=argparse.SUPPRESS)
+            self.add_argument(
+                "--help-all", action="help", help=argparse.SUPPRESS
+            )
         if everyday:
             self.add_argument(
                 "-h",
@@ -299,7 +323,9 @@ class _Parser(argparse.ArgumentParser):
                 default=argparse.SUPPRESS,
             )
             self.add_argument(
-                "--help-all", action="help", help="show all flags and all examples"
+                "--help-all",
+                action="help",
+                help="show all flags and all examples",
             )
 
     def format_help(self) -> str:
@@ -315,7 +341,8 @@ class _Parser(argparse.ArgumentParser):
         Raises:
             InputError: a flag is unknown, or a value is invalid.
         """
-        if self._subparsers is None:  # otherwise flags may belong to a subcommand
+        # otherwise flags may belong to a subcommand
+        if self._subparsers is None:
             self._check_flags(sys.argv[1:] if args is None else args)
         parsed, rest = super().parse_known_args(args, namespace)
         for action in self._actions:
@@ -328,7 +355,9 @@ class _Parser(argparse.ArgumentParser):
 
     def _check_flags(self, args: Sequence[str]) -> None:
         """Raises InputError for an unknown flag, before argparse reports another one as missing."""
-        names = {name for action in self._actions for name in action.option_strings}
+        names = {
+            name for action in self._actions for name in action.option_strings
+        }
         for argument in itertools.takewhile("--".__ne__, args):
             flag = argument.partition("=")[0]
             if flag.startswith("--") and " " not in flag and flag not in names:
@@ -367,7 +396,9 @@ def _check_value(action: argparse.Action, value: Any) -> None:
                 f"{name}={shortened(item)} contains a NUL character; remove it"
             )
         if item == "" and (action.required or action.metavar in _PATHS):
-            raise InputError(f"{name} is empty; give {action.metavar or 'a value'}")
+            raise InputError(
+                f"{name} is empty; give {action.metavar or 'a value'}"
+            )
         if isinstance(item, int | float) and not isinstance(item, bool):
             check_number(name, item, _RANGES.get(action.dest))
 
@@ -380,9 +411,10 @@ def parser(
     Args:
         command: name of the command.
         description: first sentence of its help.
-        examples: examples at the end of its help, in blocks with an empty line between.
-        everyday: names of the flags that --help shows, for commands with many flags;
-            --help-all shows all of them then.
+        examples: examples at the end of its help, in blocks with an empty line
+            between.
+        everyday: names of the flags that --help shows, for commands with many
+            flags; --help-all shows all of them then.
     """
     return _Parser(
         prog=f"longsum {command}",
@@ -392,18 +424,23 @@ def parser(
     )
 
 
-def unwritable(path: str | Path, error: OSError, flag: str = "out") -> InputError:
+def unwritable(
+    path: str | Path, error: OSError, flag: str = "out"
+) -> InputError:
     """Returns the error for a file or directory of a flag that cannot be written."""
     return InputError(
         f"{path}: cannot be written ({error.strerror}); give another --{flag}"
     )
 
 
-def print_stdout(text: str = "", *, end: str = "\n", flush: bool = False) -> None:
+def print_stdout(
+    text: str = "", *, end: str = "\n", flush: bool = False
+) -> None:
     """Prints a text on standard output, without characters that control a terminal.
 
     Args:
-        text: lines, which may contain text of documents, names and model outputs.
+        text: lines, which may contain text of documents, names and model
+            outputs.
         end: text printed after it.
         flush: whether to flush the stream.
     """
@@ -432,7 +469,12 @@ def spinner(message: str) -> Iterator[None]:
         seconds = 0
         while not done.wait(1.0):
             seconds += 1
-            print(f"\r{message} ... {seconds} s", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{message} ... {seconds} s",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
 
     thread = threading.Thread(target=tick, daemon=True)
     thread.start()

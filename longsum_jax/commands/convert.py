@@ -113,7 +113,9 @@ def _add_lsg_flags(parser: argparse.ArgumentParser) -> None:
     )
     for name, (value_type, text) in (_LSG_OPTIONS | _LSG_CHOICES).items():
         metavar = "NAME" if value_type is str else None
-        group.add_argument(f"--{name}", type=value_type, metavar=metavar, help=text)
+        group.add_argument(
+            f"--{name}", type=value_type, metavar=metavar, help=text
+        )
     group.add_argument(
         "--run_test",
         action="store_true",
@@ -161,7 +163,8 @@ def main(argv: Sequence[str]) -> None:
     """Converts a model.
 
     Raises:
-        InputError: the model cannot be read, or the directory cannot be written.
+        InputError: the model cannot be read, or the directory cannot be
+            written.
     """
     args = _parser().parse_args(argv)
     _check(args)
@@ -180,7 +183,9 @@ def main(argv: Sequence[str]) -> None:
     model = _with_encoder(original, args)
     if args.cross_attention is not None:
         stride = (
-            {} if args.hepos_stride is None else {"hepos_stride": args.hepos_stride}
+            {}
+            if args.hepos_stride is None
+            else {"hepos_stride": args.hepos_stride}
         )
         model = model.with_cross_attention(args.cross_attention, **stride)
     model.save(args.target, dtype=args.dtype)

@@ -51,7 +51,8 @@ Coverage is the fraction of a summary's words in fragments copied from the docum
 mean length of a word's fragment (Grusky et al. 2018). Percentiles are interpolated linearly, as in
 numpy.percentile. longsum plots bigrams shows the positions of summary words in documents.
 """
-# Objectives that derive training data by rules -> objectives that read it from files.
+# Objectives that derive training data by rules -> objectives that read it from
+# files.
 _READERS = {"claims": "classify_pairs", "cloze": "answer"}
 EXPORT_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
 HEADS = (
@@ -117,10 +118,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_export(commands: Any) -> None:
-    export = commands.add_parser("export", help="write a named data set as JSON lines")
+    export = commands.add_parser(
+        "export", help="write a named data set as JSON lines"
+    )
     flags.add_task_flags(export, "fields and places")
     export.add_argument(
-        "--split", metavar="NAME[,NAME]", help="splits of the task; default: all"
+        "--split",
+        metavar="NAME[,NAME]",
+        help="splits of the task; default: all",
     )
     export.add_argument(
         "-o",
@@ -156,7 +161,9 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_pairs(path: str, args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+def read_pairs(
+    path: str, args: argparse.Namespace
+) -> Iterator[tuple[str, str]]:
     """Yields document and summary of the rows of one data set, as selected by the flags."""
     from longsum_jax.text.documents import read_json_lines
 
@@ -182,11 +189,19 @@ def _statistics(args: argparse.Namespace) -> None:
     count_tokens = _token_counter(args.tokenizer)
     data_sets = [_describe(path, args, count_tokens) for path in args.data]
     width = max(len(path) for path in args.data)
-    console.print_stdout(" ".join([" " * width, *(f"{head:>14}" for head in HEADS)]))
+    console.print_stdout(
+        " ".join([" " * width, *(f"{head:>14}" for head in HEADS)])
+    )
     for data_set in data_sets:
         cells = _cells(data_set.means)
         console.print_stdout(
-            " ".join([f"{data_set.path:<{width}}", f"{data_set.documents:14,}", *cells])
+            " ".join(
+                [
+                    f"{data_set.path:<{width}}",
+                    f"{data_set.documents:14,}",
+                    *cells,
+                ]
+            )
         )
     if args.tokenizer is not None:
         _print_tokens(args.tokenizer, data_sets)
@@ -208,11 +223,14 @@ def _token_counter(tokenizer: str | None) -> Callable[[str], int] | None:
 
 
 def _describe(
-    path: str, args: argparse.Namespace, count_tokens: Callable[[str], int] | None
+    path: str,
+    args: argparse.Namespace,
+    count_tokens: Callable[[str], int] | None,
 ) -> _DataSet:
     """Returns the statistics of a data set, whose documents are read one at a time.
 
-    Per document, 8 bytes remain in memory for its token count, and 8 for the summary's.
+    Per document, 8 bytes remain in memory for its token count, and 8 for the
+    summary's.
     """
     from longsum_jax.text.documents import read_json_lines
     from longsum_jax.text.extractive import mean_extractiveness
@@ -234,14 +252,19 @@ def _describe(
         for row in Bar(rows, path, args.examples, unit="document"):
             count += 1
             summary = row.only_summary if has_summaries else None
-            for kind, text in (("document", row.document), ("summary", summary)):
+            for kind, text in (
+                ("document", row.document),
+                ("summary", summary),
+            ):
                 if count_tokens is not None and text is not None:
                     lengths[kind].append(count_tokens(text))
             yield row.document, summary
 
     means = mean_extractiveness(pairs())
     tokens = {
-        kind: length_statistics(values) for kind, values in lengths.items() if values
+        kind: length_statistics(values)
+        for kind, values in lengths.items()
+        if values
     }
     return _DataSet(path, count, means, tokens)
 
@@ -268,7 +291,9 @@ def _print_tokens(tokenizer: str, data_sets: Sequence[_DataSet]) -> None:
     width = max(map(len, [title, *rows]))
     console.print_stdout()
     console.print_stdout(
-        " ".join([f"{title:<{width}}", *(f"{head:>15}" for head in TOKEN_HEADS)])
+        " ".join(
+            [f"{title:<{width}}", *(f"{head:>15}" for head in TOKEN_HEADS)]
+        )
     )
     for name, lengths in rows.items():
         cells = [f"{lengths.mean:15,.2f}", f"{lengths.median:15,.1f}"]
@@ -292,7 +317,9 @@ def _json_row(data_set: _DataSet, tokenizer: str | None) -> dict[str, Any]:
 
 def _export(args: argparse.Namespace) -> None:
     if args.task is None:
-        raise InputError("give --task=NAME; longsum prepare --help-all lists the names")
+        raise InputError(
+            "give --task=NAME; longsum prepare --help-all lists the names"
+        )
     task = flags.task_of(args)
     if task.objective == "gap_sentences":
         if task.cache_dir is not None:
@@ -331,7 +358,9 @@ def _targets(out: str, splits: Sequence[str]) -> dict[str, Path]:
     return paths
 
 
-def _export_split(task: "Task", split: str, path: Path, examples: int | None) -> None:
+def _export_split(
+    task: "Task", split: str, path: Path, examples: int | None
+) -> None:
     """Writes the documents of a split, except unreadable ones (without text or summary)."""
     from longsum_jax.data.sources import documents
 
@@ -353,7 +382,9 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
             f'task "{task.name}": split "{split}" has no document with a text and a summary; '
             "give another --split"
         )
-    bar = Bar(itertools.chain([first], selected), path.name, examples, unit="document")
+    bar = Bar(
+        itertools.chain([first], selected), path.name, examples, unit="document"
+    )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(path) as file:
@@ -402,7 +433,9 @@ def _row(document: "DataRow", names: Mapping[str, str]) -> dict[str, Any]:
     values = document._asdict()
     row = {"id": values.pop("id"), **values}
     return {
-        names.get(key, key): value for key, value in row.items() if value is not None
+        names.get(key, key): value
+        for key, value in row.items()
+        if value is not None
     }
 
 
@@ -437,7 +470,10 @@ def _govreport(args: argparse.Namespace) -> None:
 
 
 def _write_split(
-    source: str, split: str, path: Path, aspects: "dict[str, list[SummarySection]]"
+    source: str,
+    split: str,
+    path: Path,
+    aspects: "dict[str, list[SummarySection]]",
 ) -> str:
     """Writes the reports of a split, and names unreadable reports.
 
@@ -445,11 +481,12 @@ def _write_split(
         source: directory of the release.
         split: train, validation or test.
         path: file to write.
-        aspects: dictionary to which the sections of GAO summaries are added by id.
+        aspects: dictionary to which the sections of GAO summaries are added by
+            id.
 
     Returns:
-        The numbers of written and skipped reports, and the mean number of sections by
-        office.
+        The numbers of written and skipped reports, and the mean number of
+        sections by office.
 
     Raises:
         InputError: the split, or every report of it, cannot be read.
@@ -458,15 +495,24 @@ def _write_split(
 
     unreadable: list[InputError] = []
     sections: dict[str, list[int]] = {}
-    with console.spinner(f"reading {split}"), path.open("w", encoding="utf-8") as file:
+    with (
+        console.spinner(f"reading {split}"),
+        path.open("w", encoding="utf-8") as file,
+    ):
         reports = read_govreport(
-            source, split, unreadable=unreadable, sections=sections, aspects=aspects
+            source,
+            split,
+            unreadable=unreadable,
+            sections=sections,
+            aspects=aspects,
         )
         written = 0
         for report in reports:
             row = _row(report, {})
             if report.id in aspects:
-                row["aspects"] = [section._asdict() for section in aspects[report.id]]
+                row["aspects"] = [
+                    section._asdict() for section in aspects[report.id]
+                ]
             file.write(json_text(row) + "\n")
             written += 1
     if not written and unreadable:
@@ -474,7 +520,8 @@ def _write_split(
     for error in unreadable:
         console.print_stderr(f"left out: {error}")
     means = [
-        f"{statistics.fmean(counts):.1f} ({name})" for name, counts in sections.items()
+        f"{statistics.fmean(counts):.1f} ({name})"
+        for name, counts in sections.items()
     ]
     left_out = f", {len(unreadable):,} left out" if unreadable else ""
     return f"{counted(written, 'report')}{left_out}; sections of a report: {', '.join(means)}"

@@ -78,7 +78,9 @@ def check_environment(environment: Mapping[str, str]) -> None:
         raise _invalid("JAX_ENABLE_X64", value, "give true or false")
     value = environment.get("JAX_DEFAULT_MATMUL_PRECISION")
     if value is not None and value not in _PRECISIONS:
-        remedy = "give default, high, highest, bfloat16, tensorfloat32 or float32"
+        remedy = (
+            "give default, high, highest, bfloat16, tensorfloat32 or float32"
+        )
         raise _invalid("JAX_DEFAULT_MATMUL_PRECISION", value, remedy)
     value = environment.get("JAX_NUM_CPU_DEVICES")
     if value is not None and not _is_number_of_devices(value):
@@ -113,7 +115,11 @@ def not_started(error: Exception, environment: Mapping[str, str]) -> str | None:
         return None
     if value in _REMEDIES:  # JAX names another platform for gpu
         platform = value
-    variable = "JAX_PLATFORMS is not set" if value is None else f"JAX_PLATFORMS={value}"
+    variable = (
+        "JAX_PLATFORMS is not set"
+        if value is None
+        else f"JAX_PLATFORMS={value}"
+    )
     install = _REMEDIES.get(platform, "check its driver and its plug-in of JAX")
     return in_one_line(
         f"{variable}: the device {platform} does not start ({_short(reason)}); "
@@ -147,12 +153,15 @@ def _is_number_of_devices(value: str) -> bool:
         number = int(value)
     except ValueError:
         return False
-    return number == -1 or 1 <= number <= _MOST_CPU_DEVICES  # -1 is JAX's default
+    # -1 is JAX's default
+    return number == -1 or 1 <= number <= _MOST_CPU_DEVICES
 
 
 def _has_plugins() -> bool:
     """Returns True if plug-ins of JAX are installed, whose platforms have any name."""
-    has_entry_points = bool(importlib.metadata.entry_points(group="jax_plugins"))
+    has_entry_points = bool(
+        importlib.metadata.entry_points(group="jax_plugins")
+    )
     return has_entry_points or find_spec("jax_plugins") is not None
 
 

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.aligners import Aligner
     from longsum_jax.evaluation.comparison import System
     from longsum_jax.evaluation.metric import Scores
-    from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile
+    from longsum_jax.evaluation.predictions import (
+        Metrics,
+        Pair,
+        PredictionsFile,
+    )
     from longsum_jax.evaluation.rows_file import Row
     from longsum_jax.inference.model import Model
     from longsum_jax.text.documents import DataRow
@@ -66,7 +70,15 @@ SETTINGS = "settings.json"  # all settings that predictions depend on
 OUTPUTS = (SETTINGS, "predictions.jsonl", "metrics.json")
 # Flags that have an effect for tasks without summaries.
 OBJECTIVE_FLAGS = (
-    *("model", "task", "out", "examples", "batch_size", "max_source_length", "seed"),
+    *(
+        "model",
+        "task",
+        "out",
+        "examples",
+        "batch_size",
+        "max_source_length",
+        "seed",
+    ),
     *("document_key", "query_key", *TASK_ONLY),
     *("revision", "which", "base", "architecture", "tokenizer"),
     *flags.COMPUTATION_FLAGS,
@@ -86,7 +98,10 @@ def main(argv: Sequence[str]) -> None:
     if task is not None:
         others = [name for name in vars(args) if name not in OBJECTIVE_FLAGS]
         flags.refuse_idle(
-            args, parser, others, f"with --task={task.name}, which has no summaries"
+            args,
+            parser,
+            others,
+            f"with --task={task.name}, which has no summaries",
         )
         _evaluate_objective(args, task)
         return
@@ -111,7 +126,9 @@ def _parser() -> argparse.ArgumentParser:
         parser,
         "sources and fields (with --data, the default fields are document, summary, query)",
     )
-    parser.add_argument("--split", help=f"split of the task; default: {DEFAULT_SPLIT}")
+    parser.add_argument(
+        "--split", help=f"split of the task; default: {DEFAULT_SPLIT}"
+    )
     parser.add_argument(
         "-o",
         "--out",
@@ -129,7 +146,9 @@ def _parser() -> argparse.ArgumentParser:
     flags.add_report_flag(parser)
     flags.add_align_flag(parser)
     flags.add_metric_flags(parser)
-    flags.add_strategy_flags(parser, "as the model was trained, direct or memory")
+    flags.add_strategy_flags(
+        parser, "as the model was trained, direct or memory"
+    )
     flags.add_reading_flags(parser)
     flags.add_length_flag(parser, "the model's own length")
     flags.add_generation_flags(parser)
@@ -179,7 +198,10 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
         _write(out / SETTINGS, settings)
         lines = (json_text(row) + "\n" for row in evaluation.rows)
         atomic.write_text(out / "predictions.jsonl", "".join(lines))
-        result = {"documents": len(evaluation.rows), "scores": evaluation.scores}
+        result = {
+            "documents": len(evaluation.rows),
+            "scores": evaluation.scores,
+        }
         _write(out / "metrics.json", result | settings)
         checksums.write(out, lambda name: name in OUTPUTS)
     console.print_stdout(f"{objective.report(evaluation)}; details in {out}")
@@ -235,7 +257,10 @@ def _evaluate_into(
 
 
 def _systems(
-    rows: list["Row"], values: "Scores", documents: list["Pair"], metrics: "Metrics"
+    rows: list["Row"],
+    values: "Scores",
+    documents: list["Pair"],
+    metrics: "Metrics",
 ) -> list["System"]:
     """Returns the model and the baselines with their scores."""
     from longsum_jax.evaluation.comparison import (
@@ -252,7 +277,11 @@ def _systems(
     sampling = Sampling()
     systems = [
         System(
-            "model", predictions, scores, values, intervals(metrics, scores, sampling)
+            "model",
+            predictions,
+            scores,
+            values,
+            intervals(metrics, scores, sampling),
         )
     ]
     for name, texts in baseline_predictions(documents).items():
@@ -315,7 +344,9 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
                 yield whole
 
     with console.spinner(f'reading split "{split}" of {task.source}'):
-        pairs = pairs_by_id(itertools.islice(found(), args.examples), task.source)
+        pairs = pairs_by_id(
+            itertools.islice(found(), args.examples), task.source
+        )
     if not pairs:
         raise InputError(
             f'task "{task.name}": no document of split "{split}" has a summary; give another '
@@ -327,7 +358,9 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
     return pairs
 
 
-def _dry_run(args: argparse.Namespace, model: "Model", pairs: list["Pair"]) -> None:
+def _dry_run(
+    args: argparse.Namespace, model: "Model", pairs: list["Pair"]
+) -> None:
     from longsum_jax.commands.plan import dry_run_summaries
 
     lengths = model.read_lengths(
@@ -338,7 +371,9 @@ def _dry_run(args: argparse.Namespace, model: "Model", pairs: list["Pair"]) -> N
         names=[f'document "{pair.id}"' for pair in pairs],
         queries=[pair.query for pair in pairs],
     )
-    dry_run_summaries(model, lengths, args.batch_size, **flags.generation_options(args))
+    dry_run_summaries(
+        model, lengths, args.batch_size, **flags.generation_options(args)
+    )
 
 
 def _predict(
@@ -351,8 +386,8 @@ def _predict(
 ) -> None:
     """Predicts the documents that the file does not contain yet, with a progress bar.
 
-    The settings are written with the first row, so that a refused model leaves no
-    files.
+    The settings are written with the first row, so that a refused model leaves
+    no files.
     """
     from longsum_jax.evaluation.predictions import predict
 
@@ -405,7 +440,9 @@ def _score_last(
         return
     with console.spinner(f"scoring by {', '.join(names)}"):
         try:
-            changed = score_last(rows, [pairs[row["id"]] for row in rows], metrics)
+            changed = score_last(
+                rows, [pairs[row["id"]] for row in rows], metrics
+            )
         except InputError as error:
             raise InputError(
                 f"{error}; the summaries are in {predictions.path}, which longsum score reads"
@@ -425,7 +462,9 @@ def _settings(
     return {
         **_flags_and_model(args, model, names),
         "generation": _as_json(generation) | {"seed": args.seed},
-        **_as_json({name: metric.describe() for name, metric in metrics.items()}),
+        **_as_json(
+            {name: metric.describe() for name, metric in metrics.items()}
+        ),
     }
 
 
@@ -483,7 +522,9 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
     path = out / SETTINGS
     try:
         before = (
-            read_json(path) if path.exists() and _holds_predictions(out) else settings
+            read_json(path)
+            if path.exists() and _holds_predictions(out)
+            else settings
         )
         differing = _differing(before, settings)
         if differing:
@@ -491,7 +532,8 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
                 f"{out}: holds predictions made with another {', '.join(differing)}; give another "
                 "--out"
             )
-        (out / checksums.SUMS).unlink(missing_ok=True)  # until everything is rewritten
+        # until everything is rewritten
+        (out / checksums.SUMS).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(
             f"{out}: cannot be used ({error}); give another --out"
@@ -527,7 +569,10 @@ def _print(result: dict[str, Any], metrics: "Metrics", out: Path) -> None:
 
     columns = columns_of(metrics)
     scores = {"model": result["scores"], **result["baselines"]}
-    rows = {name: [values[key] for key in columns] for name, values in scores.items()}
+    rows = {
+        name: [values[key] for key in columns]
+        for name, values in scores.items()
+    }
     console.print_stdout(score_table(columns, rows))
     console.print_stdout(
         f"{result['examples']} documents, {result['documents_per_second']} documents/s, "

@@ -61,7 +61,9 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     for name in ("oracle", "length"):
         if getattr(args, name):
-            flags.refuse_idle(args, parser, ("threshold", "top_k"), f"with --{name}")
+            flags.refuse_idle(
+                args, parser, ("threshold", "top_k"), f"with --{name}"
+            )
     out = Path(args.out)
     if out.exists():
         raise InputError(
@@ -134,7 +136,8 @@ def _documents_and_choice(
 ) -> tuple[list["DataRow"], Choose, "Model | None"]:
     """Returns the documents, the function that selects sentences, and its model.
 
-    Invalid data, lengths and models are refused here, before anything is written.
+    Invalid data, lengths and models are refused here, before anything is
+    written.
     """
     from longsum_jax.ranking.ranker import builtin_ranker
     from longsum_jax.ranking.selection import parse_length
@@ -143,11 +146,15 @@ def _documents_and_choice(
     from longsum_jax.text.sentences import split_sentences
 
     keys = {"document_key": args.document_key, "summary_key": args.summary_key}
-    documents = list(read_json_lines(args.data, **keys, require_summary=args.oracle))
+    documents = list(
+        read_json_lines(args.data, **keys, require_summary=args.oracle)
+    )
 
     def choose_by_reference(document: "DataRow") -> Chosen:
         sentences = split_sentences(document.document)
-        return _chosen(sentences, greedy_oracle(sentences, document.only_summary))
+        return _chosen(
+            sentences, greedy_oracle(sentences, document.only_summary)
+        )
 
     if args.oracle:
         return documents, choose_by_reference, None
@@ -189,7 +196,10 @@ def _chosen(sentences: list[str], numbers: list[int]) -> Chosen:
 
 def _row(document: "DataRow", selection: Chosen) -> dict[str, Any]:
     """Returns one line of the output."""
-    row: dict[str, Any] = {"id": document.id, "document": " ".join(selection.texts)}
+    row: dict[str, Any] = {
+        "id": document.id,
+        "document": " ".join(selection.texts),
+    }
     row |= {
         "summary": document.summary,
         "query": document.query,
@@ -314,7 +324,10 @@ class _Rows:
         """
         end = 0
         self._ends: list[int] = []
-        with contextlib.suppress(OSError, ValueError), open_regular(self._path) as file:
+        with (
+            contextlib.suppress(OSError, ValueError),
+            open_regular(self._path) as file,
+        ):
             if self._path.is_symlink() or file.readline() != self._first:
                 return 0
             end = len(self._first)

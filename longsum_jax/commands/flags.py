@@ -31,7 +31,9 @@ def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+def add_model_flags(
+    parser: argparse.ArgumentParser, *, required: bool = True
+) -> None:
     """Adds --model and all options of ``inference.loading.load``; see ``load_options``."""
     parser.add_argument(
         "--model",
@@ -100,7 +102,8 @@ def add_computation_flags(parser: Any) -> None:
 
 
 COMPUTATION_FLAGS = ("dtype", "matmul_precision")
-# Flags of ``add_model_flags`` except --model, named as in ``inference.loading.load``.
+# Flags of ``add_model_flags`` except --model, named as in
+# ``inference.loading.load``.
 LOAD_FLAGS = (
     *("revision", "which", "base", "architecture", "tokenizer"),
     *COMPUTATION_FLAGS,
@@ -166,7 +169,9 @@ def add_file_flags(parser: argparse.ArgumentParser) -> None:
         "--max_seconds is not stopped, and its crash ends the command",
     )
     for name, (value_type, metavar, text) in _FILE_FLAGS.items():
-        group.add_argument(f"--{name}", type=value_type, metavar=metavar, help=text)
+        group.add_argument(
+            f"--{name}", type=value_type, metavar=metavar, help=text
+        )
 
 
 def read_options(args: argparse.Namespace) -> "ReadOptions":
@@ -191,7 +196,9 @@ def check_one(args: argparse.Namespace, **flags: str) -> None:
     if count != 1:
         first, second = (f"--{name}={value}" for name, value in flags.items())
         number = "both are" if count else "neither is"
-        raise InputError(f"give {first} or {second}, one of the two; {number} given")
+        raise InputError(
+            f"give {first} or {second}, one of the two; {number} given"
+        )
 
 
 def add_data_keys(parser: argparse.ArgumentParser) -> None:
@@ -387,7 +394,9 @@ def check_file(flag: str, path: str | None) -> None:
         )
 
 
-def print_notes(metrics: Mapping[str, "Metric"], references: Sequence[str]) -> None:
+def print_notes(
+    metrics: Mapping[str, "Metric"], references: Sequence[str]
+) -> None:
     """Prints the notes of metrics below their values."""
     for metric in metrics.values():
         for note in metric.notes(references):
@@ -407,7 +416,8 @@ def write_report(
         show: function that prints the path.
 
     Raises:
-        InputError: the file cannot be written, or its aligner needs more documents.
+        InputError: the file cannot be written, or its aligner needs more
+            documents.
     """
     from longsum_jax.evaluation import report
 
@@ -511,12 +521,20 @@ _GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
     ),
     "temperature": (float, "sampling temperature"),
     "top_k": (int, "sample from the k most likely tokens"),
-    "top_p": (float, "sample from the most likely tokens with this total probability"),
+    "top_p": (
+        float,
+        "sample from the most likely tokens with this total probability",
+    ),
 }
 
 
 # All flags of ``add_generation_flags``.
-GENERATION_FLAGS = (*_GENERATION_FLAGS, "do_sample", "generation_option", "seed")
+GENERATION_FLAGS = (
+    *_GENERATION_FLAGS,
+    "do_sample",
+    "generation_option",
+    "seed",
+)
 
 
 def add_generation_flags(parser: argparse.ArgumentParser) -> None:
@@ -541,7 +559,10 @@ def add_generation_flags(parser: argparse.ArgumentParser) -> None:
         "times",
     )
     group.add_argument(
-        "--seed", type=int, default=0, help="random seed for sampling; default: 0"
+        "--seed",
+        type=int,
+        default=0,
+        help="random seed for sampling; default: 0",
     )
 
 
@@ -579,7 +600,8 @@ def generation_options(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the generation options of the command line.
 
     Raises:
-        InputError: a --generation_option is not NAME=VALUE, or has a separate flag.
+        InputError: a --generation_option is not NAME=VALUE, or has a separate
+            flag.
     """
     options = given(args, (*_GENERATION_FLAGS, "do_sample"))
     for text in args.generation_option:
@@ -615,10 +637,16 @@ def refuse_idle(
 
 
 def changed(
-    args: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str]
+    args: argparse.Namespace,
+    parser: argparse.ArgumentParser,
+    names: Iterable[str],
 ) -> list[str]:
     """Returns the names of the flags whose value differs from the default."""
-    return [name for name in names if getattr(args, name) != parser.get_default(name)]
+    return [
+        name
+        for name in names
+        if getattr(args, name) != parser.get_default(name)
+    ]
 
 
 def add_length_flag(parser: argparse.ArgumentParser, default: str) -> None:

@@ -132,7 +132,9 @@ def full_help(parser: argparse.ArgumentParser) -> str:
     return formatter.format_help()
 
 
-def everyday_help(parser: argparse.ArgumentParser, everyday: Sequence[str]) -> str:
+def everyday_help(
+    parser: argparse.ArgumentParser, everyday: Sequence[str]
+) -> str:
     """Returns the short help of a command: its everyday flags, and some examples.
 
     Args:
@@ -140,17 +142,26 @@ def everyday_help(parser: argparse.ArgumentParser, everyday: Sequence[str]) -> s
         everyday: names of the flags to show, in this order.
     """
     actions = {
-        flag_name(action): action for action in parser._actions if action.option_strings
+        flag_name(action): action
+        for action in parser._actions
+        if action.option_strings
     }
     formatter = _started(parser)
     _add_section(
         formatter, parser._positionals.title, parser._positionals._group_actions
     )
-    _add_section(formatter, "everyday flags", [actions[name] for name in everyday])
+    _add_section(
+        formatter, "everyday flags", [actions[name] for name in everyday]
+    )
     heading, *blocks = (parser.epilog or "").split("\n\n")
-    examples = [heading, *(block for block in blocks if block.startswith("  #"))]
+    examples = [
+        heading,
+        *(block for block in blocks if block.startswith("  #")),
+    ]
     formatter.add_text("\n\n".join(examples[:NUM_EXAMPLES]))
-    formatter.add_text(f"{parser.prog} --help-all lists all {len(actions)} flags")
+    formatter.add_text(
+        f"{parser.prog} --help-all lists all {len(actions)} flags"
+    )
     return formatter.format_help()
 
 

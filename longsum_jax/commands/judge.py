@@ -14,7 +14,11 @@ from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
     from longsum_jax.evaluation.comparison import Prediction
-    from longsum_jax.evaluation.judgements import Correlation, Judged, Judgements
+    from longsum_jax.evaluation.judgements import (
+        Correlation,
+        Judged,
+        Judgements,
+    )
     from longsum_jax.evaluation.judging import Key
     from longsum_jax.evaluation.predictions import Pair
     from longsum_jax.evaluation.sheets import Answers
@@ -112,7 +116,9 @@ def _parser() -> argparse.ArgumentParser:
         help="sampling temperature of the model; default: 0",
     )
     prompts.set_defaults(run=_prompts)
-    answers = commands.add_parser("answers", help="means of a chat model's answers")
+    answers = commands.add_parser(
+        "answers", help="means of a chat model's answers"
+    )
     answers.add_argument(
         "key", metavar="KEY", help="key.json that belongs to the requests"
     )
@@ -179,9 +185,14 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         help="level of confidence intervals; default: 0.95",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="random seed for the rounds; default: 0"
+        "--seed",
+        type=int,
+        default=0,
+        help="random seed for the rounds; default: 0",
     )
-    parser.add_argument("-o", "--out", metavar="FILE", help="JSON file for the results")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", help="JSON file for the results"
+    )
 
 
 def _sheets(args: argparse.Namespace) -> None:
@@ -201,18 +212,27 @@ def _sheets(args: argparse.Namespace) -> None:
     except OSError as error:
         raise console.unwritable(out, error) from error
     for page in pages:
-        console.print_stdout(f"{out / 'sheets' / page.name} and {page.stem}.csv")
+        console.print_stdout(
+            f"{out / 'sheets' / page.name} and {page.stem}.csv"
+        )
     console.print_stdout(
         f"{out / 'key.json'} names the systems: keep it from the judges"
     )
 
 
 def _prompts(args: argparse.Namespace) -> None:
-    from longsum_jax.evaluation.chat_judge import OPTIONAL, PROTOCOL, REQUIRED, requests
+    from longsum_jax.evaluation.chat_judge import (
+        OPTIONAL,
+        PROTOCOL,
+        REQUIRED,
+        requests,
+    )
     from longsum_jax.evaluation.judging import read_prompt, write_key
 
     prompt = (
-        read_prompt(args.prompt_file, REQUIRED, OPTIONAL) if args.prompt_file else None
+        read_prompt(args.prompt_file, REQUIRED, OPTIONAL)
+        if args.prompt_file
+        else None
     )
     key, pairs, systems = _sample(args, PROTOCOL)
     out = Path(args.out)
@@ -236,7 +256,10 @@ def _sample(
     args: argparse.Namespace, protocol: str, **options: Any
 ) -> tuple["Key", dict[str, "Pair"], dict[str, dict[str, "Prediction"]]]:
     """Returns the key, documents and predictions selected by the flags."""
-    from longsum_jax.evaluation.comparison import common_documents, read_predictions
+    from longsum_jax.evaluation.comparison import (
+        common_documents,
+        read_predictions,
+    )
     from longsum_jax.evaluation.judging import make_key
     from longsum_jax.evaluation.predictions import read_pairs
 
@@ -252,11 +275,18 @@ def _sample(
         for name, path in zip(names, args.predictions, strict=True)
     }
     pairs = read_pairs(
-        args.references, document_key=args.document_key, summary_key=args.summary_key
+        args.references,
+        document_key=args.document_key,
+        summary_key=args.summary_key,
     )
     common = common_documents(pairs, systems, args.on_missing)
     key = make_key(
-        protocol, common, systems, documents=args.documents, seed=args.seed, **options
+        protocol,
+        common,
+        systems,
+        documents=args.documents,
+        seed=args.seed,
+        **options,
     )
     return key, pairs, systems
 
@@ -282,7 +312,10 @@ def _answers(args: argparse.Namespace) -> None:
 
     key = read_key(args.key)
     replies = read_replies(args.answers, key)
-    extra = {"unparsable": replies.unparsable, "missing_replies": replies.missing}
+    extra = {
+        "unparsable": replies.unparsable,
+        "missing_replies": replies.missing,
+    }
     _report(args, key, replies.answers, extra)
     console.print_stdout(
         f"{len(key.items)} requests: {len(replies.missing)} without a reply, "
@@ -291,7 +324,10 @@ def _answers(args: argparse.Namespace) -> None:
 
 
 def _report(
-    args: argparse.Namespace, key: "Key", answers: "Answers", extra: Mapping[str, Any]
+    args: argparse.Namespace,
+    key: "Key",
+    answers: "Answers",
+    extra: Mapping[str, Any],
 ) -> None:
     """Prints values, agreement and correlations, and writes them to --out."""
     from longsum_jax import __version__
@@ -317,10 +353,15 @@ def _report(
             "aspects": _plain(judgements.aspects),
             "without_aspect": judgements.without_aspect,
             "agreement": {
-                name: row._asdict() for name, row in judgements.agreement.items()
+                name: row._asdict()
+                for name, row in judgements.agreement.items()
             },
             "correlations": _plain(followed),
-            "sampling": {"rounds": args.rounds, "level": args.level, "seed": args.seed},
+            "sampling": {
+                "rounds": args.rounds,
+                "level": args.level,
+                "seed": args.seed,
+            },
             **extra,
             "longsum_jax": __version__,
         }
@@ -330,13 +371,17 @@ def _report(
         counted(len(key.documents), "document"),
         counted(key.judges, "judge"),
     )
-    console.print_stdout(f"{documents}, {judges}, {_percent(args.level)} intervals")
+    console.print_stdout(
+        f"{documents}, {judges}, {_percent(args.level)} intervals"
+    )
     if judgements.aspects:
         console.print_stdout("\nby aspect, as most judges see it")
         console.print_stdout(score_table(key.systems, _aspect_rows(judgements)))
         console.print_stdout()
     for name, agreement in judgements.agreement.items():
-        alpha = f"{agreement.alpha:.2f}" if agreement.alpha is not None else "none"
+        alpha = (
+            f"{agreement.alpha:.2f}" if agreement.alpha is not None else "none"
+        )
         reason = f" ({agreement.no_alpha})" if agreement.no_alpha else ""
         units = counted(agreement.units, "unit")
         missing = counted(agreement.missing, "answer")
@@ -349,7 +394,9 @@ def _report(
         )
         heads = ("pearson", "spearman", "kendall")
         console.print_stdout(
-            score_table(heads, {column: _cells(row) for column, row in columns.items()})
+            score_table(
+                heads, {column: _cells(row) for column, row in columns.items()}
+            )
         )
 
 
@@ -369,13 +416,19 @@ def _rows(judgements: "Judgements") -> dict[str, list[str]]:
     """Returns the rows of the table: means, or three percentages for shares."""
     rows = {}
     for name, systems in judgements.systems.items():
-        is_share = any(judged.majority is not None for judged in systems.values())
+        is_share = any(
+            judged.majority is not None for judged in systems.values()
+        )
         rows[f"{name} %" if is_share else name] = [
             _value(judged) for judged in systems.values()
         ]
         if is_share:
-            majorities = [_number(judged.majority, 1) for judged in systems.values()]
-            any_judge = [_number(judged.any_judge, 1) for judged in systems.values()]
+            majorities = [
+                _number(judged.majority, 1) for judged in systems.values()
+            ]
+            any_judge = [
+                _number(judged.any_judge, 1) for judged in systems.values()
+            ]
             rows[f"{name}, majority %"] = majorities
             rows[f"{name}, any judge %"] = any_judge
     return rows
@@ -388,8 +441,12 @@ def _aspect_rows(judgements: "Judgements") -> dict[str, list[str]]:
         rows[f"{aspect}: informativeness"] = [
             _number(row.informativeness, 2) for row in values
         ]
-        rows[f"{aspect}: sentences %"] = [_number(row.sentences, 1) for row in values]
-        rows[f"{aspect}: with errors %"] = [_number(row.errors, 1) for row in values]
+        rows[f"{aspect}: sentences %"] = [
+            _number(row.sentences, 1) for row in values
+        ]
+        rows[f"{aspect}: with errors %"] = [
+            _number(row.errors, 1) for row in values
+        ]
     counts = list(judgements.without_aspect.values())
     rows["sentences without a majority"] = [str(count) for count in counts]
     return rows

@@ -135,11 +135,13 @@ def _task(args: argparse.Namespace) -> "Task":
     """Returns the task of the command line, which must have summaries.
 
     Raises:
-        InputError: no task, a task without summaries, or --half with a split other than
-            train.
+        InputError: no task, a task without summaries, or --half with a split
+            other than train.
     """
     if args.task is None:
-        raise InputError("give --task=NAME; longsum prepare --help-all lists the names")
+        raise InputError(
+            "give --task=NAME; longsum prepare --help-all lists the names"
+        )
     task = flags.task_of(args)
     if not task.writes_summaries:
         raise InputError(
@@ -151,7 +153,9 @@ def _task(args: argparse.Namespace) -> "Task":
     flags.check_half(args)
     from longsum_jax.data.tasks import get_task
 
-    return get_task(args.task, **flags.given(args, (*flags.SOURCE_FLAGS, "half")))
+    return get_task(
+        args.task, **flags.given(args, (*flags.SOURCE_FLAGS, "half"))
+    )
 
 
 def _read(args: argparse.Namespace, task: "Task") -> tuple[list["Pair"], int]:
@@ -171,7 +175,9 @@ def _read(args: argparse.Namespace, task: "Task") -> tuple[list["Pair"], int]:
             else:
                 yield with_summary
 
-    pairs = pairs_by_id(itertools.islice(complete(), args.examples), task.source)
+    pairs = pairs_by_id(
+        itertools.islice(complete(), args.examples), task.source
+    )
     if not pairs:
         raise InputError(
             f'task "{task.name}": no document of split "{args.split}" has a summary; give another '
@@ -183,8 +189,8 @@ def _read(args: argparse.Namespace, task: "Task") -> tuple[list["Pair"], int]:
 class PairsFile(RowsFile):
     """A file of pairs to which rows are appended one by one.
 
-    An interrupted command continues after the last row. The file PATH.settings.json
-    next to it contains all settings that the rows depend on.
+    An interrupted command continues after the last row. The file
+    PATH.settings.json next to it contains all settings that the rows depend on.
 
     Args:
         path: path of the file, which need not exist.
@@ -194,7 +200,8 @@ class PairsFile(RowsFile):
         by_id: rows of the file by id.
 
     Raises:
-        InputError: the file cannot be read, or contains rows made with other settings.
+        InputError: the file cannot be read, or contains rows made with other
+            settings.
     """
 
     columns = ("id", "document", "summary", "rejected")
@@ -238,7 +245,8 @@ class PairsFile(RowsFile):
         try:
             if not self.rows:
                 atomic.write_text(
-                    self._settings_path, json.dumps(self._settings, indent=2) + "\n"
+                    self._settings_path,
+                    json.dumps(self._settings, indent=2) + "\n",
                 )
         except OSError as error:
             raise self._not_written(error) from error
@@ -278,12 +286,14 @@ def _write_pairs(
         flags.on_devices(args, model) as parallel,
         flags.on_devices(args, unconditional) as parallel_unconditional,
     ):
-        summarizer = NoisySummarizer(parallel, parallel_unconditional, noise=args.noise)
+        summarizer = NoisySummarizer(
+            parallel, parallel_unconditional, noise=args.noise
+        )
 
         def on_row(row: dict[str, Any]) -> None:
             pair, rejected = missing[row["id"]], row["prediction"]
-            # Empty or unchanged summaries are useless for training; the next start
-            # retries them.
+            # Empty or unchanged summaries are useless for training; the next
+            # start retries them.
             if rejected.strip() and rejected != pair.reference:
                 file.add(pair, rejected)
             bar.update()
@@ -311,7 +321,13 @@ def _settings(
     """Returns all settings that the rows depend on."""
     from longsum_jax import __version__
 
-    names = ("noise", "half", "max_source_length", "seed", *flags.COMPUTATION_FLAGS)
+    names = (
+        "noise",
+        "half",
+        "max_source_length",
+        "seed",
+        *flags.COMPUTATION_FLAGS,
+    )
     return {
         "source": task.source,
         "split": args.split,
@@ -339,9 +355,7 @@ def _report(file: PairsFile, pairs: list["Pair"], without_summary: int) -> str:
         )
     report = f"{file.path}: {counted(written, 'pair')}"
     if left_out := len(pairs) - written:
-        report += (
-            f"; {left_out:,} left out, whose noisy summary is empty or the reference"
-        )
+        report += f"; {left_out:,} left out, whose noisy summary is empty or the reference"
     if without_summary:
         report += f"; {without_summary:,} without a text or a summary left out"
     return report

@@ -67,7 +67,8 @@ def main(argv: Sequence[str]) -> None:
     """Plans the programs of a config or a model.
 
     Raises:
-        InputError: the config, model or device is invalid, or a compiler is missing.
+        InputError: the config, model or device is invalid, or a compiler is
+            missing.
     """
     args, overrides = _parse(argv)
     flags.check_file("out", args.out)
@@ -80,7 +81,11 @@ def main(argv: Sequence[str]) -> None:
 
         run = run_config(read_config(args.config, overrides))
         target = devices.find_target(args.device)
-        options = {"programs": args.programs, "tries": args.tries, "top": args.top}
+        options = {
+            "programs": args.programs,
+            "tries": args.tries,
+            "top": args.top,
+        }
         described = {"config": args.config, "changes": overrides}
         plan_run(
             run,
@@ -95,9 +100,13 @@ def main(argv: Sequence[str]) -> None:
             args.model, **flags.given(args, flags.COMPUTATION_FLAGS)
         )
         target = devices.find_target(args.device)
-        _write(args.out, {"model": args.model, **_plan_model(args, model, target)})
+        _write(
+            args.out, {"model": args.model, **_plan_model(args, model, target)}
+        )
     if args.out:
-        command = shlex.join(["longsum", "plots", "plan", args.out, "--out=plan.png"])
+        command = shlex.join(
+            ["longsum", "plots", "plan", args.out, "--out=plan.png"]
+        )
         console.print_stderr(f"{args.out}: {command} draws it")
 
 
@@ -161,7 +170,9 @@ def _parser() -> argparse.ArgumentParser:
         help="number of modules of each program to print, the slowest first; "
         f"default: {TOP}; --out contains all",
     )
-    parser.add_argument("-o", "--out", metavar="FILE", help="JSON file for the plan")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", help="JSON file for the plan"
+    )
     group = parser.add_argument_group("with --model")
     group.add_argument(
         "--input_length",
@@ -195,7 +206,9 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
         return args, overrides
     flags.refuse_idle(args, parser, ("programs",), "with --model")
     for key in overrides:
-        raise InputError(f"--config.{key} has no effect with --model; leave it out")
+        raise InputError(
+            f"--config.{key} has no effect with --model; leave it out"
+        )
     return args, overrides
 
 
@@ -233,10 +246,12 @@ def plan_run(
         run: configuration of the run.
         target: target devices.
         programs: names of the programs to compile.
-        tries: maximum changes of the config to compile if a program does not fit.
+        tries: maximum changes of the config to compile if a program does not
+            fit.
         top: number of parts of each program to print.
-        save: callback with the plan before changes are tried, and again with the
-            results of the changes, so that the plan is kept if a compiler crashes.
+        save: callback with the plan before changes are tried, and again with
+            the results of the changes, so that the plan is kept if a compiler
+            crashes.
     """
     from longsum_jax.experiment.programs import evaluation_length, run_programs
     from longsum_plan.printing import print_target
@@ -310,7 +325,10 @@ def dry_run_training(run: "RunConfig") -> None:
 
 
 def dry_run_summaries(
-    model: "Model", lengths: Sequence[int], batch_size: "BatchSize", **options: Any
+    model: "Model",
+    lengths: Sequence[int],
+    batch_size: "BatchSize",
+    **options: Any,
 ) -> None:
     """Prints the memory and time of summaries on this machine, for --dry_run.
 
@@ -371,7 +389,10 @@ def _plan_model(
 
 
 def _longest(
-    model: "Model", target: "Target", batch_size: int, options: Mapping[str, Any]
+    model: "Model",
+    target: "Target",
+    batch_size: int,
+    options: Mapping[str, Any],
 ) -> int:
     """Returns the length in tokens of the longest document that fits on the target."""
     import functools
@@ -380,7 +401,11 @@ def _longest(
     from longsum_jax.models.registry import max_input_length
     from longsum_plan.fit_length import LONGEST, fit_length
 
-    limits = (max_input_length(model.config), kernel_limit(model.config), LONGEST)
+    limits = (
+        max_input_length(model.config),
+        kernel_limit(model.config),
+        LONGEST,
+    )
     limit = min(value for value in limits if value is not None)
 
     @functools.cache  # several lengths have the same padded length
@@ -388,13 +413,16 @@ def _longest(
         sizes = {"length": length, "batch_size": batch_size}
         with console.spinner(f"compiling for {length:,} tokens"):
             return max(
-                plan.total for plan in plan_summaries(model, target, **sizes, **options)
+                plan.total
+                for plan in plan_summaries(model, target, **sizes, **options)
             )
 
     def bytes_of(length: int) -> int:
         return padded_bytes(min(input_length(model.config, length), limit))
 
-    return fit_length(bytes_of, target.memory, multiple=min(1024, limit), longest=limit)
+    return fit_length(
+        bytes_of, target.memory, multiple=min(1024, limit), longest=limit
+    )
 
 
 def _summary_programs(
@@ -445,7 +473,9 @@ def _compiled(
             noted_choices() as choices,
         ):
             plan = plan_program(program, target)
-        attention = {layer: choice._asdict() for layer, choice in choices.items()}
+        attention = {
+            layer: choice._asdict() for layer, choice in choices.items()
+        }
         yield dataclasses.replace(plan, notes={"attention": attention})
 
 
@@ -466,7 +496,9 @@ def _trials(
         changes = training_changes(run, num_devices, num_devices // hosts)
     else:
         changes = evaluation_changes(run)
-    trials = find_fit(_plan_with(run, target, plan.name), plan, changes, tries=tries)
+    trials = find_fit(
+        _plan_with(run, target, plan.name), plan, changes, tries=tries
+    )
     return print_trials(trials, plan.name, console.print_stdout)
 
 
@@ -479,7 +511,9 @@ def _faster(
     from longsum_plan.trials import find_faster
 
     changes = faster_changes(run, target.memory / plan.total)
-    trials = find_faster(_plan_with(run, target, plan.name), plan, changes, tries=tries)
+    trials = find_faster(
+        _plan_with(run, target, plan.name), plan, changes, tries=tries
+    )
     return print_faster(trials, plan, console.print_stdout)
 
 
@@ -494,7 +528,9 @@ def _plan_with(
     def plan_with(values: Mapping[str, Any]) -> "ProgramPlan":
         changed = run_config(with_changes(run.description, values))
         programs = run_programs(changed, target.devices)
-        (program,) = (candidate for candidate in programs if candidate.name == name)
+        (program,) = (
+            candidate for candidate in programs if candidate.name == name
+        )
         return next(_compiled([program], target))
 
     return plan_with
@@ -507,11 +543,19 @@ def _attention_line(plans: Iterable["ProgramPlan"]) -> str:
         for name, choice in plan.notes.get("attention", {}).items():
             if choice["kernel"] is None and choice["reason"]:
                 layers.setdefault(choice["reason"], {})[name] = None
-    reasons = [f"{', '.join(names)} ({reason})" for reason, names in layers.items()]
-    return f"attention without a fused kernel: {'; '.join(reasons)}" if reasons else ""
+    reasons = [
+        f"{', '.join(names)} ({reason})" for reason, names in layers.items()
+    ]
+    return (
+        f"attention without a fused kernel: {'; '.join(reasons)}"
+        if reasons
+        else ""
+    )
 
 
-def _print_plans(plans: Sequence["ProgramPlan"], target: "Target", top: int) -> None:
+def _print_plans(
+    plans: Sequence["ProgramPlan"], target: "Target", top: int
+) -> None:
     from longsum_plan.printing import print_plans
 
     print_plans(plans, target, top, console.print_stdout)

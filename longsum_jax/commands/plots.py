@@ -43,7 +43,8 @@ def main(argv: Sequence[str]) -> None:
     """Draws one figure.
 
     Raises:
-        InputError: the data cannot be read or drawn, or the file cannot be written.
+        InputError: the data cannot be read or drawn, or the file cannot be
+            written.
     """
     args = _parser().parse_args(argv)
     from longsum_jax.analysis import figures
@@ -68,14 +69,20 @@ def _parser() -> argparse.ArgumentParser:
         help="loss, learning rate and ROUGE over the steps of one or more runs",
     )
     curves.add_argument(
-        "workdirs", nargs="+", metavar="WORKDIR", help="workdir of a training run"
+        "workdirs",
+        nargs="+",
+        metavar="WORKDIR",
+        help="workdir of a training run",
     )
     curves.set_defaults(draw=_curves)
     kernels = commands.add_parser(
-        "kernels", help="memory and kernels of every state-space layer of a model"
+        "kernels",
+        help="memory and kernels of every state-space layer of a model",
     )
     kernels.add_argument(
-        "model", metavar="MODEL", help="a model directory, or a training workdir"
+        "model",
+        metavar="MODEL",
+        help="a model directory, or a training workdir",
     )
     kernels.add_argument(
         "--length",
@@ -96,7 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_data_flags(bigrams)
     bigrams.add_argument(
-        "--ngram", type=int, default=2, metavar="N", help="words per n-gram; default: 2"
+        "--ngram",
+        type=int,
+        default=2,
+        metavar="N",
+        help="words per n-gram; default: 2",
     )
     bigrams.set_defaults(draw=_bigrams)
     study = commands.add_parser(
@@ -137,7 +148,9 @@ def _parser() -> argparse.ArgumentParser:
             default=7.0,
             help="inches; default: 7, the text width of a page",
         )
-        command.add_argument("--height", type=float, help=f"inches; default: {height}")
+        command.add_argument(
+            "--height", type=float, help=f"inches; default: {height}"
+        )
         command.add_argument(
             "--dpi", type=int, default=200, help="dots per inch; default: 200"
         )
@@ -175,7 +188,9 @@ def _kernels(args: argparse.Namespace) -> Any:
     from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
     if not 2 <= args.length <= MAX_LENGTH:
-        raise InputError(f"--length={args.length} must lie between 2 and {MAX_LENGTH}")
+        raise InputError(
+            f"--length={args.length} must lie between 2 and {MAX_LENGTH}"
+        )
     model = load(args.model)
     layers = _state_space_layers(model, args)
     discretization = model.config.ssm_discretization
@@ -205,12 +220,17 @@ def _state_space_layers(
     encoder = model.params["encoder"]
     attentions = layer_attentions(name, num_layers(encoder))
     selected = [
-        layer for layer, attention in enumerate(attentions) if attention == "s4d"
+        layer
+        for layer, attention in enumerate(attentions)
+        if attention == "s4d"
     ]
     if args.layers:
         _check_layers(args.layers, attentions)
         selected = [number - 1 for number in args.layers]
-    return {layer: layer_params(encoder, layer)["self_attention"] for layer in selected}
+    return {
+        layer: layer_params(encoder, layer)["self_attention"]
+        for layer in selected
+    }
 
 
 def _bigrams(args: argparse.Namespace) -> Any:
@@ -220,7 +240,9 @@ def _bigrams(args: argparse.Namespace) -> Any:
     curves = {}
     for path in args.data:
         with console.spinner(f"reading {path}"):
-            curves[path] = mean_salient_ngrams(read_pairs(path, args), size=args.ngram)
+            curves[path] = mean_salient_ngrams(
+                read_pairs(path, args), size=args.ngram
+            )
     what = _NGRAMS.get(args.ngram, f"{args.ngram}-grams")
     console.print_stdout(
         f"{what} that summaries share with documents, in the first 10, 20, ... 100 % of these:"
@@ -231,7 +253,9 @@ def _bigrams(args: argparse.Namespace) -> Any:
         )
     # Complete paths are too long for the legend.
     named = dict(zip(short_names(list(curves)), curves.values(), strict=True))
-    return figures.ngrams_figure(named, args.ngram, (args.width, args.height or 2.6))
+    return figures.ngrams_figure(
+        named, args.ngram, (args.width, args.height or 2.6)
+    )
 
 
 def _study(args: argparse.Namespace) -> Any:
@@ -239,7 +263,9 @@ def _study(args: argparse.Namespace) -> Any:
 
     rows = records.read_study(args.results)
     lines = len({row["encoder"] for row in rows})
-    return figures.study_figure(rows, (args.width, args.height or 0.8 + 0.3 * lines))
+    return figures.study_figure(
+        rows, (args.width, args.height or 0.8 + 0.3 * lines)
+    )
 
 
 def _plan(args: argparse.Namespace) -> Any:

@@ -71,7 +71,10 @@ TASK_OPTIONS = {
         float,
         "fraction of the documents of a single file that is reserved for evaluation",
     ),
-    "half": (str, "half of the split train: first or second; default: all of it"),
+    "half": (
+        str,
+        "half of the split train: first or second; default: all of it",
+    ),
     "prefix": (str, "text put before every source"),
     "piece_words": (
         int,
@@ -92,7 +95,8 @@ GAP_SENTENCE_OPTIONS = {
 }
 
 
-# Fields of ``SegmentInputOptions``; the length of a segment is max_source_length.
+# Fields of ``SegmentInputOptions``; the length of a segment is
+# max_source_length.
 SEGMENT_OPTIONS = {
     "min_tokens": (int, "minimum tokens of a segment"),
     "max_tokens": (int, "tokens after which a segment ends"),
@@ -101,7 +105,10 @@ SEGMENT_OPTIONS = {
         true_or_false,
         "true: a sentence counts as part of the text after it",
     ),
-    "split_moves": (str, "unit that begins the next segment: sentence or window"),
+    "split_moves": (
+        str,
+        "unit that begins the next segment: sentence or window",
+    ),
     "target_metric": (str, "precision or f1"),
     "target_stemmer": (
         true_or_false,
@@ -119,20 +126,34 @@ SEGMENT_OPTIONS = {
     "salient_order": (str, "document or current_first"),
     "salient_source": (str, "predicted or oracle"),
     "num_vectors": (int, "salient_vectors of the model"),
-    "extractor": (str, "directory of the model that selects important sentences"),
+    "extractor": (
+        str,
+        "directory of the model that selects important sentences",
+    ),
     "sentence_encoder": (str, "directory of the model that compares sentences"),
 }
-# Flags that have an effect only with some objectives. Gap sentences also serve as
-# summaries.
+# Flags that have an effect only with some objectives. Gap sentences also serve
+# as summaries.
 _OBJECTIVES = {
     **dict.fromkeys(
         GAP_SENTENCE_OPTIONS,
         ("gap_sentences", "summarize_segments", "extract", "cloze"),
     ),
     **dict.fromkeys(SEGMENT_OPTIONS, ("summarize_segments",)),
-    "summary_key": ("summarize", "summarize_segments", "extract", "cloze", "prefer"),
+    "summary_key": (
+        "summarize",
+        "summarize_segments",
+        "extract",
+        "cloze",
+        "prefer",
+    ),
     "rejected_key": ("prefer",),
-    "max_target_length": ("gap_sentences", "summarize", "summarize_segments", "prefer"),
+    "max_target_length": (
+        "gap_sentences",
+        "summarize",
+        "summarize_segments",
+        "prefer",
+    ),
     "max_parts": ("summarize_segments", "extract", "choose"),
 }
 GROUPS: Mapping[str, Mapping[str, tuple[Any, str]]] = {
@@ -156,8 +177,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     task = _task(args)
     auxiliary: dict[str, Any] = {}
     if task.objective == "summarize_segments":
-        # A local import, because jax takes a second to import and other objectives do
-        # not need it.
+        # A local import, because jax takes a second to import and other
+        # objectives do not need it.
         from longsum_jax.inference.loading import load_auxiliary
 
         models = load_auxiliary(task.segments)
@@ -191,11 +212,15 @@ def _task(args: argparse.Namespace) -> Task:
     _check_flags(args, task)
     gap_options = flags.given(args, GAP_SENTENCE_OPTIONS)
     if gap_options:
-        options["gap_sentences"] = dataclasses.asdict(task.gap_sentences) | gap_options
+        options["gap_sentences"] = (
+            dataclasses.asdict(task.gap_sentences) | gap_options
+        )
     segment_options = flags.given(args, SEGMENT_OPTIONS)
     if task.objective == "summarize_segments":
         segments = dataclasses.asdict(task.segments) | segment_options
-        options["segments"] = segments | {"segment_length": task.max_source_length}
+        options["segments"] = segments | {
+            "segment_length": task.max_source_length
+        }
     return get_task(args.task, **options)
 
 
@@ -217,9 +242,7 @@ def _check_flags(args: argparse.Namespace, task: Task) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     tasks = "\n".join(map(_task_line, TASKS.values()))
-    description = (
-        "Runs the text side of a task once and writes shards that training reads fast."
-    )
+    description = "Runs the text side of a task once and writes shards that training reads fast."
     parser = console.parser(
         "prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}", EVERYDAY
     )
@@ -240,10 +263,16 @@ def _parser() -> argparse.ArgumentParser:
         help="rows of the model's embedding; default: the tokenizer's",
     )
     parser.add_argument(
-        "-o", "--out", required=True, help="directory to create, for this split only"
+        "-o",
+        "--out",
+        required=True,
+        help="directory to create, for this split only",
     )
     parser.add_argument(
-        "--num_shards", type=int, default=8, help="number of files to write; default: 8"
+        "--num_shards",
+        type=int,
+        default=8,
+        help="number of files to write; default: 8",
     )
     parser.add_argument(
         "--workers",
@@ -258,14 +287,20 @@ def _parser() -> argparse.ArgumentParser:
         help="random seed for --strategy=random; default: 0",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace existing shards in --out"
+        "--overwrite",
+        action="store_true",
+        help="replace existing shards in --out",
     )
-    parser.add_argument("--quiet", action="store_true", help="print no progress")
+    parser.add_argument(
+        "--quiet", action="store_true", help="print no progress"
+    )
     for title, options in GROUPS.items():
         group = parser.add_argument_group(title)
         for name, (value_type, text) in options.items():
             default = "" if "default: " in text else "; default: the task's"
-            group.add_argument(f"--{name}", type=value_type, help=text + default)
+            group.add_argument(
+                f"--{name}", type=value_type, help=text + default
+            )
     return parser
 
 
@@ -283,9 +318,7 @@ def _report(out: str, metadata: dict[str, Any]) -> str:
         pieces = f" and cut into {counts['pieces']} pieces"
     identical = ""
     if counts["identical_pairs"]:
-        identical = (
-            f"; {counted(counts['identical_pairs'], 'pair')} of identical summaries"
-        )
+        identical = f"; {counted(counts['identical_pairs'], 'pair')} of identical summaries"
     return (
         f"{counted(metadata['examples'], 'example')} in {out} "
         f"({counted(metadata['num_shards'], 'shard')}); "

@@ -125,13 +125,17 @@ def _suite(args: argparse.Namespace) -> _Suite | None:
     [(name, task)] = suites.items()
     suite = _Suite(name, task, SUITES[name])
     if task != "all" and task not in suite.tasks:
-        raise InputError(f"{suite.flag} is unknown; {did_you_mean(task, suite.tasks)}")
+        raise InputError(
+            f"{suite.flag} is unknown; {did_you_mean(task, suite.tasks)}"
+        )
     return suite
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
-        "score", "Scores predictions of any system against references.", EXAMPLES
+        "score",
+        "Scores predictions of any system against references.",
+        EXAMPLES,
     )
     parser.add_argument(
         "predictions", metavar="FILE", help="JSON lines with id and prediction"
@@ -159,7 +163,9 @@ def _parser() -> argparse.ArgumentParser:
         "directories with TASK.json and TASK.zip",
     )
     parser.add_argument(
-        "--zero_scrolls", metavar="TASK", help="same as --scrolls, for ZeroSCROLLS"
+        "--zero_scrolls",
+        metavar="TASK",
+        help="same as --scrolls, for ZeroSCROLLS",
     )
     parser.add_argument(
         "--submission",
@@ -200,10 +206,16 @@ def _parser() -> argparse.ArgumentParser:
         help="level of confidence intervals; default: 0.95",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="random seed for the rounds; default: 0"
+        "--seed",
+        type=int,
+        default=0,
+        help="random seed for the rounds; default: 0",
     )
     parser.add_argument(
-        "-o", "--out", metavar="DIR", help="directory for scores.json and scores.jsonl"
+        "-o",
+        "--out",
+        metavar="DIR",
+        help="directory for scores.json and scores.jsonl",
     )
     flags.add_report_flag(parser)
     flags.add_align_flag(parser)
@@ -240,12 +252,17 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
     systems = []
     for name, predictions in files.items():
         with console.spinner(f"scoring {name}"):
-            systems.append(score_system(name, predictions, pairs, metrics, sampling))
+            systems.append(
+                score_system(name, predictions, pairs, metrics, sampling)
+            )
     differences = compare(systems[0], systems[1:], metrics, sampling)
     result = _result(systems, differences, metrics, sampling)
     result |= _left_out(references, *files.values())
     if suite:
-        result[suite.name] = {"task": suite.task, "column": suite.scoring.column}
+        result[suite.name] = {
+            "task": suite.task,
+            "column": suite.scoring.column,
+        }
     if published:
         result["published"] = [block._asdict() for block in published]
     if args.out:
@@ -291,7 +308,11 @@ def _score_all(args: argparse.Namespace, suite: _Suite) -> None:
         with console.spinner(f"scoring {task}"):
             pairs = read_scrolls(release, args.split)
             scores[task] = score_task(
-                task, predictions[task], pairs, args.on_missing, tasks=suite.tasks
+                task,
+                predictions[task],
+                pairs,
+                args.on_missing,
+                tasks=suite.tasks,
             )
             left_out[task] = _left_out(pairs, predictions[task])
     mean = sum(scores.values()) / len(scores)
@@ -304,7 +325,9 @@ def _score_all(args: argparse.Namespace, suite: _Suite) -> None:
             "split": args.split,
         }
         values |= {
-            "left_out": {task: counts for task, counts in left_out.items() if counts}
+            "left_out": {
+                task: counts for task, counts in left_out.items() if counts
+            }
         }
         _write_json(Path(args.out), values | {"longsum_jax": __version__})
     rows = {
@@ -331,18 +354,25 @@ def _submit(args: argparse.Namespace, suite: _Suite) -> None:
     )
     ids = None
     if args.references is not None:
-        releases = {task: release_of(args.references, task) for task in suite.tasks}
+        releases = {
+            task: release_of(args.references, task) for task in suite.tasks
+        }
         ids = {
-            task: read_ids(release, args.split) for task, release in releases.items()
+            task: read_ids(release, args.split)
+            for task, release in releases.items()
         }
     try:
         count = write_submission(
             Path(args.submission), predictions, ids, tasks=suite.tasks
         )
     except OSError as error:
-        raise console.unwritable(args.submission, error, "submission") from error
+        raise console.unwritable(
+            args.submission, error, "submission"
+        ) from error
     checked = (
-        f"ids match {args.split}" if ids else "ids not checked, without --references"
+        f"ids match {args.split}"
+        if ids
+        else "ids not checked, without --references"
     )
     console.print_stdout(
         f"{args.submission}: {count} predictions of {len(predictions)} tasks, {checked}"
@@ -350,7 +380,9 @@ def _submit(args: argparse.Namespace, suite: _Suite) -> None:
 
 
 def _refuse_idle(
-    args: argparse.Namespace, parser: argparse.ArgumentParser, suite: _Suite | None
+    args: argparse.Namespace,
+    parser: argparse.ArgumentParser,
+    suite: _Suite | None,
 ) -> None:
     """Raises InputError for flags that would have no effect."""
     keys = ("document_key", "summary_key")
@@ -371,7 +403,14 @@ def _refuse_idle(
 def _refuse_with_all(
     args: argparse.Namespace, parser: argparse.ArgumentParser, suite: _Suite
 ) -> None:
-    idle = ["against", "metrics", "metric_option", "stemmer", "published", "report"]
+    idle = [
+        "against",
+        "metrics",
+        "metric_option",
+        "stemmer",
+        "published",
+        "report",
+    ]
     idle += ["align_model"]
     idle += ["test", "rounds", "level", "seed"]
     if args.submission is not None:
@@ -426,7 +465,9 @@ def _references(
                 if reading
                 else f"--report={args.report}"
             )
-            raise InputError(f"{flag} needs the documents; give --references=FILE")
+            raise InputError(
+                f"{flag} needs the documents; give --references=FILE"
+            )
         return own_references(predictions, args.predictions)
     return read_pairs(
         args.references,
@@ -459,17 +500,22 @@ def _result(
         systems_json[system.name] = {
             "scores": system.values,
             "intervals": system.intervals,
-            "empty_predictions": sum(not text.strip() for text in system.predictions),
+            "empty_predictions": sum(
+                not text.strip() for text in system.predictions
+            ),
         }
         if system.name in differences:
             columns = differences[system.name]
             systems_json[system.name]["against"] = {
-                column: difference._asdict() for column, difference in columns.items()
+                column: difference._asdict()
+                for column, difference in columns.items()
             }
     return {
         "examples": len(systems[0].predictions),
         "systems": systems_json,
-        "metrics": {name: metric.describe() for name, metric in metrics.items()},
+        "metrics": {
+            name: metric.describe() for name, metric in metrics.items()
+        },
         "sampling": sampling._asdict(),
         "longsum_jax": __version__,
     }
@@ -485,7 +531,9 @@ def _write(
         out.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(out / "scores.jsonl") as file:
             for number, pair in enumerate(pairs):
-                scores = {system.name: system.scores[number] for system in systems}
+                scores = {
+                    system.name: system.scores[number] for system in systems
+                }
                 row = {"id": pair.id, "scores": scores}
                 file.write(json_text(row) + "\n")
     except OSError as error:
@@ -496,7 +544,9 @@ def _write(
 def _write_json(out: Path, result: dict[str, Any]) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(out / "scores.json", json.dumps(result, indent=2) + "\n")
+        atomic.write_text(
+            out / "scores.json", json.dumps(result, indent=2) + "\n"
+        )
     except OSError as error:
         raise console.unwritable(out, error) from error
 
@@ -513,7 +563,8 @@ def _print(
 
     rows = {
         column: [
-            _cell(system, column, differences.get(system.name)) for system in systems
+            _cell(system, column, differences.get(system.name))
+            for system in systems
         ]
         for column in columns_of(metrics)
     }
@@ -535,7 +586,9 @@ def _print(
             )
     for name, system_result in result["systems"].items():
         if system_result["empty_predictions"]:
-            empty = counted(system_result["empty_predictions"], "empty prediction")
+            empty = counted(
+                system_result["empty_predictions"], "empty prediction"
+            )
             console.print_stdout(f"{name}: {empty}, scored as is")
     for described in result["metrics"].values():
         if "signature" in described:
@@ -544,7 +597,9 @@ def _print(
 
 
 def _print_published(
-    blocks: Sequence["PublishedBlock"], systems: Sequence["System"], metrics: "Metrics"
+    blocks: Sequence["PublishedBlock"],
+    systems: Sequence["System"],
+    metrics: "Metrics",
 ) -> None:
     """Prints the scores of the files, followed by the published rows."""
     from longsum_jax.evaluation.published import read_published
@@ -560,7 +615,9 @@ def _print_published(
             None,
             rouge.options.stemmer,
         ):
-            remedy = "give --stemmer" if paper.stemmer else "leave out --stemmer"
+            remedy = (
+                "give --stemmer" if paper.stemmer else "leave out --stemmer"
+            )
             console.print_stdout(
                 f"{name}: stemming differs from the paper; {remedy} for the same ROUGE"
             )
@@ -589,7 +646,9 @@ def _print_block(block: "PublishedBlock", systems: Sequence["System"]) -> None:
         console.print_stdout(score_table(block.metrics, rows))
         for note in block.notes:
             console.print_stdout(note)
-    comparable = [metric for metric in block.metrics if not metric.endswith("?")]
+    comparable = [
+        metric for metric in block.metrics if not metric.endswith("?")
+    ]
     absent = [metric for metric in comparable if metric not in scored]
     if absent:
         console.print_stdout(
@@ -619,7 +678,9 @@ def _left_out_text(counts: Mapping[str, Any]) -> str:
 
 
 def _cell(
-    system: "System", column: str, differences: Mapping[str, "Difference"] | None
+    system: "System",
+    column: str,
+    differences: Mapping[str, "Difference"] | None,
 ) -> str:
     """Returns a value with its interval, and a star if it differs from the first system."""
     text = f"{system.values[column]:.2f}"
@@ -629,4 +690,6 @@ def _cell(
     if differences is None:
         return text
     difference = differences.get(column)
-    return text + ("*" if difference and difference.p_value < SIGNIFICANT else " ")
+    return text + (
+        "*" if difference and difference.p_value < SIGNIFICANT else " "
+    )

@@ -32,7 +32,14 @@ _COUNTS = {
     ),
 }
 # Flags in the short help.
-EVERYDAY = ("model", "host", "port", "api_keys", "max_queue", "max_request_seconds")
+EVERYDAY = (
+    "model",
+    "host",
+    "port",
+    "api_keys",
+    "max_queue",
+    "max_request_seconds",
+)
 EXAMPLES = """\
   # the bundled ranker, for programs on this machine
   longsum serve
@@ -49,8 +56,8 @@ def main(argv: Sequence[str]) -> None:
     """Serves until SIGTERM or Ctrl-C; unfinished requests are answered first.
 
     Raises:
-        InputError: a flag, the model or the file of keys is invalid, or an extra is
-            missing.
+        InputError: a flag, the model or the file of keys is invalid, or an
+            extra is missing.
     """
     args = _parser().parse_args(argv)
     limits = {"port": 65535} | {
@@ -100,7 +107,9 @@ def main(argv: Sequence[str]) -> None:
     )
     name = "longsum" if args.model is None else Path(args.model).name
     app = make_app(engine, name=name, limits=request_limits, options=options)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    logging.basicConfig(
+        level=logging.WARNING, format="%(levelname)s: %(message)s"
+    )
     logging.getLogger("longsum_jax.serving").setLevel(logging.INFO)
     uvicorn.run(
         app,
@@ -154,7 +163,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="address; default: this machine only",
     )
-    parser.add_argument("--port", type=int, default=8000, help="port; default: 8000")
+    parser.add_argument(
+        "--port", type=int, default=8000, help="port; default: 8000"
+    )
     parser.add_argument(
         "--api_keys",
         metavar="FILE",
@@ -170,7 +181,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name, (default, _, text) in _COUNTS.items():
         parser.add_argument(
-            f"--{name}", type=int, default=default, help=f"{text}; default: {default:,}"
+            f"--{name}",
+            type=int,
+            default=default,
+            help=f"{text}; default: {default:,}",
         )
     parser.add_argument(
         "--max_request_seconds",

@@ -96,8 +96,8 @@ def main(argv: Sequence[str]) -> int:
     """Summarizes every document; returns 3 if some could not be summarized.
 
     Raises:
-        InputError: the only document, or the model, cannot be read, or flags are
-            invalid.
+        InputError: the only document, or the model, cannot be read, or flags
+            are invalid.
     """
     parser = _parser()
     args = parser.parse_args(argv)
@@ -111,7 +111,9 @@ def main(argv: Sequence[str]) -> int:
         sandbox.start()  # while this process imports other modules
 
     if STDIN in args.files and sys.stdin.isatty():
-        console.print_stderr("reading the text that you type or paste; Ctrl-D ends it")
+        console.print_stderr(
+            "reading the text that you type or paste; Ctrl-D ends it"
+        )
     unread: list[Failure] = []  # appended by the reading thread, once it runs
     documents = read_documents(
         *args.files,
@@ -122,13 +124,15 @@ def main(argv: Sequence[str]) -> int:
     if args.model is not None:
         from longsum_jax.checkpoints.hub import local_directory
 
-        # Report a missing model before files are read, and a missing file before jax
-        # and the model are loaded, which takes seconds.
+        # Report a missing model before files are read, and a missing file
+        # before jax and the model are loaded, which takes seconds.
         local_directory(args.model, args.revision)
     first = next(documents, None)
     if first is None:
         return _exit_code(unread, 0)
-    has_several, documents = _count_documents(args, itertools.chain([first], documents))
+    has_several, documents = _count_documents(
+        args, itertools.chain([first], documents)
+    )
     if args.model is None:
         documents = map(_with_language, documents)
         if args.join:
@@ -154,11 +158,15 @@ def _count_documents(
 ) -> tuple[bool, Iterator[Document]]:
     """Returns True if there are several summaries, and all documents.
 
-    Of a single file, which may be a table or an archive, two documents are read.
+    Of a single file, which may be a table or an archive, two documents are
+    read.
     """
     if args.join:
         return False, documents
-    if len(list(itertools.islice(expand(args.files, output_paths(args)), 2))) > 1:
+    if (
+        len(list(itertools.islice(expand(args.files, output_paths(args)), 2)))
+        > 1
+    ):
         return True, documents
     beginning = list(itertools.islice(documents, 2))
     return len(beginning) > 1, itertools.chain(beginning, documents)
@@ -174,7 +182,9 @@ def _with_language(document: Document) -> Document:
     return document._replace(notes=(*document.notes, note))
 
 
-def _joined(documents: Iterable[Document], separator: str) -> Iterator[Document]:
+def _joined(
+    documents: Iterable[Document], separator: str
+) -> Iterator[Document]:
     """Yields all documents as one; runs in the thread that reads documents."""
     documents_read = list(documents)
     if documents_read:
@@ -183,7 +193,10 @@ def _joined(documents: Iterable[Document], separator: str) -> Iterator[Document]
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
-        "summarize", "Summarizes documents of any kind and length.", EXAMPLES, EVERYDAY
+        "summarize",
+        "Summarizes documents of any kind and length.",
+        EXAMPLES,
+        EVERYDAY,
     )
     flags.add_model_flags(parser, required=False)
     flags.add_strategy_flags(parser, "auto")
@@ -239,7 +252,9 @@ def _parser() -> argparse.ArgumentParser:
         choices=FORMATS,
         help="format of standard output and of files; default: text",
     )
-    parser.add_argument("--json", action="store_true", help="same as --format=jsonl")
+    parser.add_argument(
+        "--json", action="store_true", help="same as --format=jsonl"
+    )
     parser.add_argument(
         "--stream",
         action="store_true",
@@ -269,13 +284,19 @@ def _check(args: argparse.Namespace) -> None:
     args.format = "jsonl" if args.json else args.format or "text"
     if args.stream and (args.format != "text" or args.out):
         conflicting = "--out" if args.out else f"--format={args.format}"
-        raise InputError(f"--stream prints text as it comes; leave {conflicting} out")
+        raise InputError(
+            f"--stream prints text as it comes; leave {conflicting} out"
+        )
     flags.check_file("report", args.report)
     for flag in ("support_model", "source_method"):
         if getattr(args, flag) not in (None, "alignment") and not args.sources:
-            raise InputError(f"--{flag} is about sources; ask for them with --sources")
+            raise InputError(
+                f"--{flag} is about sources; ask for them with --sources"
+            )
     if args.stream and args.sources:
-        raise InputError("--stream prints text as it comes; leave --sources out")
+        raise InputError(
+            "--stream prints text as it comes; leave --sources out"
+        )
 
 
 def _refuse_model_flags(
@@ -307,7 +328,9 @@ def _dry_run(
         names=[document.name for document in documents],
         queries=[args.query or document.query for document in documents],
     )
-    dry_run_summaries(model, lengths, args.batch_size, **flags.generation_options(args))
+    dry_run_summaries(
+        model, lengths, args.batch_size, **flags.generation_options(args)
+    )
     return len(documents)
 
 
@@ -327,7 +350,9 @@ def _by_ranker(args: argparse.Namespace) -> SummaryBackend:
         "weights": builtin_ranker().fingerprint,
         "length": str(length),
     }
-    return SummaryBackend(partial(summarize_stream, length=length), settings, "words")
+    return SummaryBackend(
+        partial(summarize_stream, length=length), settings, "words"
+    )
 
 
 def _by_model(args: argparse.Namespace, model: "Model") -> SummaryBackend:
@@ -362,7 +387,9 @@ def _by_model(args: argparse.Namespace, model: "Model") -> SummaryBackend:
     from longsum_jax.inference.attended import attended_sources, check_attends
 
     check_attends(model)
-    return SummaryBackend(stream, settings, "tokens", partial(attended_sources, model))
+    return SummaryBackend(
+        stream, settings, "tokens", partial(attended_sources, model)
+    )
 
 
 def _summarize(
@@ -405,7 +432,9 @@ def _print_summaries(
                     entry = run.finish(index, result)
                     if entry is not None:
                         is_told = args.format == "text" and not args.out
-                        print_reading(run.name(index), entry.summary, is_told=is_told)
+                        print_reading(
+                            run.name(index), entry.summary, is_told=is_told
+                        )
                     if not args.out:
                         printer.add(index, entry)
             progress.show(run, len(unread))
@@ -415,8 +444,12 @@ def _print_summaries(
     print_empty(run.empty)
     if not args.out:
         return
-    finished = f", {run.num_finished} of them before" if run.num_finished else ""
-    console.print_stderr(f"{counted(run.num_done, 'summary')} in {args.out}{finished}")
+    finished = (
+        f", {run.num_finished} of them before" if run.num_finished else ""
+    )
+    console.print_stderr(
+        f"{counted(run.num_done, 'summary')} in {args.out}{finished}"
+    )
 
 
 def _exit_code(failures: Sequence[Failure], num_done: int) -> int:

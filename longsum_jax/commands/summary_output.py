@@ -28,11 +28,14 @@ class Printer:
     Args:
         format: one of ``FORMATS``.
         has_summary: whether the summaries themselves are to be printed.
-        has_headings: whether to print the name of each document before its summary, if
-            the format is text; other formats have headings or fields for it.
+        has_headings: whether to print the name of each document before its
+            summary, if the format is text; other formats have headings or
+            fields for it.
     """
 
-    def __init__(self, format: str, *, has_summary: bool, has_headings: bool) -> None:
+    def __init__(
+        self, format: str, *, has_summary: bool, has_headings: bool
+    ) -> None:
         self._is_text = format == "text"
         self._format = FORMATS[format]
         self._has_summary = has_summary
@@ -56,14 +59,20 @@ class Printer:
             console.print_stdout(self._format.end, end="", flush=True)
 
     def _print(self, entry: Entry) -> None:
-        before = self._format.between if self._num_printed else self._format.begin
+        before = (
+            self._format.between if self._num_printed else self._format.begin
+        )
         self._num_printed += 1
         if self._has_headings:
             before += f"==> {printable(entry.file)} <==\n"
         if self._has_summary:
-            console.print_stdout(before + self._format.show(entry), end="", flush=True)
+            console.print_stdout(
+                before + self._format.show(entry), end="", flush=True
+            )
         if self._is_text:
-            console.print_stderr(f"{printable(entry.about())}; {entry.seconds:.2f} s")
+            console.print_stderr(
+                f"{printable(entry.about())}; {entry.seconds:.2f} s"
+            )
 
 
 def output_paths(args: argparse.Namespace) -> list[str]:
@@ -81,7 +90,9 @@ class Progress:
 
     def __init__(self, args: argparse.Namespace, unit: str) -> None:
         self._files = list(
-            itertools.islice(expand(args.files, output_paths(args)), _MANY_FILES)
+            itertools.islice(
+                expand(args.files, output_paths(args)), _MANY_FILES
+            )
         )
         if args.join and len(self._files) > 1:
             self._files = [f"{self._files[0]} and others"]
@@ -113,7 +124,9 @@ class Progress:
         # most files have one document, after which the input ends
         self._is_quiet = True
         name = (
-            "standard input" if self._files == ["-"] else printable(str(self._files[0]))
+            "standard input"
+            if self._files == ["-"]
+            else printable(str(self._files[0]))
         )
         with console.spinner(f"summarizing {name}"):
             return next(batches, None)
@@ -122,21 +135,25 @@ class Progress:
         """Hides the bar while something else is printed."""
         return self._bar.external_write_mode()
 
-    def show(self, run: SummaryRun, num_unread: int, *, is_end: bool = False) -> None:
+    def show(
+        self, run: SummaryRun, num_unread: int, *, is_end: bool = False
+    ) -> None:
         """Shows the number of finished documents, including an earlier run's and failures.
 
         Args:
             run: run of the command.
             num_unread: number of documents that could not be read.
-            is_end: whether all documents are finished; files may be duplicates or
-                empty.
+            is_end: whether all documents are finished; files may be duplicates
+                or empty.
         """
         if self._bar.disable:
             return
         num_done = run.num_done + len(run.failures) + num_unread
         num_known = run.num_read + run.num_finished + num_unread
         # Archives and tables contain several documents.
-        self._bar.total = num_done if is_end else max(len(self._files), num_known)
+        self._bar.total = (
+            num_done if is_end else max(len(self._files), num_known)
+        )
         self._bar.initial = run.num_finished
         self._bar.set_postfix_str(
             f"{run.tokens_per_second:,.0f} {self._unit}/s", refresh=False
@@ -156,8 +173,8 @@ def print_reading(name: str, summary: Summary, *, is_told: bool) -> None:
     Args:
         name: name of the document.
         summary: summary of the document.
-        is_told: True if a following line about the document describes how it was read;
-            then only dropped tokens are reported.
+        is_told: True if a following line about the document describes how it
+            was read; then only dropped tokens are reported.
     """
     about = _reading(summary)
     if about and (summary.dropped_tokens or not is_told):
@@ -167,7 +184,9 @@ def print_reading(name: str, summary: Summary, *, is_told: bool) -> None:
 def _reading(summary: Summary) -> str:
     if summary.unit == "words":
         return ""
-    count = f"{summary.read_tokens} of {summary.document_tokens} tokens were read"
+    count = (
+        f"{summary.read_tokens} of {summary.document_tokens} tokens were read"
+    )
     if summary.strategy != "direct":
         return f"{count} (--strategy={summary.strategy})"
     return (
@@ -203,9 +222,9 @@ def _problems(failures: Sequence[Failure]) -> Iterator[str]:
         table, _, number = failure.name.rpartition(":")
         prefix, problem = f"{failure.name}:", failure.problem
         if number.isdecimal() and problem.startswith(prefix):
-            numbers.setdefault((table, problem.removeprefix(prefix)), []).append(
-                int(number)
-            )
+            numbers.setdefault(
+                (table, problem.removeprefix(prefix)), []
+            ).append(int(number))
         else:
             numbers[problem, ""] = []
     for (table, problem), rows in numbers.items():
@@ -235,19 +254,27 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def write_report(args: argparse.Namespace, shown: Sequence[Shown]) -> None:
     """Writes the page of --report: every document with its summary, without references."""
-    from longsum_jax.evaluation.comparison import Prediction, Sampling, score_system
+    from longsum_jax.evaluation.comparison import (
+        Prediction,
+        Sampling,
+        score_system,
+    )
     from longsum_jax.evaluation.predictions import Pair
     from longsum_jax.evaluation.registry import make_metrics
     from longsum_jax.evaluation.report import ReportContent
 
     pairs = [
-        Pair(document.name, document.text, "", document.query) for document in shown
+        Pair(document.name, document.text, "", document.query)
+        for document in shown
     ]
-    predictions = {document.name: Prediction(document.summary) for document in shown}
+    predictions = {
+        document.name: Prediction(document.summary) for document in shown
+    }
     metrics, sampling = make_metrics(["support", "extractiveness"]), Sampling()
     name = Path(args.model).name if args.model else "extracts"
     system = score_system(name, predictions, pairs, metrics, sampling)
     content = ReportContent(pairs, [system], metrics, {}, sampling)
-    # Without --out, standard output has the summaries, which a program may read.
+    # Without --out, standard output has the summaries, which a program may
+    # read.
     show = console.print_stdout if args.out else console.print_stderr
     flags.write_report(args.report, content, show)

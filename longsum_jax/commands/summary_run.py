@@ -30,10 +30,13 @@ class SummaryBackend(NamedTuple):
     """The source of the summaries.
 
     Attributes:
-        stream: function that maps documents to batches of (index, summary or error).
-        settings: all settings that the summaries depend on, apart from their documents.
+        stream: function that maps documents to batches of (index, summary or
+            error).
+        settings: all settings that the summaries depend on, apart from their
+            documents.
         unit: unit of lengths.
-        sources: function that returns the statements of a summary with their sources.
+        sources: function that returns the statements of a summary with their
+            sources.
     """
 
     stream: Callable[[Iterable[Request]], Iterator[list["Result"]]]
@@ -75,11 +78,15 @@ class SummaryRun:
         empty: names of documents whose summary is empty.
 
     Raises:
-        InputError: the entailment classifier is invalid, or --out cannot be created.
+        InputError: the entailment classifier is invalid, or --out cannot be
+            created.
     """
 
     def __init__(
-        self, args: argparse.Namespace, options: ReadOptions, summarizer: SummaryBackend
+        self,
+        args: argparse.Namespace,
+        options: ReadOptions,
+        summarizer: SummaryBackend,
     ) -> None:
         self._args = args
         self._summarizer = summarizer
@@ -104,9 +111,13 @@ class SummaryRun:
         """Returns a context that locks --out against other writers."""
         if self._out is None:
             return contextlib.nullcontext()
-        return locked(Path(self._args.out), "writes summaries", "give another --out")
+        return locked(
+            Path(self._args.out), "writes summaries", "give another --out"
+        )
 
-    def results(self, documents: Iterable[Document]) -> Iterator[list["Result"]]:
+    def results(
+        self, documents: Iterable[Document]
+    ) -> Iterator[list["Result"]]:
         """Returns the results of the summarizer, in batches; pass each of them to ``finish``.
 
         Raises:
@@ -115,7 +126,9 @@ class SummaryRun:
         batches = self._summarizer.stream(self._reader.requests(documents))
         return self._clock.timed(batches)
 
-    def finish(self, index: int, result: "Summary | InputError") -> Entry | None:
+    def finish(
+        self, index: int, result: "Summary | InputError"
+    ) -> Entry | None:
         """Writes the summary of a document to --out, and keeps it for --report.
 
         Args:
@@ -143,7 +156,9 @@ class SummaryRun:
             return None
         if statements and self._judge is not None:
             statements = self._judge.judge(statements)
-        entry = Entry.of(pending.document, result, self._clock.seconds, statements)
+        entry = Entry.of(
+            pending.document, result, self._clock.seconds, statements
+        )
         if self._out is not None and pending.files is not None:
             self._out.write(pending.files, entry)
         if self._args.report:
@@ -180,7 +195,9 @@ class SummaryRun:
 
     def shown(self) -> list[Shown]:
         """Returns the content of --report in command-line order; call it after the last result."""
-        return sorted([*self._reader.finished, *self._shown], key=attrgetter("number"))
+        return sorted(
+            [*self._reader.finished, *self._shown], key=attrgetter("number")
+        )
 
     def _settings(self, options: ReadOptions) -> dict[str, Any]:
         """Returns all settings that summaries depend on, apart from their documents."""
@@ -220,14 +237,17 @@ class _Clock:
 
     Attributes:
         seconds: mean seconds per document of the last batch.
-        total: seconds from the start of the first batch to the end of the last one.
+        total: seconds from the start of the first batch to the end of the last
+            one.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.total = 0.0
 
-    def timed(self, batches: Iterator[list["Result"]]) -> Iterator[list["Result"]]:
+    def timed(
+        self, batches: Iterator[list["Result"]]
+    ) -> Iterator[list["Result"]]:
         """Yields the batches, and updates the times."""
         start = time.perf_counter()
         for batch in batches:
@@ -254,9 +274,9 @@ class _PendingDocument(NamedTuple):
 class _DocumentReader:
     """Reads documents ahead of their summaries, and skips finished ones.
 
-    ``requests`` runs in a separate thread, the only one that modifies this object.
-    Other threads access a document after receiving the result of its request, and the
-    rest after the last result.
+    ``requests`` runs in a separate thread, the only one that modifies this
+    object. Other threads access a document after receiving the result of its
+    request, and the rest after the last result.
 
     Args:
         out: output directory, which may already contain summaries, or None.
@@ -270,7 +290,11 @@ class _DocumentReader:
     """
 
     def __init__(
-        self, out: SummaryDirectory | None, query: str | None, *, keeps_texts: bool
+        self,
+        out: SummaryDirectory | None,
+        query: str | None,
+        *,
+        keeps_texts: bool,
     ) -> None:
         self._out = out
         self._query = query
@@ -291,9 +315,13 @@ class _DocumentReader:
             if files is not None and files.finished:
                 self.num_finished += 1
                 if self._keeps_texts:
-                    self.finished.append(_shown(number, document, files.finished))
+                    self.finished.append(
+                        _shown(number, document, files.finished)
+                    )
                 continue
-            stored = document if self._keeps_texts else document._replace(text="")
+            stored = (
+                document if self._keeps_texts else document._replace(text="")
+            )
             self.pending.append(_PendingDocument(number, stored, files))
             yield Request(
                 document.text,

@@ -110,8 +110,8 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
     from longsum_jax.training.optimizers import make_optimizer
     from longsum_jax.training.workdir import locked_workdir
 
-    # The model, the task and the data. Input errors are raised here, before anything is
-    # written.
+    # The model, the task and the data. Input errors are raised here, before
+    # anything is written.
     steps.check_run(run)
     steps.check_mesh(run)
     with console.spinner("reading documents"):
@@ -159,7 +159,9 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
 
 def _parser() -> "argparse.ArgumentParser":
     parser = console.parser(
-        "train", "Trains a model as a config file says, and resumes it.", EXAMPLES
+        "train",
+        "Trains a model as a config file says, and resumes it.",
+        EXAMPLES,
     )
     parser.add_argument(
         "--config",
@@ -210,10 +212,16 @@ def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
         "--coordinator", metavar="HOST:PORT", help="address of process 0"
     )
     group.add_argument(
-        "--num_processes", type=int, metavar="N", help="total number of processes"
+        "--num_processes",
+        type=int,
+        metavar="N",
+        help="total number of processes",
     )
     group.add_argument(
-        "--process_id", type=int, metavar="I", help="index of this process, from 0"
+        "--process_id",
+        type=int,
+        metavar="I",
+        help="index of this process, from 0",
     )
 
 
@@ -244,18 +252,28 @@ def _announce(experiment: "Experiment", run: "RunConfig", size: str) -> None:
             "optimizer.warmup_steps, or raise data.epochs or training.steps"
         )
     if run.optimizer.weight_decay and not run.optimizer.decays_all:
-        _say(f"the weight decay {run.optimizer.weight_decay} spares norms and biases")
+        _say(
+            f"the weight decay {run.optimizer.weight_decay} spares norms and biases"
+        )
     task, split = experiment.setup.task, run.evaluation.split
-    if run.evaluation.examples and run.data.reader != "prepared" and task.is_undivided:
+    if (
+        run.evaluation.examples
+        and run.data.reader != "prepared"
+        and task.is_undivided
+    ):
         _say(
             f'the evaluation ("{split}") reads the documents that are trained on; give '
             'task.held_out a share of them, or "{split}" in the names of the files'
         )
     if run.mesh.sequence != 1:
         lengths = ", ".join(map(str, experiment.objective.source_lengths))
-        _say(f"documents are padded to {lengths} tokens, sharded over mesh.sequence")
+        _say(
+            f"documents are padded to {lengths} tokens, sharded over mesh.sequence"
+        )
     if experiment.start is not None and experiment.start.fresh:
-        _say(f"new, not from {run.init_from}: {', '.join(experiment.start.fresh)}")
+        _say(
+            f"new, not from {run.init_from}: {', '.join(experiment.start.fresh)}"
+        )
     vocab_size = experiment.setup.tokenizer.vocab_size
     _say(f"{size}; {vocab_size} token ids; compiling the first step")
 
@@ -273,9 +291,7 @@ def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
     task = experiment.setup.task
     held_out = ""
     if task.holds_out:
-        held_out = (
-            f"{counted(count_held_out(task), 'document')} held out for evaluation, "
-        )
+        held_out = f"{counted(count_held_out(task), 'document')} held out for evaluation, "
     unlabelled = ""
     if counts.unlabelled:
         unlabelled = f", {counts.unlabelled} without an answer in what is read"
@@ -307,8 +323,8 @@ def _report(
         return
     evaluation = None
     if evaluator is not None:
-        # On all processes: for a run that was already complete, this evaluates on the
-        # mesh.
+        # On all processes: for a run that was already complete, this evaluates
+        # on the mesh.
         mesh = experiment.setup.run.mesh
         with activate(make_mesh(mesh), mesh.rules):
             evaluation = evaluator.at(result.step, result.state.params)

@@ -47,8 +47,8 @@ class _Kind(NamedTuple):
 
     Attributes:
         proof: guarantee given by a successful read.
-        read: function that reads a whole file; raises InputError, OSError, ValueError
-            or RuntimeError if it is damaged.
+        read: function that reads a whole file; raises InputError, OSError,
+            ValueError or RuntimeError if it is damaged.
     """
 
     proof: str
@@ -65,7 +65,9 @@ def main(argv: Sequence[str]) -> int:
     paths = [Path(path) for path in args.paths]
     for path in paths:
         if not path.exists():
-            raise InputError(f"{path}: no such file or directory; check the path")
+            raise InputError(
+                f"{path}: no such file or directory; check the path"
+            )
     if args.unverified:
         for path in paths:
             _accept(path)
@@ -79,7 +81,9 @@ def _parser() -> argparse.ArgumentParser:
         "Compares files with their checksums, and lists files without one.",
         EXAMPLES,
     )
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="file or directory")
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="file or directory"
+    )
     parser.add_argument(
         "--unverified",
         action="store_true",
@@ -114,7 +118,9 @@ def _verify(root: Path) -> int:
     return num_damaged
 
 
-def _compare(directory: Path, covered: set[Path], only: str | None = None) -> int:
+def _compare(
+    directory: Path, covered: set[Path], only: str | None = None
+) -> int:
     """Compares a directory, or a file in it, with its checksums.
 
     Returns:
@@ -144,7 +150,9 @@ def _read(root: Path, proof: str, paths: list[Path]) -> int:
             _kind(path).read(path)
         except (InputError, OSError, ValueError, RuntimeError) as error:
             reason = first_line(error)
-            damaged.append(reason if str(path) in reason else f"{path}: {reason}")
+            damaged.append(
+                reason if str(path) in reason else f"{path}: {reason}"
+            )
     _print(str(root), len(paths) - len(damaged), proof, damaged)
     return len(damaged)
 
@@ -163,22 +171,31 @@ def _files(root: Path) -> Iterator[Path]:
     if root.is_file():
         yield root
     for folder, subfolders, names in os.walk(root):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        yield from (Path(folder, name) for name in names if not name.startswith("."))
+        subfolders[:] = [
+            name for name in subfolders if not name.startswith(".")
+        ]
+        yield from (
+            Path(folder, name) for name in names if not name.startswith(".")
+        )
 
 
 def _kind(path: Path) -> _Kind:
     """Returns the kind of a file without checksums."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        return _Kind("not read: pipes, devices and links to directories", _read_nothing)
+        return _Kind(
+            "not read: pipes, devices and links to directories", _read_nothing
+        )
     if target.parent.name == "blobs" and _HUB_BLOB.fullmatch(target.name):
         return _Kind("as published on the Hub, by SHA-256", _read_blob)
     if path.suffix == ".safetensors":
         return _Kind(
-            "with every tensor in its place; nothing proves the numbers", _read_tensors
+            "with every tensor in its place; nothing proves the numbers",
+            _read_tensors,
         )
-    if path.suffix in (".bin", ".pt", ".npz", ".zip") and zipfile.is_zipfile(path):
+    if path.suffix in (".bin", ".pt", ".npz", ".zip") and zipfile.is_zipfile(
+        path
+    ):
         return _Kind("with the checksums of their parts (zip)", _read_zip)
     if path.suffix == ".array_record":
         return _Kind("with the hashes of their records", _read_records)
@@ -188,7 +205,8 @@ def _kind(path: Path) -> _Kind:
         and target.stat().st_size > _MAX_JSON_BYTES
     ):
         return _Kind(
-            f"not read: JSON of more than {_MAX_JSON_BYTES} bytes", _read_nothing
+            f"not read: JSON of more than {_MAX_JSON_BYTES} bytes",
+            _read_nothing,
         )
     if path.suffix in (".json", ".jsonl"):
         return _Kind("whole as JSON; nothing proves the values", _read_json)
@@ -220,7 +238,9 @@ def _read_zip(path: Path) -> None:
                 raise InputError(expands(str(path)))
             damaged = archive.testzip()
     except DAMAGED_ZIP as error:
-        raise InputError(f"a damaged archive ({error}); fetch it again") from None
+        raise InputError(
+            f"a damaged archive ({error}); fetch it again"
+        ) from None
     if damaged is not None:
         raise InputError(
             f"the checksum of its part {damaged} is another; fetch it again"
@@ -244,7 +264,9 @@ def _read_json(path: Path) -> None:
             try:
                 parse_json(line)
             except ValueError as error:
-                raise InputError(f"line {number} is not JSON ({error})") from error
+                raise InputError(
+                    f"line {number} is not JSON ({error})"
+                ) from error
 
 
 def _read_nothing(path: Path) -> None:

@@ -1,7 +1,8 @@
 """Changes of a model that need no training: longer inputs, LSG attention, Hepos,
 and encoder-decoders made from two encoders.
 
-The public names are listed in ``__init__.pyi`` and imported when they are first used.
+The public names are listed in ``__init__.pyi`` and imported when they are first
+used.
 """
 
 import lazy_loader

@@ -2,11 +2,11 @@
 
 Positions are extended, and global tokens are made from the model's embeddings
 (Condevaux and Harispe 2022, section 3.4), following the published script. Three
-differences are intentional, and ``reference_quirks`` undoes two of them: RoBERTa's
-token type is added to the global tokens, without which the first of them would not
-equal the `<s>` that it replaces; embeddings that a model scales are also scaled here;
-and position tables of sizes that the script does not expect are put in the nearest
-order that divides them evenly.
+differences are intentional, and ``reference_quirks`` undoes two of them:
+RoBERTa's token type is added to the global tokens, without which the first of
+them would not equal the `<s>` that it replaces; embeddings that a model scales
+are also scaled here; and position tables of sizes that the script does not
+expect are put in the nearest order that divides them evenly.
 """
 
 import dataclasses
@@ -25,7 +25,8 @@ from longsum_jax.models.family import Family
 from longsum_jax.models.lsg_layout import DEFAULTS, GLOBALS
 from longsum_jax.typing import Params
 
-SEED = 123  # seed of rows that the model does not determine; the published default
+# seed of rows that the model does not determine; the published default
+SEED = 123
 
 
 def to_lsg(
@@ -45,32 +46,33 @@ def to_lsg(
 ) -> tuple[ModelConfig, Params]:
     """Returns a config and parameters with LSG attention instead of full attention.
 
-    All parameters of the model are kept. A global token is the embedding of the mask
-    token, the first global token the embedding of a text's first token, each plus the
-    embedding of a position. Without a mask token (T5; the published bart-large-cnn)
-    embeddings are drawn from a normal distribution fitted to the model's embeddings.
+    All parameters of the model are kept. A global token is the embedding of the
+    mask token, the first global token the embedding of a text's first token,
+    each plus the embedding of a position. Without a mask token (T5; the
+    published bart-large-cnn) embeddings are drawn from a normal distribution
+    fitted to the model's embeddings.
 
     Args:
-        first_id: id of the token that a text begins with (`<s>`, `[CLS]`); None for the
-            config's bos_token_id, or its eos_token_id.
+        first_id: id of the token that a text begins with (`<s>`, `[CLS]`); None
+            for the config's bos_token_id, or its eos_token_id.
         mask_id: id of the mask token; None if the model has none.
-        max_source_length: maximum input length in tokens, a multiple of block_size;
-            None to keep the current one.
-        global_positional_stride: number of positions between one global token and the
-            next.
+        max_source_length: maximum input length in tokens, a multiple of
+            block_size; None to keep the current one.
+        global_positional_stride: number of positions between one global token
+            and the next.
         use_token_ids: True to add token type 0 if the model has token types.
-        keep_first_global_token: True to rebuild all global tokens except the first, for
-            a model that already has LSG attention.
-        random_global_init: True to draw all global tokens except the first even if
-            there is a mask token.
+        keep_first_global_token: True to rebuild all global tokens except the
+            first, for a model that already has LSG attention.
+        random_global_init: True to draw all global tokens except the first even
+            if there is a mask token.
         seed: seed of the random rows.
-        **options: fields of EncoderAttentionOptions (block_size, sparsity_type, ...);
-            defaults as published.
+        **options: fields of EncoderAttentionOptions (block_size, sparsity_type,
+            ...); defaults as published.
 
     Raises:
-        InputError: an attention other than full attention, a model that is already
-            converted, incompatible options, or a length that is not a multiple of the
-            block.
+        InputError: an attention other than full attention, a model that is
+            already converted, incompatible options, or a length that is not a
+            multiple of the block.
     """
     _check_source(family, config, keep_first_global_token)
     defaults = {} if config.encoder_attention == "lsg" else DEFAULTS
@@ -101,12 +103,12 @@ def to_lsg(
 def with_lsg_options(config: ModelConfig, **options: Any) -> ModelConfig:
     """Returns the config of a model with LSG attention with other options.
 
-    The parameters are unchanged, even for more global tokens: every table of them has
-    512 rows.
+    The parameters are unchanged, even for more global tokens: every table of
+    them has 512 rows.
 
     Raises:
-        InputError: the model has another attention, or the options are incompatible
-            with each other or with its length.
+        InputError: the model has another attention, or the options are
+            incompatible with each other or with its length.
     """
     if config.encoder_attention != "lsg":
         raise InputError(
@@ -122,7 +124,11 @@ def first_token(config: ModelConfig, first_id: int | None) -> int | None:
     """Returns the token of the first global token: ``first_id``, else the config's, else None."""
     if first_id is not None:
         return first_id
-    return config.eos_token_id if config.bos_token_id is None else config.bos_token_id
+    return (
+        config.eos_token_id
+        if config.bos_token_id is None
+        else config.bos_token_id
+    )
 
 
 def _check_source(
@@ -149,7 +155,9 @@ def _check_source(
 
 def _word_embeddings(flat: Mapping[str, Any]) -> Any:
     """Returns the embedding table, [vocab, d_model]."""
-    return flat["word_embeddings"] if "word_embeddings" in flat else flat["shared"]
+    return (
+        flat["word_embeddings"] if "word_embeddings" in flat else flat["shared"]
+    )
 
 
 def _omits_token_type(config: ModelConfig) -> bool:
@@ -180,7 +188,8 @@ def _token_rows(
 def _draw_words(words: np.ndarray, seed: int) -> np.ndarray:
     """Returns a row for every global token, drawn with the mean and covariance of the embeddings.
 
-    ``words`` is the embedding table [vocab, d_model]; the distribution is normal.
+    ``words`` is the embedding table [vocab, d_model]; the distribution is
+    normal.
     """
     rng = np.random.default_rng(seed)
     words = words.astype(np.float64)
@@ -196,19 +205,23 @@ def _ordered_positions(
 ) -> np.ndarray:
     """Returns the position embedding of every global token: float32 [512, d_model].
 
-    Neighboring tokens are ``stride`` positions apart: with 512 positions and stride 64,
-    token m gets position 64 (m mod 8) + m // 8. A model without position embeddings
-    gets zeros.
+    Neighboring tokens are ``stride`` positions apart: with 512 positions and
+    stride 64, token m gets position 64 (m mod 8) + m // 8. A model without
+    position embeddings gets zeros.
     """
     check_whole("global_positional_stride", stride, 1)
     table = _positions(config, flat)
     if table is None:
-        return np.zeros((GLOBAL_ROWS, _word_embeddings(flat).shape[1]), np.float32)
+        return np.zeros(
+            (GLOBAL_ROWS, _word_embeddings(flat).shape[1]), np.float32
+        )
     factor = max(1, len(table) // GLOBAL_ROWS)
     table = table[: GLOBAL_ROWS * factor : factor]
-    table = np.concatenate([table, _draw(table, GLOBAL_ROWS - len(table), seed)])
-    # The largest divisor of 512 that is not above the stride gives the order of the
-    # rows.
+    table = np.concatenate(
+        [table, _draw(table, GLOBAL_ROWS - len(table), seed)]
+    )
+    # The largest divisor of 512 that is not above the stride gives the order of
+    # the rows.
     largest = max(1, stride // factor)
     divisors = [d for d in range(1, GLOBAL_ROWS + 1) if GLOBAL_ROWS % d == 0]
     step = max(d for d in divisors if d <= largest)
@@ -216,7 +229,9 @@ def _ordered_positions(
     return columns.swapaxes(0, 1).reshape(table.shape)
 
 
-def _positions(config: ModelConfig, flat: Mapping[str, Any]) -> np.ndarray | None:
+def _positions(
+    config: ModelConfig, flat: Mapping[str, Any]
+) -> np.ndarray | None:
     """Returns the encoder's position embeddings without unused first rows, or None."""
     table = config.source_position_table()
     if table is not None:

@@ -26,20 +26,23 @@ def extend_positions(
 ) -> tuple[ModelConfig, Params]:
     """Returns a config and parameters with positions for ``max_source_length`` tokens.
 
-    The rows of a position table are kept. Computed positions need no new parameters. If
-    one size in config.json applies to both encoder and decoder, both tables grow.
+    The rows of a position table are kept. Computed positions need no new
+    parameters. If one size in config.json applies to both encoder and decoder,
+    both tables grow.
 
     Args:
-        max_source_length: maximum input length in tokens, more than the current one.
-        extension: kind of the added rows. "tiled": copies of the table without its
-            first ``position_offset`` rows (padding, in RoBERTa and BART), as for LSG
-            (Condevaux and Harispe 2022, section 3.4). "random": random rows with a
-            fixed seed, as in the Hepos paper (Huang et al. 2021, section 6.1).
-            "last_row": copies of the last row, as in the published code of Hepos.
+        max_source_length: maximum input length in tokens, more than the current
+            one.
+        extension: kind of the added rows. "tiled": copies of the table without
+            its first ``position_offset`` rows (padding, in RoBERTa and BART),
+            as for LSG (Condevaux and Harispe 2022, section 3.4). "random":
+            random rows with a fixed seed, as in the Hepos paper (Huang et al.
+            2021, section 6.1). "last_row": copies of the last row, as in the
+            published code of Hepos.
 
     Raises:
-        InputError: the model has no limit or a higher one, its blocks do not fit the
-            new limit, or the extension is unknown.
+        InputError: the model has no limit or a higher one, its blocks do not
+            fit the new limit, or the extension is unknown.
     """
     extensions = get_args(Extension)
     if extension not in extensions:
@@ -64,7 +67,9 @@ def extend_positions(
     for path, table in sorted(flat.items()):
         if table.shape != shapes[path]:
             count = shapes[path][0] - len(table)
-            rows = _new_rows(table, count, config.position_offset, extension, rng)
+            rows = _new_rows(
+                table, count, config.position_offset, extension, rng
+            )
             flat[path] = jnp.concatenate([table, rows])
     return longer, flax.traverse_util.unflatten_dict(flat, sep="/")
 
@@ -75,8 +80,8 @@ def check_length(config: ModelConfig) -> None:
     The published BART pads ids to whole blocks before it looks up positions.
 
     Raises:
-        InputError: the length is not a multiple of the block; suggests the nearest
-            lengths.
+        InputError: the length is not a multiple of the block; suggests the
+            nearest lengths.
     """
     length = config.max_source_length
     if (
@@ -104,7 +109,8 @@ def _new_rows(
     """Returns the rows that extend a table, whose first ``offset`` rows are not positions."""
     if extension == "random":
         return jnp.asarray(
-            _RANDOM_STD * rng.standard_normal((count, table.shape[1])), table.dtype
+            _RANDOM_STD * rng.standard_normal((count, table.shape[1])),
+            table.dtype,
         )
     if extension == "last_row":
         return jnp.tile(table[-1:], (count, 1))

@@ -30,15 +30,16 @@ def warm_start(
 ) -> tuple[Bert2BertConfig, Params]:
     """Returns an encoder-decoder with the parameters of two encoders.
 
-    The decoder also keeps its vocabulary head. Cross-attentions, the map between stacks
-    of different sizes, and a vocabulary head that the decoder lacks are initialized
-    randomly, as by ``from_encoder_decoder_pretrained`` of transformers. Fine-tune the
-    model before you use it.
+    The decoder also keeps its vocabulary head. Cross-attentions, the map
+    between stacks of different sizes, and a vocabulary head that the decoder
+    lacks are initialized randomly, as by ``from_encoder_decoder_pretrained`` of
+    transformers. Fine-tune the model before you use it.
 
     Args:
         encoder: family, config and parameters of the encoder, with any encoder
             attention.
-        decoder: family, config and parameters of the encoder that becomes the decoder.
+        decoder: family, config and parameters of the encoder that becomes the
+            decoder.
         start_id: id of the token that begins a summary; None for the encoder's
             bos_token_id.
         end_id: id of the token that ends a summary; None for the encoder's
@@ -46,8 +47,9 @@ def warm_start(
         seed: seed of the random parameters.
 
     Raises:
-        InputError: a family that cannot be the encoder or the decoder, different
-            vocabularies, a decoder without full attention, or a missing id.
+        InputError: a family that cannot be the encoder or the decoder,
+            different vocabularies, a decoder without full attention, or a
+            missing id.
     """
     for side, (family, _, _), families in (
         ("encoder", encoder, ENCODERS),
@@ -82,11 +84,18 @@ def warm_start(
     )
     drawn = nn.meta.unbox(FAMILY.init_params(config)(jax.random.key(seed)))
     flat = flax.traverse_util.flatten_dict(drawn, sep="/")
-    for side, (_, source, params) in (("encoder", encoder), ("decoder", decoder)):
+    for side, (_, source, params) in (
+        ("encoder", encoder),
+        ("decoder", decoder),
+    ):
         transferred = ("pooler",) if side == "encoder" else VOCABULARY_HEADS
-        for path, value in flax.traverse_util.flatten_dict(params, sep="/").items():
+        for path, value in flax.traverse_util.flatten_dict(
+            params, sep="/"
+        ).items():
             target = stack_path(side, path)
-            is_other_head = path.startswith("head/") and source.head not in transferred
+            is_other_head = (
+                path.startswith("head/") and source.head not in transferred
+            )
             # A decoder with full attention has no global tokens of LSG.
             if target in flat and not is_other_head:
                 flat[target] = value

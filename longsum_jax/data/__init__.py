@@ -1,6 +1,7 @@
 """Tasks, examples, batches and prepared shards; TensorFlow is imported only inside functions.
 
-The public names are listed in ``__init__.pyi`` and imported when they are first used.
+The public names are listed in ``__init__.pyi`` and imported when they are first
+used.
 """
 
 import lazy_loader

@@ -1,16 +1,17 @@
 """Batches: examples bucketed by length, padded, split over hosts, resumable at every example.
 
-Examples are taken one by one in the order of ``order.ExampleOrder`` and put into the
-bucket of their length. When a bucket has enough examples for a batch, the batch is
-returned:
+Examples are taken one by one in the order of ``order.ExampleOrder`` and put
+into the bucket of their length. When a bucket has enough examples for a batch,
+the batch is returned:
 
     order             3  0  7  1  5 ...          (indices of examples)
     bucket of 512     3     7       -> batch     (here of two rows)
     bucket of 1024       0     1    -> batch
 
-At the end of an epoch, the remaining examples are returned with empty rows, so that
-each example occurs exactly once per epoch. All of this is done for the global batch and
-depends only on the arguments: each host runs the same steps and takes its rows.
+At the end of an epoch, the remaining examples are returned with empty rows, so
+that each example occurs exactly once per epoch. All of this is done for the
+global batch and depends only on the arguments: each host runs the same steps
+and takes its rows.
 """
 
 import zlib
@@ -19,7 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from longsum_jax.data.examples.base import Example, ExampleStore, example_lengths
+from longsum_jax.data.examples.base import (
+    Example,
+    ExampleStore,
+    example_lengths,
+)
 from longsum_jax.data.order import ExampleOrder, Shuffle
 from longsum_jax.data.padding import ClassLabels, SegmentShape, pad_batch
 from longsum_jax.errors import InputError
@@ -29,7 +34,8 @@ from longsum_jax.typing import IGNORED_LABEL, NumpyBatch
 class Batches(Iterator[NumpyBatch]):
     """An endless or counted iterator over padded batches of one host.
 
-    Each batch is a dictionary (batch: rows of this host, length: bucket length):
+    Each batch is a dictionary (batch: rows of this host, length: bucket
+    length):
         input_ids       [batch, length] int32, padded with ``pad_id``
         attention_mask  [batch, length] bool, True on tokens
         token_type_ids  [batch, length] int32, 1 in the second of two texts; with ``token_types``
@@ -38,18 +44,19 @@ class Batches(Iterator[NumpyBatch]):
         rejected        [batch, target_length] int32, likewise; with ``pairs``
         reference       [batch, 2] float32, log-probabilities of ``labels`` and ``rejected`` under
                         the reference model; with ``pairs``
-    Examples with segments make [batch, segments, length], and their number of segments
-    determines the bucket; see ``padding.SegmentShape``. Each host has an equal number
-    of adjacent rows of the global batch. From a store of known length, it only reads
-    these rows; from a stream, every host has to make all examples.
+    Examples with segments make [batch, segments, length], and their number of
+    segments determines the bucket; see ``padding.SegmentShape``. Each host has
+    an equal number of adjacent rows of the global batch. From a store of known
+    length, it only reads these rows; from a stream, every host has to make all
+    examples.
 
     Args:
         store: ExampleList, PreparedExamples or ExampleStream.
         batch_size: rows of the global batch, over all hosts.
-        source_lengths: bucket lengths in tokens (or segments), ascending; the last one
-            must fit the longest examples.
-        target_length: length of every row of labels, in tokens; 0 for examples without
-            labels, or with ``classes``.
+        source_lengths: bucket lengths in tokens (or segments), ascending; the
+            last one must fit the longest examples.
+        target_length: length of every row of labels, in tokens; 0 for examples
+            without labels, or with ``classes``.
         classes: layout of the labels of a classifier.
         segments: layout of examples with segments.
         token_types: whether examples have ``token_type_ids``.
@@ -63,9 +70,10 @@ class Batches(Iterator[NumpyBatch]):
         label_pad_id: padding of ``labels``; ignored by the loss.
 
     Raises:
-        InputError: batch_size is not divisible by host_count, there are more hosts than
-            prepared shards, the store is empty, buckets are not ascending, or an
-            example is longer than the last bucket or the target length.
+        InputError: batch_size is not divisible by host_count, there are more
+            hosts than prepared shards, the store is empty, buckets are not
+            ascending, or an example is longer than the last bucket or the
+            target length.
     """
 
     def __init__(
@@ -104,8 +112,8 @@ class Batches(Iterator[NumpyBatch]):
         self._label_pad_id = label_pad_id
         self._check_options()
         self._lengths = getattr(store, "lengths", None)  # None for a stream
-        # Examples of a stream cannot be read twice, so examples that wait in a bucket
-        # are stored.
+        # Examples of a stream cannot be read twice, so examples that wait in a
+        # bucket are stored.
         self._held: dict[int, Example] = {}
         self._check_lengths()
         self._fingerprint = _fingerprint(store, self._lengths)
@@ -125,7 +133,9 @@ class Batches(Iterator[NumpyBatch]):
             elif any(
                 self._buckets
             ):  # the end of an epoch: flush the buckets, one by one
-                bucket = next(i for i, indices in enumerate(self._buckets) if indices)
+                bucket = next(
+                    i for i, indices in enumerate(self._buckets) if indices
+                )
             else:
                 self._start_epoch()
         return self._pop_batch(bucket)
@@ -144,7 +154,9 @@ class Batches(Iterator[NumpyBatch]):
         return {
             "epoch": self._epoch,
             "position": self._position,
-            "pending": [index for indices in self._buckets for index in indices],
+            "pending": [
+                index for indices in self._buckets for index in indices
+            ],
             "seed": self._seed,
             "shuffle": self._shuffle,
             **self._fingerprint,
@@ -153,12 +165,13 @@ class Batches(Iterator[NumpyBatch]):
     def restore(self, state: dict[str, Any]) -> None:
         """Continues exactly after the examples recorded in ``state``.
 
-        The state may come from another number of hosts, and from prepared shards for a
-        stream of the same documents or vice versa (unless ``shuffle`` is "all").
+        The state may come from another number of hosts, and from prepared
+        shards for a stream of the same documents or vice versa (unless
+        ``shuffle`` is "all").
 
         Raises:
-            InputError: the state belongs to other examples, or to another order of
-                them.
+            InputError: the state belongs to other examples, or to another order
+                of them.
         """
         _check_same("seed", state["seed"], self._seed)
         _check_same("shuffle", state["shuffle"], self._shuffle)
@@ -168,13 +181,16 @@ class Batches(Iterator[NumpyBatch]):
                 _check_same(key, state[key], value)
         numbers = [state["epoch"], state["position"], *state["pending"]]
         if not all(type(number) is int and number >= 0 for number in numbers):
-            raise InputError(f"the position in the data is damaged: {numbers!r:.200}")
+            raise InputError(
+                f"the position in the data is damaged: {numbers!r:.200}"
+            )
         self._epoch = state["epoch"]
         self._position = state["position"]
         self._buckets = [[] for _ in self._source_lengths]
         self._held = {}
         if self._lengths is None:
-            for index in sorted(state["pending"]):  # a stream can only be read forwards
+            # a stream can only be read forwards
+            for index in sorted(state["pending"]):
                 self._held[index] = self._store[index]
         for index in state["pending"]:
             self._admit(index)
@@ -188,10 +204,15 @@ class Batches(Iterator[NumpyBatch]):
     def _admit(self, index: int) -> None:
         """Puts an example into the smallest bucket that it fits."""
         source, target = self._lengths_of(index)
-        if source > self._source_lengths[-1] or target > self._max_target_length:
+        if (
+            source > self._source_lengths[-1]
+            or target > self._max_target_length
+        ):
             raise self._too_long(index, source, target)
         bucket = next(
-            i for i, length in enumerate(self._source_lengths) if source <= length
+            i
+            for i, length in enumerate(self._source_lengths)
+            if source <= length
         )
         self._buckets[bucket].append(index)
 
@@ -208,7 +229,9 @@ class Batches(Iterator[NumpyBatch]):
         if self._segments is not None:
             return self._segments.target_length
         return (
-            self._target_length if self._classes is None else self._classes.num_labels
+            self._target_length
+            if self._classes is None
+            else self._classes.num_labels
         )
 
     def _start_epoch(self) -> None:
@@ -225,13 +248,14 @@ class Batches(Iterator[NumpyBatch]):
         indices = waiting[: self._batch_size]
         self._buckets[bucket] = waiting[self._batch_size :]
         rows = self._batch_size // self._host_count
-        # Adjacent rows: concatenating the hosts' rows gives the batch of a single host,
-        # so dropout, whose keys depend on the row, does not depend on the number of
-        # hosts.
+        # Adjacent rows: concatenating the hosts' rows gives the batch of a
+        # single host, so dropout, whose keys depend on the row, does not depend
+        # on the number of hosts.
         start = self._host_index * rows
         host_indices = indices[start : start + rows]
         examples = [
-            self._held[i] if i in self._held else self._store[i] for i in host_indices
+            self._held[i] if i in self._held else self._store[i]
+            for i in host_indices
         ]
         for index in indices:
             self._held.pop(index, None)
@@ -265,8 +289,14 @@ class Batches(Iterator[NumpyBatch]):
                 f"them; prepare them again with --num_shards={hosts} or more"
             )
         lengths = self._source_lengths
-        if not lengths or lengths[0] < 1 or list(lengths) != sorted(set(lengths)):
-            raise InputError(f"source_lengths={lengths} must be positive and ascending")
+        if (
+            not lengths
+            or lengths[0] < 1
+            or list(lengths) != sorted(set(lengths))
+        ):
+            raise InputError(
+                f"source_lengths={lengths} must be positive and ascending"
+            )
         if self._epochs is not None and self._epochs < 1:
             raise InputError(
                 f"epochs={self._epochs} must be positive, or None for no limit"

@@ -20,7 +20,8 @@ from longsum_jax.text.sentences import split_sentences
 SPLITS = {"train": "train", "validation": "valid", "test": "test"}
 # Office -> keys of report and summary.
 OFFICES = {"crs": ("reports", "summary"), "gao": ("report", "highlight")}
-# Section titles of GAO summaries (Huang et al. 2021, section 4), in their order.
+# Section titles of GAO summaries (Huang et al. 2021, section 4), in their
+# order.
 ASPECTS = ("Why GAO did this study", "What GAO found", "What GAO recommends")
 OTHER_ASPECT = "other"
 
@@ -29,7 +30,8 @@ class SummarySection(NamedTuple):
     """A section of a summary.
 
     Attributes:
-        aspect: name in ``ASPECTS``, or ``OTHER_ASPECT`` for any other or no title.
+        aspect: name in ``ASPECTS``, or ``OTHER_ASPECT`` for any other or no
+            title.
         text: text of the section without its title, one line per paragraph.
     """
 
@@ -59,22 +61,23 @@ def read_govreport(
 ) -> Iterator[DataRow]:
     """Yields the reports of a split, CRS first, with ids such as "crs/R40562".
 
-    Section titles and paragraphs are on separate lines. Summaries have no titles, as in
-    the paper.
+    Section titles and paragraphs are on separate lines. Summaries have no
+    titles, as in the paper.
 
     Args:
         directory: directory of the release.
         split: train, validation or test.
-        unreadable: list to which the errors of unreadable reports are appended, which
-            are then skipped; None raises the first error.
-        sections: dictionary to which the number of top-level sections of each report is
-            added, by office.
-        aspects: dictionary to which the summary sections of every GAO report are added,
-            by id; CRS summaries have no titles.
+        unreadable: list to which the errors of unreadable reports are appended,
+            which are then skipped; None raises the first error.
+        sections: dictionary to which the number of top-level sections of each
+            report is added, by office.
+        aspects: dictionary to which the summary sections of every GAO report
+            are added, by id; CRS summaries have no titles.
 
     Raises:
-        InputError: a missing list of ids, or a report that is missing, damaged, of
-            another structure or without text; the message names file and key.
+        InputError: a missing list of ids, or a report that is missing, damaged,
+            of another structure or without text; the message names file and
+            key.
     """
     directory = Path(directory)
     for office, (report_key, summary_key) in OFFICES.items():
@@ -99,7 +102,9 @@ def read_govreport(
                     len(root.get("subsections") or [root])
                 )
             if aspects is not None and office == "gao":
-                aspects[f"{office}/{name}"] = _summary_sections(summary_root, path)
+                aspects[f"{office}/{name}"] = _summary_sections(
+                    summary_root, path
+                )
             yield DataRow(f"{office}/{name}", report, summary, None)
 
 
@@ -112,8 +117,8 @@ def aspect_shares(
         summaries: sections of each summary.
 
     Returns:
-        Aspect -> share, in the order of ``ASPECTS``; ``OTHER_ASPECT`` only if it
-        occurs.
+        Aspect -> share, in the order of ``ASPECTS``; ``OTHER_ASPECT`` only if
+        it occurs.
     """
     num_summaries = 0
     with_aspect = dict.fromkeys((*ASPECTS, OTHER_ASPECT), 0)
@@ -143,7 +148,9 @@ def _summary_sections(root: Any, path: Path) -> list[SummarySection]:
         text = _joined(_lines(section, path, titles=False))
         if text:
             sections.append(
-                SummarySection(_aspect(section.get("section_title") or ""), text)
+                SummarySection(
+                    _aspect(section.get("section_title") or ""), text
+                )
             )
     return sections
 

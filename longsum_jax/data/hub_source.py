@@ -151,7 +151,9 @@ class _Errors:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+    def __exit__(
+        self, kind: Any, error: BaseException | None, traceback: Any
+    ) -> None:
         if not isinstance(error, Exception):
             return
         from huggingface_hub import errors
@@ -168,11 +170,11 @@ class _Errors:
             isinstance(error, errors.RevisionNotFoundError)
             and self._revision == CONVERTED
         ):
-            problem = (
-                "the data set has no Parquet files; download it and give json:FILE"
-            )
+            problem = "the data set has no Parquet files; download it and give json:FILE"
         elif isinstance(error, errors.RevisionNotFoundError):
-            problem = f"no revision {self._revision}; give a branch, tag or commit"
+            problem = (
+                f"no revision {self._revision}; give a branch, tag or commit"
+            )
         elif isinstance(error, ConnectionError | errors.OfflineModeIsEnabled):
             problem = (
                 "the Hugging Face Hub cannot be reached; connect (without HF_HUB_OFFLINE), or give "
@@ -203,7 +205,10 @@ def _names_of_split(source: HubSource, info: Any, split: str) -> list[str]:
         selected = [
             name
             for name in names
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns[split])
+            if any(
+                fnmatch.fnmatchcase(name, pattern)
+                for pattern in patterns[split]
+            )
         ]
     else:
         of_config = _of_config(source, names, split)
@@ -221,10 +226,14 @@ def _card_patterns(info: Any, config: str | None) -> dict[str, list[str]]:
     configs = getattr(info.card_data, "configs", None) or []
     if config is None and len(configs) > 1:
         default = [entry for entry in configs if entry.get("default")]
-        default += [entry for entry in configs if entry.get("config_name") == "default"]
+        default += [
+            entry for entry in configs if entry.get("config_name") == "default"
+        ]
         configs = default[:1]
     elif config is not None:
-        configs = [entry for entry in configs if entry.get("config_name") == config]
+        configs = [
+            entry for entry in configs if entry.get("config_name") == config
+        ]
     patterns: dict[str, list[str]] = {}
     for entry in configs:
         files = entry.get("data_files")
@@ -237,14 +246,18 @@ def _card_patterns(info: Any, config: str | None) -> dict[str, list[str]]:
     return patterns
 
 
-def _of_config(source: HubSource, names: Sequence[str], split: str) -> list[str]:
+def _of_config(
+    source: HubSource, names: Sequence[str], split: str
+) -> list[str]:
     """Returns the names of a config, by the first directory.
 
     Files of a data set with one config are in no directory, or in one with a
     usual name or the name of the split.
     """
     single = (*_DIRECTORIES, split)
-    first = {name: name.partition("/")[0] if "/" in name else "" for name in names}
+    first = {
+        name: name.partition("/")[0] if "/" in name else "" for name in names
+    }
     if source.config is not None:
         return [name for name in names if first[name] == source.config]
     plain = [name for name in names if first[name] in single]

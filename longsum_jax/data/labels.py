@@ -21,8 +21,8 @@ def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
         names: names of a model's labels; empty to collect them from the split.
 
     Raises:
-        InputError: a label that is not among the names, no label at all, or a mixture
-            of lists and single labels or of numbers and names.
+        InputError: a label that is not among the names, no label at all, or a
+            mixture of lists and single labels or of numbers and names.
     """
     names = task.labels or tuple(names)
     labels: set[int | str] = set()
@@ -54,7 +54,9 @@ def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
             "task.label_key, or write them as texts"
         )
     return dataclasses.replace(
-        task, labels=names or _sorted_names(labels), multi_label=shapes == {True}
+        task,
+        labels=names or _sorted_names(labels),
+        multi_label=shapes == {True},
     )
 
 

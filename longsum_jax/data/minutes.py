@@ -1,7 +1,7 @@
 """Minutes of invented council meetings: generated documents that a small model learns to summarize.
 
-Members talk about plans; the summary repeats the decisions, which may be anywhere in
-the document.
+Members talk about plans; the summary repeats the decisions, which may be
+anywhere in the document.
 """
 
 import random
@@ -81,9 +81,12 @@ def minutes(split: str) -> Iterator[DataRow]:
         name = f"{split}-{number}"
         rng = random.Random(name)
         sentences = [
-            _sentence(rng, rng.choice(_TALK)) for _ in range(rng.randint(10, 14))
+            _sentence(rng, rng.choice(_TALK))
+            for _ in range(rng.randint(10, 14))
         ]
-        positions = sorted(rng.sample(range(1, len(sentences)), rng.randint(1, 2)))
+        positions = sorted(
+            rng.sample(range(1, len(sentences)), rng.randint(1, 2))
+        )
         for position in positions:
             sentences[position] = _sentence(rng, _DECISION)
         summary = " ".join(sentences[position] for position in positions)

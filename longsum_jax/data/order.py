@@ -27,7 +27,8 @@ class ExampleOrder:
         index      2 0 3 1 | 5 7 4 6 | 9 8
 
     Raises:
-        InputError: a shuffle that the store does not support, or an invalid value.
+        InputError: a shuffle that the store does not support, or an invalid
+            value.
     """
 
     def __init__(self, store: ExampleStore, *, seed: int, shuffle: Shuffle):
@@ -51,7 +52,9 @@ class ExampleOrder:
 
     def _permutation(self, epoch: int, block: int) -> np.ndarray:
         if self._cached_block != (epoch, block):
-            size = count_from(self._store, block * self._block_size, self._block_size)
+            size = count_from(
+                self._store, block * self._block_size, self._block_size
+            )
             self._cached_permutation = self._draw(epoch, block, size)
             self._cached_block = epoch, block
         return self._cached_permutation
@@ -59,10 +62,12 @@ class ExampleOrder:
     def _draw(self, epoch: int, block: int, size: int) -> np.ndarray:
         if self._block_size == 1:
             return np.arange(size)
-        # RandomState, because NumPy guarantees that its numbers never change: a run
-        # must resume in the same order with a later NumPy. default_rng does not have
-        # this guarantee.
-        return np.random.RandomState([self._seed, epoch, block]).permutation(size)
+        # RandomState, because NumPy guarantees that its numbers never change: a
+        # run must resume in the same order with a later NumPy. default_rng does
+        # not have this guarantee.
+        return np.random.RandomState([self._seed, epoch, block]).permutation(
+            size
+        )
 
 
 def count_from(store: ExampleStore, start: int, limit: int) -> int:

@@ -13,9 +13,9 @@ from longsum_jax.typing import IGNORED_LABEL, NumpyBatch
 class ClassLabels(NamedTuple):
     """The layout of a classifier's labels in a batch.
 
-    int32 [batch], the label index of each row; with ``multi_label`` float32 [batch,
-    num_labels], ones and zeros. Rows without an example contain the padding of token
-    labels.
+    int32 [batch], the label index of each row; with ``multi_label`` float32
+    [batch, num_labels], ones and zeros. Rows without an example contain the
+    padding of token labels.
     """
 
     num_labels: int
@@ -27,8 +27,8 @@ class SegmentShape(NamedTuple):
 
     Attributes:
         length: tokens of a segment; ids and mask are [batch, segments, length].
-        target_length: tokens of a segment's target; labels are [batch, segments,
-            target_length], or [batch, segments] if it is 0.
+        target_length: tokens of a segment's target; labels are [batch,
+            segments, target_length], or [batch, segments] if it is 0.
         num_vectors: number of vectors that a segment reads: "slots" are [batch,
             segments, length] and "reads" [batch, segments, num_vectors], see
             ``text.segment_inputs.SegmentInputs.vectors``; 0 for none.
@@ -60,10 +60,12 @@ def pad_batch(
         source_length: tokens of a row; with ``segments``, segments of a row.
         target_length: tokens of a row of labels; 0 for no labels.
         classes: layout of a classifier's labels, instead of ``target_length``.
-        segments: layout of examples with segments, instead of ``target_length``.
-        token_types: whether the batch has ``token_type_ids``, copied from the examples.
-        pairs: whether the batch has ``rejected`` targets in addition to ``labels``, and
-            ``reference``.
+        segments: layout of examples with segments, instead of
+            ``target_length``.
+        token_types: whether the batch has ``token_type_ids``, copied from the
+            examples.
+        pairs: whether the batch has ``rejected`` targets in addition to
+            ``labels``, and ``reference``.
         pad_id: padding of ``input_ids``.
         label_pad_id: padding of ``labels``; ignored by the loss.
 
@@ -71,14 +73,17 @@ def pad_batch(
         Arrays as described in ``batches.Batches``.
 
     Raises:
-        InputError: a segment or its target has more tokens than ``segments`` allows.
+        InputError: a segment or its target has more tokens than ``segments``
+            allows.
     """
     if segments is not None:
         batch = _pad_segments(
             examples, rows, source_length, segments, pad_id, label_pad_id
         )
         if token_types:
-            batch["token_type_ids"] = _token_types(examples, batch["attention_mask"])
+            batch["token_type_ids"] = _token_types(
+                examples, batch["attention_mask"]
+            )
         return batch
     input_ids = np.full((rows, source_length), pad_id, np.int32)
     attention_mask = np.zeros((rows, source_length), bool)
@@ -93,10 +98,14 @@ def pad_batch(
         batch["labels"] = _class_labels(examples, rows, classes, label_pad_id)
     elif target_length:
         targets = [example["labels"] for example in examples]
-        batch["labels"] = _token_labels(targets, rows, target_length, label_pad_id)
+        batch["labels"] = _token_labels(
+            targets, rows, target_length, label_pad_id
+        )
     if pairs:
         targets = [example["rejected"] for example in examples]
-        batch["rejected"] = _token_labels(targets, rows, target_length, label_pad_id)
+        batch["rejected"] = _token_labels(
+            targets, rows, target_length, label_pad_id
+        )
         batch["reference"] = _references(examples, rows)
     return batch
 
@@ -109,7 +118,9 @@ def _references(examples: Sequence[Example], rows: int) -> np.ndarray:
     return references
 
 
-def _token_types(examples: Sequence[Example], attention_mask: np.ndarray) -> np.ndarray:
+def _token_types(
+    examples: Sequence[Example], attention_mask: np.ndarray
+) -> np.ndarray:
     types = np.zeros(attention_mask.shape, np.int32)
     for row, example in enumerate(examples):
         types[row][attention_mask[row]] = example["token_type_ids"]
@@ -117,7 +128,10 @@ def _token_types(examples: Sequence[Example], attention_mask: np.ndarray) -> np.
 
 
 def _token_labels(
-    targets: Sequence[np.ndarray], rows: int, target_length: int, label_pad_id: int
+    targets: Sequence[np.ndarray],
+    rows: int,
+    target_length: int,
+    label_pad_id: int,
 ) -> np.ndarray:
     labels = np.full((rows, target_length), label_pad_id, np.int32)
     for row, target in enumerate(targets):
@@ -126,7 +140,10 @@ def _token_labels(
 
 
 def _class_labels(
-    examples: Sequence[Example], rows: int, classes: ClassLabels, label_pad_id: int
+    examples: Sequence[Example],
+    rows: int,
+    classes: ClassLabels,
+    label_pad_id: int,
 ) -> np.ndarray:
     if not classes.multi_label:
         labels = np.full(rows, label_pad_id, np.int32)
@@ -165,13 +182,19 @@ def _pad_segments(
             labels[row][mask] = example["labels"]
         else:
             labels[row, : len(example["labels"])] = example["labels"]
-    batch = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+    batch = {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "labels": labels,
+    }
     if shape.num_vectors:
         batch |= _vectors(examples, rows, num_segments, shape)
     return batch
 
 
-def _segment_mask(lengths: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
+def _segment_mask(
+    lengths: np.ndarray, shape: tuple[int, ...], name: str
+) -> np.ndarray:
     """Returns bool [segments, length], True on the tokens of segments with these lengths."""
     if max(lengths, default=0) > shape[1]:
         raise InputError(
@@ -184,7 +207,10 @@ def _segment_mask(lengths: np.ndarray, shape: tuple[int, ...], name: str) -> np.
 
 
 def _vectors(
-    examples: Sequence[Example], rows: int, num_segments: int, shape: SegmentShape
+    examples: Sequence[Example],
+    rows: int,
+    num_segments: int,
+    shape: SegmentShape,
 ) -> NumpyBatch:
     slots = np.full((rows, num_segments, shape.length), -1, np.int32)
     reads = np.full((rows, num_segments, shape.num_vectors), -1, np.int32)

@@ -19,7 +19,8 @@ from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 
-# documents per message: enough to amortize its cost, also suitable for whole books
+# documents per message: enough to amortize its cost, also suitable for whole
+# books
 CHUNK = 32
 
 _tokenizer: Tokenizer  # the tokenizer of a worker process
@@ -80,9 +81,9 @@ def make_chunks(
         tokenizer_path: path of the tokenizer, which each worker loads once.
         chunks: documents.
         workers: number of processes.
-        auxiliary: functions as for ``make_examples``. With several workers, they
-            must be picklable, and load their models at the first call in each
-            worker.
+        auxiliary: functions as for ``make_examples``. With several workers,
+            they must be picklable, and load their models at the first call in
+            each worker.
     """
     if workers == 1:
         for chunk in chunks:
@@ -130,4 +131,6 @@ def _make_chunk(
         counts=counts,
         auxiliary=auxiliary,
     )
-    return ExampleChunk(len(chunk.documents), chunk.digest, list(examples), counts)
+    return ExampleChunk(
+        len(chunk.documents), chunk.digest, list(examples), counts
+    )

@@ -19,16 +19,16 @@ _ROWS = 256  # rows in memory at a time
 def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents of all files of a split, file by file in sorted order.
 
-    As in JSON lines, the fields of id and query may be absent; the default id of a row
-    is "<file stem>:<row>".
+    As in JSON lines, the fields of id and query may be absent; the default id
+    of a row is "<file stem>:<row>".
 
     Args:
         task: task whose source is "parquet:GLOB".
         split: key of ``task.splits``.
 
     Raises:
-        InputError: pyarrow is not installed, a file is missing or damaged, or it lacks
-            a field.
+        InputError: pyarrow is not installed, a file is missing or damaged, or
+            it lacks a field.
     """
     pattern = task.source.removeprefix("parquet:").replace(
         "{split}", task.source_split(split)
@@ -41,18 +41,24 @@ def documents_of(task: Task, paths: Iterable[str | Path]) -> Iterator[DataRow]:
     for path in paths:
         for number, record in enumerate(_records(task, path)):
             document = to_document(task, record)
-            yield document._replace(id=document.id or f"{Path(path).stem}:{number}")
+            yield document._replace(
+                id=document.id or f"{Path(path).stem}:{number}"
+            )
 
 
 def with_usual_keys(task: Task, path: str | Path) -> Task:
     """Returns the task with columns of a file that have usual names, see ``rows.choose_keys``."""
     with _opened(path) as file:
         names = file.schema_arrow.names
-    document_key = choose_keys(names, task.document_key, DOCUMENT_NAMES, str(path))
+    document_key = choose_keys(
+        names, task.document_key, DOCUMENT_NAMES, str(path)
+    )
     summary_key = task.summary_key
     if task.needs_summary:
         summary_key = choose_keys(names, summary_key, SUMMARY_NAMES, str(path))
-    return dataclasses.replace(task, document_key=document_key, summary_key=summary_key)
+    return dataclasses.replace(
+        task, document_key=document_key, summary_key=summary_key
+    )
 
 
 @contextlib.contextmanager
@@ -80,7 +86,9 @@ def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of one file, reading only the columns of the task."""
     with _opened(path) as file:
         names = file.schema_arrow.names
-        check_fields(dataclasses.replace(task, id_key=None, query_key=None), names)
+        check_fields(
+            dataclasses.replace(task, id_key=None, query_key=None), names
+        )
         texts = re.split(r"[+|]", task.document_key)
         others = (task.summary_key, task.query_key, task.id_key, task.label_key)
         selected = {*texts, *others, task.choices_key, task.rejected_key}

@@ -12,12 +12,14 @@ from longsum_jax.typing import BatchIterator, NumpyBatch
 class Prefetcher(Iterator[NumpyBatch]):
     """An iterator that prepares up to ``size`` batches ahead, in order.
 
-    ``state()`` refers to the batch last returned to the consumer, not to batches
-    prepared ahead, so a checkpoint never skips one. An exception in the worker is
-    raised instead of its batch. Use it as a context manager, or call ``close()``.
+    ``state()`` refers to the batch last returned to the consumer, not to
+    batches prepared ahead, so a checkpoint never skips one. An exception in the
+    worker is raised instead of its batch. Use it as a context manager, or call
+    ``close()``.
 
     Args:
-        batches: iterator that from here on must only be used by the worker thread.
+        batches: iterator that from here on must only be used by the worker
+            thread.
         size: maximum number of batches prepared ahead.
 
     Raises:
@@ -74,7 +76,9 @@ class Prefetcher(Iterator[NumpyBatch]):
         self._failure = None
         self._ready: queue.Queue[Any] = queue.Queue(self._size)
         self._stop = threading.Event()
-        self._worker = threading.Thread(target=self._work, name="prefetch", daemon=True)
+        self._worker = threading.Thread(
+            target=self._work, name="prefetch", daemon=True
+        )
         self._worker.start()
 
     def _work(self) -> None:

@@ -41,7 +41,12 @@ from longsum_jax.data.spool import (
 )
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, check_whole
-from longsum_jax.files import check_utf8_name, open_regular, parse_json, read_bytes
+from longsum_jax.files import (
+    check_utf8_name,
+    open_regular,
+    parse_json,
+    read_bytes,
+)
 from longsum_jax.progress import Bar
 from longsum_jax.schema import Count, Positive, check_ranges, from_dict
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
@@ -54,11 +59,11 @@ LENGTHS = "lengths.npy"
 _MAX_NAME = 200  # bytes; file systems allow 255, and shard names add a number
 # Keys of examples that have a different name in records.
 _RECORD_NAMES = {"segment_lengths": "part_lengths"}
-# Options of a task that do not affect examples: its name, places on this machine, and a
-# field that segments do not use.
+# Options of a task that do not affect examples: its name, places on this
+# machine, and a field that segments do not use.
 _PLACES = ("name", "data_dir", "cache_dir", "rejected_key")
-# Options of a task that determine how the text of a document without segments is
-# processed.
+# Options of a task that determine how the text of a document without segments
+# is processed.
 _OF_TEXTS = (
     "objective",
     "prefix",
@@ -101,24 +106,26 @@ def write_prepared(
 ) -> dict[str, Any]:
     """Makes the examples of one split of a task and writes them in the order of the documents.
 
-    Everything is written to a temporary directory next to ``directory`` and renamed at
-    the end, so that a directory with the final name is complete. If the process is
-    killed or interrupted (Ctrl-C), the same call continues after the last checkpoint,
-    one of which is written per minute, with the same result; see ``data.spool``.
+    Everything is written to a temporary directory next to ``directory`` and
+    renamed at the end, so that a directory with the final name is complete. If
+    the process is killed or interrupted (Ctrl-C), the same call continues after
+    the last checkpoint, one of which is written per minute, with the same
+    result; see ``data.spool``.
 
     Args:
         directory: directory to create, including its parents.
-        task: task to prepare; label names are collected from ``split`` unless the task
-            has them.
+        task: task to prepare; label names are collected from ``split`` unless
+            the task has them.
         tokenizer: tokenizer that produces the ids; saved with the examples.
         split: split of the task.
         num_shards: number of files.
         seed: random seed of gap-sentence strategy "random".
-        workers: number of processes that make examples; does not affect the result.
+        workers: number of processes that make examples; does not affect the
+            result.
         overwrite: whether to replace an existing prepared directory.
         progress: whether to show a progress bar on standard error.
-        auxiliary: functions as for ``make_examples``; picklable if there are several
-            workers.
+        auxiliary: functions as for ``make_examples``; picklable if there are
+            several workers.
         fingerprints: hashes of the models in ``auxiliary``, by their names in
             ``task.segments``.
 
@@ -126,8 +133,8 @@ def write_prepared(
         The content of metadata.json.
 
     Raises:
-        InputError: the directory exists or cannot be written, the split has no usable
-            document, or the data are malformed.
+        InputError: the directory exists or cannot be written, the split has no
+            usable document, or the data are malformed.
     """
     target = Path(directory).absolute()
     check_whole("num_shards", num_shards, 1)
@@ -140,14 +147,21 @@ def write_prepared(
     metadata["auxiliary"] = dict(fingerprints)
     preparation = _Preparation(task, tokenizer, split, seed, workers, auxiliary)
     try:
-        with atomic.new_directory(target, overwrite=overwrite, resume=True) as work:
+        with atomic.new_directory(
+            target, overwrite=overwrite, resume=True
+        ) as work:
             paths = list(shard_paths(work, split, num_shards))
-            counts = preparation.spool(paths, _digest(metadata), progress=progress)
+            counts = preparation.spool(
+                paths, _digest(metadata), progress=progress
+            )
             lengths = finish_shards(paths, _write_shard)
             _check_not_empty(lengths, task, split, counts)
             np.save(work / LENGTHS, lengths)
             remove_progress(work)
-            metadata |= {"examples": len(lengths), "counts": dataclasses.asdict(counts)}
+            metadata |= {
+                "examples": len(lengths),
+                "counts": dataclasses.asdict(counts),
+            }
             text = json.dumps(metadata, indent=2) + "\n"
             (work / METADATA).write_text(text, encoding="utf-8")
             checksums.write(work)
@@ -179,7 +193,9 @@ class _Entries:
     def __post_init__(self) -> None:
         check_ranges(self)
         if not isinstance(self.tokenizer.get("fingerprint"), str):
-            raise InputError("tokenizer.fingerprint is missing; prepare the data again")
+            raise InputError(
+                "tokenizer.fingerprint is missing; prepare the data again"
+            )
         if type(self.tokenizer.get("vocab_size", 1)) is not int:
             raise InputError(
                 "tokenizer.vocab_size is not a number of ids; prepare the data again"
@@ -191,8 +207,8 @@ class PreparedExamples(Sequence[Example]):
 
     Args:
         directory: directory written by ``write_prepared``.
-        tokenizer_fingerprint: hash of the tokenizer that must have produced the ids;
-            None for any.
+        tokenizer_fingerprint: hash of the tokenizer that must have produced the
+            ids; None for any.
 
     Attributes:
         directory: path of the directory.
@@ -202,8 +218,8 @@ class PreparedExamples(Sequence[Example]):
         counts: counts of the documents that were read.
 
     Raises:
-        InputError: not a prepared directory, another format version or tokenizer, or
-            damaged or missing files.
+        InputError: not a prepared directory, another format version or
+            tokenizer, or damaged or missing files.
     """
 
     def __init__(
@@ -212,7 +228,8 @@ class PreparedExamples(Sequence[Example]):
         tokenizer_fingerprint: str | None = None,
     ) -> None:
         self.directory = Path(directory)
-        # Each record has its own checksum, which the ArrayRecord library verifies.
+        # Each record has its own checksum, which the ArrayRecord library
+        # verifies.
         checksums.check(self.directory, lambda name: not name.endswith(SHARD))
         self.metadata = _read_metadata(self.directory)
         _check_tokenizer(self.directory, self.metadata, tokenizer_fingerprint)
@@ -221,8 +238,12 @@ class PreparedExamples(Sequence[Example]):
         num_shards = self.metadata["num_shards"]
         self._paths: list[Path] = []
         self._shards = []
-        for path in shard_paths(self.directory, self.metadata["split"], num_shards):
-            num_records = len(range(len(self._paths), len(self.lengths), num_shards))
+        for path in shard_paths(
+            self.directory, self.metadata["split"], num_shards
+        ):
+            num_records = len(
+                range(len(self._paths), len(self.lengths), num_shards)
+            )
             self._shards.append(_open_shard(path, num_records))
             self._paths.append(path)
         checksums.require(self.directory)
@@ -236,9 +257,9 @@ class PreparedExamples(Sequence[Example]):
     ) -> None:
         """Raises InputError unless a run would make the same examples from its documents.
 
-        For segments, all options that affect them are compared, including the source of
-        the documents and the sentence splitter; for other examples, the options for
-        processing a document's text.
+        For segments, all options that affect them are compared, including the
+        source of the documents and the sentence splitter; for other examples,
+        the options for processing a document's text.
 
         Args:
             task: task of the run, completed with values of its model.
@@ -247,7 +268,9 @@ class PreparedExamples(Sequence[Example]):
         """
         from longsum_jax.training.workdir import differing_keys
 
-        there = _content(self.metadata["task"], self.metadata.get("auxiliary", {}))
+        there = _content(
+            self.metadata["task"], self.metadata.get("auxiliary", {})
+        )
         here = _content(dataclasses.asdict(task), fingerprints)
         there |= {"splitter": self.metadata.get("splitter")}
         here |= {"splitter": splitter_name()}
@@ -282,7 +305,9 @@ class PreparedExamples(Sequence[Example]):
             example = unpack(self._shards[shard][record])
             self._check_example(example, index)
             return example
-        except Exception as error:  # a manipulated record can raise any exception
+        except (
+            Exception
+        ) as error:  # a manipulated record can raise any exception
             path = self._paths[shard]
             raise InputError(
                 f"{path} is damaged ({error}); copy it again or prepare the data again"
@@ -290,32 +315,43 @@ class PreparedExamples(Sequence[Example]):
 
     def _check_example(self, example: Example, index: int) -> None:
         """Raises ValueError unless an example has the recorded lengths and valid ids."""
-        actual, expected = example_lengths(example), tuple(self.lengths[index].tolist())
+        actual, expected = (
+            example_lengths(example),
+            tuple(self.lengths[index].tolist()),
+        )
         if actual != expected:
             raise ValueError(
                 f"example {index} has the lengths {actual}, but {LENGTHS} has {expected}"
             )
         ids = example["input_ids"]
         if not (
-            isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype == np.int32
+            isinstance(ids, np.ndarray)
+            and ids.ndim == 1
+            and ids.dtype == np.int32
         ):
             raise ValueError(
                 f"example {index} has input_ids that are not a row of int32"
             )
         largest = (
-            self.metadata["tokenizer"].get("vocab_size", np.iinfo(np.int32).max) - 1
+            self.metadata["tokenizer"].get("vocab_size", np.iinfo(np.int32).max)
+            - 1
         )
         if len(ids) and not (ids.min() >= 0 and ids.max() <= largest):
-            raise ValueError(f"example {index} has ids outside of 0 to {largest}")
+            raise ValueError(
+                f"example {index} has ids outside of 0 to {largest}"
+            )
 
 
 def pack(example: Example) -> bytes:
     """Returns the serialized record of an example."""
     from flax import serialization
 
-    record = {_RECORD_NAMES.get(key, key): value for key, value in example.items()}
+    record = {
+        _RECORD_NAMES.get(key, key): value for key, value in example.items()
+    }
     if "vectors" in record:
-        record["vectors"] = list(example["vectors"])  # msgpack does not support tuples
+        # msgpack does not support tuples
+        record["vectors"] = list(example["vectors"])
     return serialization.msgpack_serialize(record)
 
 
@@ -324,7 +360,9 @@ def unpack(record: bytes) -> Example:
     from flax import serialization
 
     values = serialization.msgpack_restore(record)
-    example = {_EXAMPLE_NAMES.get(key, key): value for key, value in values.items()}
+    example = {
+        _EXAMPLE_NAMES.get(key, key): value for key, value in values.items()
+    }
     if "vectors" in example:
         example["vectors"] = tuple(example["vectors"])
     return cast(Example, example)
@@ -347,7 +385,9 @@ class _Preparation:
     workers: int
     auxiliary: Auxiliary
 
-    def spool(self, shards: Sequence[Path], settings: str, *, progress: bool) -> Counts:
+    def spool(
+        self, shards: Sequence[Path], settings: str, *, progress: bool
+    ) -> Counts:
         """Makes all examples, or the remaining ones, and writes them to spools.
 
         Args:
@@ -360,7 +400,8 @@ class _Preparation:
         """
         chunks = document_chunks(documents(self.task, self.split))
         state = read_progress(shards, settings)
-        if state is not None and not _skip(chunks, state):  # the documents have changed
+        # the documents have changed
+        if state is not None and not _skip(chunks, state):
             chunks = document_chunks(documents(self.task, self.split))
             state = None
         work = shards[0].parent
@@ -372,17 +413,25 @@ class _Preparation:
         if state.is_complete:
             return counts
         num_documents, digest = state.documents, state.digest
-        with Spool(shards, state) as spool, self._bar(state.examples, progress) as bar:
+        with (
+            Spool(shards, state) as spool,
+            self._bar(state.examples, progress) as bar,
+        ):
             for chunk in self._make(work, chunks):
                 for example in chunk.examples:
                     spool.append(pack(example), example_lengths(example))
                 counts.merge(chunk.counts)
                 num_documents += chunk.num_documents
                 digest = chunk.digest
-                spool.checkpoint(num_documents, digest, dataclasses.asdict(counts))
+                spool.checkpoint(
+                    num_documents, digest, dataclasses.asdict(counts)
+                )
                 _show(bar, len(chunk.examples), counts)
             spool.checkpoint(
-                num_documents, digest, dataclasses.asdict(counts), is_complete=True
+                num_documents,
+                digest,
+                dataclasses.asdict(counts),
+                is_complete=True,
             )
         return counts
 
@@ -402,7 +451,10 @@ class _Preparation:
     def _bar(self, num_examples: int, is_shown: bool) -> Bar:
         name = f"preparing {self.task.name}/{self.split}"
         return Bar(
-            desc=name, unit=" examples", initial=num_examples, disable=not is_shown
+            desc=name,
+            unit=" examples",
+            initial=num_examples,
+            disable=not is_shown,
         )
 
 
@@ -423,7 +475,9 @@ def _skip(chunks: Iterator[DocumentChunk], state: SpoolProgress) -> bool:
 def _show(bar: Bar, num_examples: int, counts: Counts) -> None:
     """Adds examples to a progress bar."""
     bar.set_postfix(
-        too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False
+        too_short=counts.too_short,
+        truncated=counts.truncated_sources,
+        refresh=False,
     )
     bar.update(num_examples)
 
@@ -470,11 +524,14 @@ def _content(
 ) -> dict[str, Any]:
     """Returns the options of a task that determine its examples, in JSON types.
 
-    Places are ignored, except for the source; auxiliary models are identified by their
-    weights.
+    Places are ignored, except for the source; auxiliary models are identified
+    by their weights.
     """
     options = {key: value for key, value in task.items() if key not in _PLACES}
-    options["segments"] = {**options["segments"], **dict.fromkeys(fingerprints, "")}
+    options["segments"] = {
+        **options["segments"],
+        **dict.fromkeys(fingerprints, ""),
+    }
     return json.loads(json.dumps(options | {"auxiliary": dict(fingerprints)}))
 
 
@@ -539,7 +596,9 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
         raise InputError(
             f"{path} cannot be read ({error}); prepare the data again"
         ) from error
-    version = metadata.get("format_version") if isinstance(metadata, dict) else None
+    version = (
+        metadata.get("format_version") if isinstance(metadata, dict) else None
+    )
     if type(version) is not int or version != FORMAT_VERSION:  # True equals 1
         raise InputError(
             f"{path}: format_version is {version}, this version of longsum_jax reads "
@@ -552,7 +611,10 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
         str(path),
     )
     for name in (metadata["split"], *(metadata.get("checksums") or {})):
-        if Path(name).name != name or len(name.encode(errors="replace")) > _MAX_NAME:
+        if (
+            Path(name).name != name
+            or len(name.encode(errors="replace")) > _MAX_NAME
+        ):
             shown = name if len(name) < 80 else f"{name[:80]}..."
             raise InputError(
                 f"{path}: {shown!r} is not a file name in it; prepare the data again"
@@ -577,7 +639,9 @@ def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
     try:
         open_regular(path).close()
         lengths = np.load(path, mmap_mode="r")
-    except Exception as error:  # a damaged header can make NumPy raise any exception
+    except (
+        Exception
+    ) as error:  # a damaged header can make NumPy raise any exception
         raise InputError(
             f"{path} is missing or damaged ({error}); prepare the data again"
         ) from error

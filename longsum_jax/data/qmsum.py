@@ -22,29 +22,34 @@ KINDS = {"general": "general_query_list", "specific": "specific_query_list"}
 
 
 def read_qmsum(
-    directory: str | Path, split: str, *, unreadable: list[InputError] | None = None
+    directory: str | Path,
+    split: str,
+    *,
+    unreadable: list[InputError] | None = None,
 ) -> Iterator[DataRow]:
     """Yields the queries of a split, meeting by meeting, with ids such as "Bed003/general/0".
 
-    The document is the transcript, one line per turn ("speaker: content"), the summary
-    is the answer. Turns without content are omitted; noise markers such as
-    "{vocalsound}" are kept.
+    The document is the transcript, one line per turn ("speaker: content"), the
+    summary is the answer. Turns without content are omitted; noise markers such
+    as "{vocalsound}" are kept.
 
     Args:
         directory: clone of the repository.
         split: train, validation or test.
-        unreadable: list to which the errors of malformed meetings and queries are
-            appended, which are then skipped; None raises the first error.
+        unreadable: list to which the errors of malformed meetings and queries
+            are appended, which are then skipped; None raises the first error.
 
     Raises:
-        InputError: a directory without meetings; a meeting that cannot be read, has no
-            text or lacks a key; a query without text or answer. The message names file
-            and key.
+        InputError: a directory without meetings; a meeting that cannot be read,
+            has no text or lacks a key; a query without text or answer. The
+            message names file and key.
     """
     folder = Path(directory) / "data" / "ALL" / SPLITS[split]
     paths = sorted(folder.glob("*.json"))
     if not paths:
-        raise InputError(f"{folder}: no meetings (*.json) there; check the path")
+        raise InputError(
+            f"{folder}: no meetings (*.json) there; check the path"
+        )
     for path in paths:
         try:
             meeting = read_json(path)
@@ -106,8 +111,8 @@ def _text(row: Any, key: str, where: str, *, may_be_blank: bool = False) -> str:
     """Returns a field as a single line.
 
     Raises:
-        InputError: the field is missing, is not a string, or is blank although it must
-            not be.
+        InputError: the field is missing, is not a string, or is blank although
+            it must not be.
     """
     value = row.get(key) if isinstance(row, dict) else None
     if not isinstance(value, str):

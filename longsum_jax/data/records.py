@@ -18,8 +18,8 @@ def to_document(task: Task, record: Mapping[str, Any]) -> DataRow:
         record: texts as str or bytes, numbers, and lists or arrays of these.
 
     Raises:
-        InputError: fields joined by "+" that have different lengths, or an invalid
-            label.
+        InputError: fields joined by "+" that have different lengths, or an
+            invalid label.
     """
     return DataRow(
         id=_text(record, task.id_key),
@@ -63,7 +63,8 @@ def _first_present(keys: str, fields: Container[str]) -> str:
 def _text(record: Mapping[str, Any], key: str | None) -> str:
     """Returns a field as text: one line per list item; "a+b" joins two lists by line ("a: b").
 
-    A missing or null field is empty: ``check_fields`` reports missing required fields.
+    A missing or null field is empty: ``check_fields`` reports missing required
+    fields.
     """
     if not key or not all(name in record for name in key.split("+")):
         return ""

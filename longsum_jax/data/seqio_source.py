@@ -1,7 +1,7 @@
 """TFDS data sets as seqio Tasks, for caches written by ``seqio_cache_tasks`` on a cluster.
 
-TensorFlow and seqio are imported inside the functions. Without a cache, the same
-documents are read by ``tfds_source``, which does not need seqio.
+TensorFlow and seqio are imported inside the functions. Without a cache, the
+same documents are read by ``tfds_source``, which does not need seqio.
 """
 
 import dataclasses
@@ -28,11 +28,12 @@ FIELDS = ("id", "document", "summary", "query")
 def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents (or pieces) of a seqio Task in its fixed order, unshuffled.
 
-    Reads the cache in ``task.cache_dir``; without one, runs the pipeline on the data
-    set.
+    Reads the cache in ``task.cache_dir``; without one, runs the pipeline on the
+    data set.
 
     Raises:
-        InputError: TensorFlow is not installed, or TFDS cannot load the data set.
+        InputError: TensorFlow is not installed, or TFDS cannot load the data
+            set.
     """
     has_summary = task.needs_summary or selects_before_cache(task)
     for number, record in enumerate(_open(task, split).as_numpy_iterator()):
@@ -48,9 +49,9 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
 def register(task: Task) -> str:
     """Registers the seqio Task of ``task`` with seqio, once, and returns its name.
 
-    Its examples are texts: id, document, summary, query. Costly work that does not need
-    a tokenizer, pieces and gap sentences, precedes the cache placeholder, so that
-    ``seqio_cache_tasks`` runs it on a cluster.
+    Its examples are texts: id, document, summary, query. Costly work that does
+    not need a tokenizer, pieces and gap sentences, precedes the cache
+    placeholder, so that ``seqio_cache_tasks`` runs it on a cluster.
     """
     seqio = import_seqio()
     name = seqio_name(task)
@@ -62,7 +63,10 @@ def register(task: Task) -> str:
     if selects_before_cache(task):
         preprocessors.append(_selector(task))
     text = seqio.Feature(
-        seqio.PassThroughVocabulary(size=1), add_eos=False, dtype=_string_type(), rank=0
+        seqio.PassThroughVocabulary(size=1),
+        add_eos=False,
+        dtype=_string_type(),
+        rank=0,
     )
     seqio.TaskRegistry.add(
         name,
@@ -91,7 +95,10 @@ def selects_before_cache(task: Task) -> bool:
 
     Random selection is deferred, because it depends on the run's seed.
     """
-    return task.objective == "gap_sentences" and task.gap_sentences.strategy != "random"
+    return (
+        task.objective == "gap_sentences"
+        and task.gap_sentences.strategy != "random"
+    )
 
 
 def import_seqio() -> Any:
@@ -155,7 +162,11 @@ def _reader(task: Task) -> Any:
     """Returns the preprocessor that renames a TFDS record's fields to ``FIELDS``."""
     import tensorflow as tf
 
-    keys = {"id": task.id_key, "document": task.document_key, "query": task.query_key}
+    keys = {
+        "id": task.id_key,
+        "document": task.document_key,
+        "query": task.query_key,
+    }
     if task.needs_summary:
         keys["summary"] = task.summary_key
 
@@ -163,7 +174,9 @@ def _reader(task: Task) -> Any:
         if not key:
             return tf.constant("")
         if "+" in key:
-            value = tf.strings.join([record[name] for name in key.split("+")], ": ")
+            value = tf.strings.join(
+                [record[name] for name in key.split("+")], ": "
+            )
         else:
             value = record[key]
         if value.dtype != tf.string:  # a numeric id
@@ -187,16 +200,23 @@ def _cutter(task: Task, piece_words: int) -> Any:
 
     def cut(name: bytes, text: bytes) -> tuple[Any, Any]:
         document_text = text.decode("utf-8")
-        document_id = name.decode("utf-8") or default_id(task, "", 0, document_text)
+        document_id = name.decode("utf-8") or default_id(
+            task, "", 0, document_text
+        )
         document = DataRow(document_id, document_text, None, None)
         pieces = list(in_pieces([document], piece_words))
         ids = [piece.id.encode() for piece in pieces]
         texts = [piece.document.encode() for piece in pieces]
         return np.array(ids, object), np.array(texts, object)
 
-    def cut_record(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def cut_record(
+        record: dict[str, Any],
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         ids, texts = tf.numpy_function(
-            cut, [record["id"], record["document"]], [tf.string] * 2, stateful=False
+            cut,
+            [record["id"], record["document"]],
+            [tf.string] * 2,
+            stateful=False,
         )
         columns = {
             "id": tf.ensure_shape(ids, [None]),
@@ -210,7 +230,9 @@ def _cutter(task: Task, piece_words: int) -> Any:
         )
 
     def preprocess(dataset: Any) -> Any:
-        cut_records = dataset.map(cut_record, num_parallel_calls=tf.data.AUTOTUNE)
+        cut_records = dataset.map(
+            cut_record, num_parallel_calls=tf.data.AUTOTUNE
+        )
         return cut_records.flat_map(spread)
 
     return preprocess
@@ -228,8 +250,8 @@ def _selector(task: Task) -> Any:
         return source.encode(), target.encode()
 
     def select_record(record: dict[str, Any]) -> dict[str, Any]:
-        # numpy_function, not py_function: only the former allows saving an iterator's
-        # position.
+        # numpy_function, not py_function: only the former allows saving an
+        # iterator's position.
         source, target = tf.numpy_function(
             select, [record["document"]], [tf.string] * 2, stateful=False
         )

@@ -1,7 +1,7 @@
 """Records of a data set while it is prepared, which a restart continues.
 
-A file of the shards' format cannot be continued. Until all examples are made, the
-records of each shard are therefore appended to a plain file, its spool, and
+A file of the shards' format cannot be continued. Until all examples are made,
+the records of each shard are therefore appended to a plain file, its spool, and
 progress.json contains the sizes of the spools at the last checkpoint. At the
 end, one spool after the other is rewritten as a shard and deleted, so that the
 disk holds at most one shard twice.
@@ -50,7 +50,9 @@ class SpoolProgress(NamedTuple):
     is_complete: bool = False
 
 
-def read_progress(shards: Sequence[Path], settings: str) -> SpoolProgress | None:
+def read_progress(
+    shards: Sequence[Path], settings: str
+) -> SpoolProgress | None:
     """Returns the state of an interrupted preparation with the same settings.
 
     None if there is none that can be continued.

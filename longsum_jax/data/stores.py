@@ -23,7 +23,9 @@ class ExampleList(Sequence[Example]):
         counts: counts of the documents that were read.
     """
 
-    def __init__(self, examples: Iterable[Example], counts: Counts | None = None):
+    def __init__(
+        self, examples: Iterable[Example], counts: Counts | None = None
+    ):
         self._examples = list(examples)
         lengths = [example_lengths(example) for example in self._examples]
         self.lengths = np.array(lengths, np.int32).reshape(-1, 2)
@@ -56,16 +58,16 @@ def load_examples(
 class ExampleStream:
     """The examples of a split, made on the fly; one window of them is in memory at a time.
 
-    ``stream[index]`` works for the current and every later window; an earlier index
-    restarts reading from the first document, which takes time but gives the same
-    examples. The length is unknown until the end, at which ``stream[index]`` raises
-    IndexError.
+    ``stream[index]`` works for the current and every later window; an earlier
+    index restarts reading from the first document, which takes time but gives
+    the same examples. The length is unknown until the end, at which
+    ``stream[index]`` raises IndexError.
 
     Args:
         task, tokenizer, seed, auxiliary: arguments of ``make_examples``.
         split: split of the task.
-        window: number of examples in memory; ``Batches`` can shuffle within blocks of
-            up to this size.
+        window: number of examples in memory; ``Batches`` can shuffle within
+            blocks of up to this size.
 
     Attributes:
         window: the argument of this name.
@@ -111,7 +113,10 @@ class ExampleStream:
     def _seek(self, index: int) -> None:
         if index < self._start:
             self._restart()
-        while index >= self._start + self.window and len(self._examples) == self.window:
+        while (
+            index >= self._start + self.window
+            and len(self._examples) == self.window
+        ):
             self._start += self.window
             self._examples = list(islice(self._source, self.window))
 

@@ -5,21 +5,32 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.schema import Positive, Range, Rate, Size, check_ranges, from_dict
+from longsum_jax.schema import (
+    Positive,
+    Range,
+    Rate,
+    Size,
+    check_ranges,
+    from_dict,
+)
 from longsum_jax.text.claims import ClaimOptions
 from longsum_jax.text.cloze import ClozeOptions
 from longsum_jax.text.gap_sentences import GapSentenceOptions
 from longsum_jax.text.segment_inputs import SegmentInputOptions
 
-TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
+TRAIN_VALIDATION_TEST = {
+    "train": "train",
+    "validation": "validation",
+    "test": "test",
+}
 MIN_PIECE_WORDS = 20
 _Tokens = Annotated[int, Range(2, 2**24)]
 _BUILT_IN = ("embedded", "minutes")  # sources without files
 _FILES = ("parquet", "json")  # schemes of sources in users' files
 # schemes of data sets in their originally released form
 RELEASES = ("govreport", "qmsum")
-# Fields of Task for which an override "" selects the named task's value, as in config
-# files.
+# Fields of Task for which an override "" selects the named task's value, as in
+# config files.
 _BLANK_MEANS_DEFAULT = (
     "source",
     "document_key",
@@ -74,57 +85,63 @@ class Task:
 
     Attributes:
         name: name in ``TASKS``.
-        source: "embedded" (CPython's language documentation), "minutes" (generated
-            minutes of meetings, see ``data.minutes``), "tfds:BUILDER[/CONFIG]" (through
-            seqio if ``cache_dir`` is set), "govreport:DIR" or "qmsum:DIR" (the released
-            data set, see ``data.govreport`` and ``data.qmsum``),
-            "hf:ORG/NAME[/CONFIG][@REVISION]" (Parquet files of the Hugging Face Hub),
-            "parquet:GLOB" or "json:GLOB" (JSON lines, plain or compressed); "{split}"
-            in a GLOB is replaced by the split's name.
+        source: "embedded" (CPython's language documentation), "minutes"
+            (generated minutes of meetings, see ``data.minutes``),
+            "tfds:BUILDER[/CONFIG]" (through seqio if ``cache_dir`` is set),
+            "govreport:DIR" or "qmsum:DIR" (the released data set, see
+            ``data.govreport`` and ``data.qmsum``),
+            "hf:ORG/NAME[/CONFIG][@REVISION]" (Parquet files of the Hugging Face
+            Hub), "parquet:GLOB" or "json:GLOB" (JSON lines, plain or
+            compressed); "{split}" in a GLOB is replaced by the split's name.
         splits: name of a split -> its name in the source.
-        document_key: field with the document, which may be a list of paragraphs or
-            lines; "a+b" joins two equally long lists line by line ("a: b"), "a|b" uses
-            the first field that exists.
+        document_key: field with the document, which may be a list of paragraphs
+            or lines; "a+b" joins two equally long lists line by line ("a: b"),
+            "a|b" uses the first field that exists.
         summary_key: field with the summary; not read by gap-sentence tasks.
         query_key: field with a query that precedes the document; None for none.
-        leading_query: whether the document's field begins with the query, followed by a
-            blank line, as in SCROLLS.
+        leading_query: whether the document's field begins with the query,
+            followed by a blank line, as in SCROLLS.
         id_key: field with the id; None to number the documents.
-        label_key: field with the label ("classify"), the labels of the words ("tag"),
-            the answer ("answer") or the correct choice ("choose"), as text or index.
+        label_key: field with the label ("classify"), the labels of the words
+            ("tag"), the answer ("answer") or the correct choice ("choose"), as
+            text or index.
         choices_key: field with the texts to choose from ("choose").
-        rejected_key: field with a summary that is worse than the reference ("prefer").
+        rejected_key: field with a summary that is worse than the reference
+            ("prefer").
         objective: training objective, see above.
-        max_source_length: maximum tokens of the source, including the end of sequence;
-            of one sentence for "extract", of the document with one choice for "choose";
-            see ``segments`` for "summarize_segments".
-        max_target_length: maximum tokens of the target (of a segment), including the
-            end of sequence.
+        max_source_length: maximum tokens of the source, including the end of
+            sequence; of one sentence for "extract", of the document with one
+            choice for "choose"; see ``segments`` for "summarize_segments".
+        max_target_length: maximum tokens of the target (of a segment),
+            including the end of sequence.
         max_parts: maximum number of sentences ("extract") or segments
-            ("summarize_segments") that are read of a document, or of choices of a
-            document ("choose").
-        segments: options for cutting and reading documents ("summarize_segments").
-        prefix: text prepended to every source, and to every piece for masked language
-            models.
-        labels: names of the classes in the order of their indices; empty to collect
-            them from the data.
-        multi_label: whether a document may have several labels or none; inferred if
-            labels are collected.
-        held_out: share of the documents of a GLOB without "{split}" that make up the
-            split "validation"; the choice depends only on their ids. There is then no
-            split "test", because these documents rank checkpoints.
-        half: "first" or "second" for one half of the split "train"; empty for all of
-            it. The halves depend only on the documents' ids and are disjoint.
+            ("summarize_segments") that are read of a document, or of choices of
+            a document ("choose").
+        segments: options for cutting and reading documents
+            ("summarize_segments").
+        prefix: text prepended to every source, and to every piece for masked
+            language models.
+        labels: names of the classes in the order of their indices; empty to
+            collect them from the data.
+        multi_label: whether a document may have several labels or none;
+            inferred if labels are collected.
+        held_out: share of the documents of a GLOB without "{split}" that make
+            up the split "validation"; the choice depends only on their ids.
+            There is then no split "test", because these documents rank
+            checkpoints.
+        half: "first" or "second" for one half of the split "train"; empty for
+            all of it. The halves depend only on the documents' ids and are
+            disjoint.
         gap_sentences: options of the gap-sentence objective.
         claims, cloze: options of the objectives with these names; None for the
             defaults.
-        piece_words: maximum number of words, approximately, of the pieces into which
-            gap-sentence tasks cut longer documents at sentence ends; each piece is a
-            separate document with id ``<id>#<n>``, n from 0, and a shorter document is
-            a single piece ``<id>#0``. None for no cutting.
+        piece_words: maximum number of words, approximately, of the pieces into
+            which gap-sentence tasks cut longer documents at sentence ends; each
+            piece is a separate document with id ``<id>#<n>``, n from 0, and a
+            shorter document is a single piece ``<id>#0``. None for no cutting.
         data_dir: TFDS directory; None for its default.
-        cache_dir: directory written by ``seqio_cache_tasks``; None to read the data set
-            itself.
+        cache_dir: directory written by ``seqio_cache_tasks``; None to read the
+            data set itself.
     """
 
     name: str
@@ -271,8 +288,9 @@ class Task:
         """Returns the name of ``split`` in the source.
 
         Raises:
-            InputError: an unknown split, with a list of the known ones; or the split
-                "test" of files whose held-out documents are the validation split.
+            InputError: an unknown split, with a list of the known ones; or the
+                split "test" of files whose held-out documents are the
+                validation split.
         """
         if split not in self.splits:
             raise InputError(
@@ -292,15 +310,16 @@ def get_task(name: str, **overrides: Any) -> Task:
 
     A ``source="json:..."`` uses the field names of this library's JSON lines
     (``document``, ``summary``, ``query``, ``id``, ``label``; ``text`` for gap
-    sentences, ``text`` or ``document`` for encoders; ``claim`` for the query of pairs;
-    ``context``, ``question`` and ``answer`` for answers, ``label`` and ``choices`` for
-    choices, ``rejected`` for preferences) unless the keys are overridden as well. An
-    empty string for source, a key, data_dir or cache_dir selects the value in
-    ``TASKS``. Another objective disables the ``piece_words`` of a gap-sentence task.
+    sentences, ``text`` or ``document`` for encoders; ``claim`` for the query of
+    pairs; ``context``, ``question`` and ``answer`` for answers, ``label`` and
+    ``choices`` for choices, ``rejected`` for preferences) unless the keys are
+    overridden as well. An empty string for source, a key, data_dir or cache_dir
+    selects the value in ``TASKS``. Another objective disables the
+    ``piece_words`` of a gap-sentence task.
 
     Raises:
-        InputError: unknown task or field, or an invalid value; the message lists the
-            known ones.
+        InputError: unknown task or field, or an invalid value; the message
+            lists the known ones.
     """
     if name not in TASKS:
         raise InputError(f'unknown task "{name}"; {did_you_mean(name, TASKS)}')
@@ -311,7 +330,8 @@ def get_task(name: str, **overrides: Any) -> Task:
         if value != "" or key not in _BLANK_MEANS_DEFAULT
     }
     values = {
-        field.name: getattr(task, field.name) for field in dataclasses.fields(Task)
+        field.name: getattr(task, field.name)
+        for field in dataclasses.fields(Task)
     }
     if str(overrides.get("source", "")).startswith("json:"):
         values |= _json_fields(overrides.get("objective", task.objective))
@@ -334,11 +354,11 @@ def _json_fields(objective: str) -> dict[str, Any]:
     }
 
 
-# Lengths. From the LOCOST paper: 4096 -> 910 tokens in pre-training, targets of 1024
-# tokens for GovReport and BookSum-Book; 512 otherwise, as generated by its published
-# code. Sources have 4096 tokens, the setting of that code and the shortest in the
-# paper; configs/locost_finetune.py has the longer ones. Field names and splits are from
-# tensorflow-datasets 4.9.
+# Lengths. From the LOCOST paper: 4096 -> 910 tokens in pre-training, targets of
+# 1024 tokens for GovReport and BookSum-Book; 512 otherwise, as generated by its
+# published code. Sources have 4096 tokens, the setting of that code and the
+# shortest in the paper; configs/locost_finetune.py has the longer ones. Field
+# names and splits are from tensorflow-datasets 4.9.
 _TASKS = (
     Task(
         "c4",
@@ -355,7 +375,11 @@ _TASKS = (
         objective="gap_sentences",
         max_target_length=910,
     ),
-    Task("minutes", "minutes", splits={"train": "train", "validation": "validation"}),
+    Task(
+        "minutes",
+        "minutes",
+        splits={"train": "train", "validation": "validation"},
+    ),
     Task(
         "arxiv",
         "tfds:scientific_papers/arxiv",
@@ -368,9 +392,10 @@ _TASKS = (
         document_key="article",
         summary_key="abstract",
     ),
-    # The GovReport release, unpacked in the working directory. SCROLLS has 64 fewer
-    # reports and no summaries in its test split; the builder gov_report has both
-    # halves, but all of its summaries are empty (tensorflow-datasets 4.9).
+    # The GovReport release, unpacked in the working directory. SCROLLS has 64
+    # fewer reports and no summaries in its test split; the builder gov_report
+    # has both halves, but all of its summaries are empty (tensorflow-datasets
+    # 4.9).
     Task("govreport", "govreport:gov-report", max_target_length=1024),
     Task(
         "govreport_scrolls",
@@ -409,16 +434,16 @@ _TASKS = (
     ),
     Task("booksum_chapter", "tfds:booksum/chapter"),
     Task("booksum_book", "tfds:booksum/book", max_target_length=1024),
-    # Whole books as published by the authors of Unlimiformer: a clone of the Hub
-    # repository abertsch/booksum-fullbooks in the working directory.
+    # Whole books as published by the authors of Unlimiformer: a clone of the
+    # Hub repository abertsch/booksum-fullbooks in the working directory.
     Task(
         "booksum_fullbooks",
         "parquet:booksum-fullbooks/data/{split}-*.parquet",
         document_key="book",
         max_target_length=1024,
     ),
-    # A clone of the repository Yale-LILY/QMSum in the working directory. SCROLLS has no
-    # answers in its test split.
+    # A clone of the repository Yale-LILY/QMSum in the working directory.
+    # SCROLLS has no answers in its test split.
     Task("qmsum", "qmsum:QMSum"),
     Task(
         "qmsum_scrolls",
@@ -460,23 +485,30 @@ _TASKS = (
     Task(
         "imdb",
         "tfds:imdb_reviews/plain_text",
-        splits={"train": "unsupervised[:95%]", "validation": "unsupervised[95%:]"},
+        splits={
+            "train": "unsupervised[:95%]",
+            "validation": "unsupervised[95%:]",
+        },
         document_key="text",
         objective="gap_sentences",
         max_target_length=910,
     ),
 )
 
-# Classification, as in Condevaux & Harispe 2022, section 4.2. Directories are clones of
-# the Hub repositories ccdv/arxiv-classification, ccdv/patent-classification and
-# coastalcph/lex_glue; use `source` for other directories. IMDb has no validation split:
-# the last tenth of the training split ranks checkpoints, so that no checkpoint is
-# selected on the test split.
+# Classification, as in Condevaux & Harispe 2022, section 4.2. Directories are
+# clones of the Hub repositories ccdv/arxiv-classification,
+# ccdv/patent-classification and coastalcph/lex_glue; use `source` for other
+# directories. IMDb has no validation split: the last tenth of the training
+# split ranks checkpoints, so that no checkpoint is selected on the test split.
 _LABELED_TASKS = (
     Task(
         "imdb_labels",
         "tfds:imdb_reviews/plain_text",
-        splits={"train": "train[:90%]", "validation": "train[90%:]", "test": "test"},
+        splits={
+            "train": "train[:90%]",
+            "validation": "train[90%:]",
+            "test": "test",
+        },
         document_key="text",
         objective="classify",
     ),
@@ -519,7 +551,11 @@ _JSON_FILES = "json:data/{split}.jsonl"
 _OWN_TASKS = (
     Task("summaries", _JSON_FILES, query_key="query", id_key="id"),
     Task(
-        "preferences", _JSON_FILES, query_key="query", id_key="id", objective="prefer"
+        "preferences",
+        _JSON_FILES,
+        query_key="query",
+        id_key="id",
+        objective="prefer",
     ),
     Task(
         "labels",

@@ -1,8 +1,8 @@
 """Reads documents from TensorFlow Datasets. TFDS and TensorFlow are imported inside functions.
 
-A data set prepared as array_record is read without TensorFlow (``tfds.data_source``);
-other formats, such as TFDS's default tfrecord, are read with ``tfds.load``, which needs
-TensorFlow.
+A data set prepared as array_record is read without TensorFlow
+(``tfds.data_source``); other formats, such as TFDS's default tfrecord, are read
+with ``tfds.load``, which needs TensorFlow.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents of a TFDS data set in TFDS's fixed order, unshuffled and uncut.
 
     Raises:
-        InputError: TFDS is not installed, cannot load the data set, or the data set
-            lacks a field; raised at the first document.
+        InputError: TFDS is not installed, cannot load the data set, or the data
+            set lacks a field; raised at the first document.
     """
     for number, record in enumerate(_open(task, split)):
         document = to_document(task, record)
@@ -35,8 +35,9 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
 def default_id(task: Task, split: str, number: int, text: str) -> str:
     """Returns the id of a document without one.
 
-    Documents that are cut into pieces are identified by their content: Beam caches
-    records in any order, so counting them would not result in the same ids everywhere.
+    Documents that are cut into pieces are identified by their content: Beam
+    caches records in any order, so counting them would not result in the same
+    ids everywhere.
     """
     if task.piece_words is None:
         return f"{task.name}/{split}:{number}"
@@ -82,11 +83,14 @@ def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
     except ImportError as error:
         raise not_installed(error.name) from error
     try:
-        builder = tfds.builder(tfds_name(task), data_dir=task.data_dir, try_gcs=True)
+        builder = tfds.builder(
+            tfds_name(task), data_dir=task.data_dir, try_gcs=True
+        )
         check_fields(task, builder.info.features)
         source_split = task.source_split(split)
         formats = {
-            str(format.value) for format in builder.info.available_file_formats()
+            str(format.value)
+            for format in builder.info.available_file_formats()
         }
         if RANDOM_ACCESS in formats:
             return builder.as_data_source(split=source_split)
@@ -114,7 +118,9 @@ def _needs(task: Task, package: str) -> InputError:
     )
 
 
-def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, Any]]:
+def _load(
+    task: Task, builder: Any, source_split: str
+) -> Iterable[Mapping[str, Any]]:
     """Returns the records of a data set in any format; downloads and prepares it if necessary."""
     import tensorflow_datasets as tfds
 
@@ -133,7 +139,9 @@ def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, 
         raise _fetch_by_hand(
             task, builder, f"in which TFDS found {first_line(error)}"
         ) from error
-    return tfds.as_numpy(builder.as_dataset(split=source_split, shuffle_files=False))
+    return tfds.as_numpy(
+        builder.as_dataset(split=source_split, shuffle_files=False)
+    )
 
 
 def _manual_directory(builder: Any) -> Any:

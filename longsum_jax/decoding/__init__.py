@@ -1,6 +1,7 @@
 """Greedy, beam and sampled search over a decoder, with the options of transformers' generate.
 
-The public names are listed in ``__init__.pyi`` and imported when they are first used.
+The public names are listed in ``__init__.pyi`` and imported when they are first
+used.
 """
 
 import lazy_loader

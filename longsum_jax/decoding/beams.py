@@ -1,7 +1,7 @@
 """Beam search: the running beams, and an equal number of best finished hypotheses.
 
-Every step ranks enough candidates to refill the running beams even if the most likely
-continuations of each are all end-of-sequence tokens.
+Every step ranks enough candidates to refill the running beams even if the most
+likely continuations of each are all end-of-sequence tokens.
 """
 
 from typing import NamedTuple
@@ -26,8 +26,8 @@ from longsum_jax.decoding.sequences import (
 from longsum_jax.errors import InputError
 from longsum_jax.typing import AnyArray
 
-# Score of hypotheses that do not exist; finite, so that differences of scores are not
-# NaN.
+# Score of hypotheses that do not exist; finite, so that differences of scores
+# are not NaN.
 _NEVER = -1e9
 
 
@@ -37,7 +37,8 @@ class _Hypotheses(NamedTuple):
     sequences: Sequences
     scores: Float[Array, "batch beams"]  # best first
     lengths: Int[Array, "batch beams"]
-    exists: Bool[Array, "batch beams"]  # False in slots without a finished sequence
+    # False in slots without a finished sequence
+    exists: Bool[Array, "batch beams"]
 
 
 class Beams(NamedTuple):
@@ -54,11 +55,15 @@ class Beams(NamedTuple):
 class _Candidates(NamedTuple):
     """Continuations of the running beams by a token."""
 
-    beams: Int[Array, "batch candidates"]  # index of the running beam that is continued
+    # index of the running beam that is continued
+    beams: Int[Array, "batch candidates"]
     tokens: Int[Array, "batch candidates"]
-    scores: Float[Array, "batch candidates"]  # sums of log-probabilities, best first
-    sequences: Int[Array, "batch candidates positions"]  # including the new token
-    # True for an end-of-sequence token, and for the last token that the limit allows.
+    # sums of log-probabilities, best first
+    scores: Float[Array, "batch candidates"]
+    # including the new token
+    sequences: Int[Array, "batch candidates positions"]
+    # True for an end-of-sequence token, and for the last token that the limit
+    # allows.
     ends: Bool[Array, "batch candidates"]
 
 
@@ -66,11 +71,14 @@ def extend_beams(
     decoder: CachedDecoder, state: Beams, *, options: GenerationOptions
 ) -> Beams:
     """Adds a token to the running beams of every row."""
-    logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
+    logits, cache = decoder.step(
+        newest(state.sequences, state.step), state.cache
+    )
     step = next_step(state.step, state.done)
     candidates = _rank_continuations(logits, state, step, options, decoder)
     finished = _keep_best_finished(candidates, state, step, options)
-    # Candidates that ended are ranked below every candidate that can be continued.
+    # Candidates that ended are ranked below every candidate that can be
+    # continued.
     scores, best = jax.lax.top_k(
         candidates.scores + candidates.ends * _NEVER, options.num_beams
     )
@@ -86,7 +94,9 @@ def extend_beams(
     )
 
 
-def first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> Beams:
+def first_beams(
+    cache: Cache, batch_size: int, options: GenerationOptions
+) -> Beams:
     """Returns the state before the first token."""
     shape = (batch_size, options.num_beams)
     sequences = empty_sequences(*shape, options)
@@ -94,10 +104,14 @@ def first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> Be
     return Beams(
         step=jnp.zeros(batch_size, jnp.int32),
         sequences=sequences,
-        # All beams begin with the same tokens, so only one of them may be continued.
+        # All beams begin with the same tokens, so only one of them may be
+        # continued.
         scores=nothing.at[:, 0].set(0.0),
         finished=_Hypotheses(
-            sequences, nothing, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)
+            sequences,
+            nothing,
+            jnp.zeros(shape, jnp.int32),
+            jnp.zeros(shape, bool),
         ),
         done=jnp.zeros(batch_size, bool),
         cache=cache,
@@ -129,7 +143,9 @@ def _rank_continuations(
         )
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
     texts = decoder.documents, decoder.earlier
-    log_probs = process_scores(log_probs, state.sequences, step, options, *texts)
+    log_probs = process_scores(
+        log_probs, state.sequences, step, options, *texts
+    )
     accumulated = (log_probs + state.scores[:, :, None]).reshape(
         batch_size, beams * vocab_size
     )
@@ -142,7 +158,8 @@ def _rank_continuations(
         tokens=tokens,
         scores=scores,
         sequences=write(take(state.sequences, parents), tokens, step),
-        ends=is_eos(tokens, options) | (step == options.max_new_tokens)[:, None],
+        ends=is_eos(tokens, options)
+        | (step == options.max_new_tokens)[:, None],
     )
 
 
@@ -154,14 +171,18 @@ def _keep_best_finished(
 ) -> _Hypotheses:
     """Merges ended candidates into the best finished hypotheses, in rows that are not done."""
     old = state.finished
-    # A candidate ranked below the number of beams only refills them, and may not
-    # finish.
-    ends = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < options.num_beams)
+    # A candidate ranked below the number of beams only refills them, and may
+    # not finish.
+    ends = candidates.ends & (
+        jnp.arange(candidates.ends.shape[1]) < options.num_beams
+    )
     divisors = _length_divisors(options)[step][:, None]
     scores = candidates.scores / divisors + ~ends * _NEVER
     lengths = jnp.broadcast_to(step[:, None], ends.shape)
     new = _Hypotheses(candidates.sequences, scores, lengths, ends)
-    merged = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), old, new)
+    merged = jax.tree.map(
+        lambda a, b: jnp.concatenate([a, b], axis=1), old, new
+    )
     best = jax.lax.top_k(merged.scores, options.num_beams)[1]
 
     def choose(before: AnyArray, after: AnyArray) -> Array:
@@ -179,8 +200,9 @@ def _can_improve(
 ) -> Bool[Array, " batch"]:
     """Returns True for rows whose best running beam may still beat their worst finished hypothesis.
 
-    A running beam is scored by its current length; with early_stopping="never" and a
-    length penalty that favors long outputs, by the maximum length it could reach.
+    A running beam is scored by its current length; with early_stopping="never"
+    and a length penalty that favors long outputs, by the maximum length it
+    could reach.
     """
     divisors = _length_divisors(options)
     hopeful = options.early_stopping == "never" and options.length_penalty > 0

@@ -1,13 +1,13 @@
 """Greedy search with drafts: a step reads the newest token and a guess of the next ones.
 
-A token of the guess is accepted if it and all tokens before it equal the tokens that
-the search chooses:
+A token of the guess is accepted if it and all tokens before it equal the tokens
+that the search chooses:
 
     newest token, draft       the  cat  sat  on  a
     chosen after each         cat  sat  by   a   mat        accepted: cat sat by
 
-Source: prompt lookup decoding (Saxena 2023), a form of speculative decoding (Leviathan
-et al. 2023, section 2) that needs no second model.
+Source: prompt lookup decoding (Saxena 2023), a form of speculative decoding
+(Leviathan et al. 2023, section 2) that needs no second model.
 """
 
 from functools import partial
@@ -37,7 +37,11 @@ def extend_by_draft(
     count = options.prompt_lookup_num_tokens
     sequences = state.sequences[:, 0]
     draft = look_up(
-        decoder.documents, sequences, state.step, count, options.max_matching_ngram_size
+        decoder.documents,
+        sequences,
+        state.step,
+        count,
+        options.max_matching_ngram_size,
     )
     read = jnp.concatenate([newest(state.sequences, state.step), draft], axis=1)
     logits, cache = decoder.step(read, state.cache)
@@ -51,13 +55,13 @@ def extend_by_draft(
         earlier=decoder.earlier,
     )
     process = jax.vmap(process, in_axes=(1, None, 1), out_axes=1)
-    logits = process(logits.astype(jnp.float32)[:, :, None], drafted[:, None], steps)[
-        :, :, 0
-    ]
+    logits = process(
+        logits.astype(jnp.float32)[:, :, None], drafted[:, None], steps
+    )[:, :, 0]
     tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
     gained = pick(jax.nn.log_softmax(logits), tokens)
-    # Accepted: a prefix of the draft that equals the chosen tokens and does not pass an
-    #     end token.
+    # Accepted: a prefix of the draft that equals the chosen tokens and does not
+    #     pass an end token.
     is_right = _begins_with(draft == tokens[:, :-1])
     is_open = _begins_with(~is_eos(tokens[:, :-1], options))
     within = steps <= options.max_new_tokens
@@ -75,7 +79,9 @@ def extend_by_draft(
     assert decoder.keep is not None  # required for decoders that take drafts
     return Samples(
         step=step,
-        sequences=write_several(sequences, tokens, state.step + 1, is_kept)[:, None],
+        sequences=write_several(sequences, tokens, state.step + 1, is_kept)[
+            :, None
+        ],
         lengths=jnp.where(over, state.lengths, step[:, None]),
         finished=finished,
         scores=state.scores + jnp.sum(gained * is_kept, axis=1, keepdims=True),
@@ -93,22 +99,24 @@ def look_up(
 ) -> Int[Array, "batch count"]:
     """Drafts the next tokens of sequences.
 
-    The draft is the continuation of the position, in the document or the sequence
-    itself, whose last tokens match the newest tokens of the sequence: the longest match
-    of at most ``longest`` tokens, at the first such position. The start token does not
-    match any. Without a match, the draft is arbitrary.
+    The draft is the continuation of the position, in the document or the
+    sequence itself, whose last tokens match the newest tokens of the sequence:
+    the longest match of at most ``longest`` tokens, at the first such position.
+    The start token does not match any. Without a match, the draft is arbitrary.
 
     Args:
-        documents: ids of the documents, see ``decoder.CachedDecoder``; None for no
-            documents.
-        sequences: ids: the start token and ``step`` new tokens, followed by arbitrary
-            values.
+        documents: ids of the documents, see ``decoder.CachedDecoder``; None for
+            no documents.
+        sequences: ids: the start token and ``step`` new tokens, followed by
+            arbitrary values.
         step: number of new tokens of each sequence.
         count: number of tokens of a draft.
         longest: maximum number of tokens to compare.
     """
     texts = (
-        sequences if documents is None else jnp.concatenate([documents, sequences], 1)
+        sequences
+        if documents is None
+        else jnp.concatenate([documents, sequences], 1)
     )
     columns = jnp.arange(texts.shape[1])
     start = texts.shape[1] - sequences.shape[1]
@@ -118,7 +126,8 @@ def look_up(
     )
     length = jnp.zeros(texts.shape, jnp.int32)
     agrees = is_place
-    # Extends each match by one token backwards, as long as it has matched so far.
+    # Extends each match by one token backwards, as long as it has matched so
+    # far.
     for back in range(longest):
         newest = jnp.take_along_axis(
             sequences, jnp.maximum(step - back, 0)[:, None], axis=1
@@ -136,6 +145,8 @@ def look_up(
     return jnp.maximum(draft, 0)  # a decoder needs valid ids
 
 
-def _begins_with(flags: Bool[AnyArray, "batch count"]) -> Bool[Array, "batch count"]:
+def _begins_with(
+    flags: Bool[AnyArray, "batch count"],
+) -> Bool[Array, "batch count"]:
     """Returns True up to the first False of each row."""
     return jnp.cumprod(flags, axis=1).astype(bool)

@@ -1,9 +1,9 @@
 """Pure functions that forbid, force or reweight next tokens.
 
-Throughout, ``scores`` are logits, or log-probabilities in beam search; the first
-``length`` ids of each row of ``history`` are set (the start token counts), and the
-others are unspecified. Forbidden tokens get -inf. Options and their order follow
-transformers 5's generate.
+Throughout, ``scores`` are logits, or log-probabilities in beam search; the
+first ``length`` ids of each row of ``history`` are set (the start token
+counts), and the others are unspecified. Forbidden tokens get -inf. Options and
+their order follow transformers 5's generate.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,8 @@ from longsum_jax.typing import AnyArray
 Scores = Float[Array, "batch beams vocab"]
 History = Int[Array, "batch beams history"]
 Lengths = Int[Array, " batch"]
-Documents = Int[AnyArray, "batch document_length"]  # see ``decoder.CachedDecoder``
+# see ``decoder.CachedDecoder``
+Documents = Int[AnyArray, "batch document_length"]
 
 
 def process_scores(
@@ -40,8 +41,8 @@ def process_scores(
             ``decoder.CachedDecoder``; None for none.
 
     Raises:
-        InputError: a forced or forbidden token id outside the vocabulary, or options
-            that need documents or segments without any.
+        InputError: a forced or forbidden token id outside the vocabulary, or
+            options that need documents or segments without any.
     """
     _check_vocabulary(options, scores.shape[-1])
     new_tokens = length[:, None, None] - 1
@@ -55,7 +56,11 @@ def process_scores(
         )
     looked_up = (
         ("encoder_no_repeat_ngram_size", documents, "documents"),
-        ("segments_no_repeat_ngram_size", earlier, "summaries of earlier segments"),
+        (
+            "segments_no_repeat_ngram_size",
+            earlier,
+            "summaries of earlier segments",
+        ),
     )
     for name, texts, what in looked_up:
         size: int = getattr(options, name)
@@ -72,13 +77,17 @@ def process_scores(
             scores = forbid_sequence(scores, history, length, word)
     if options.min_new_tokens > 0 and options.eos_ids:
         too_short = new_tokens < options.min_new_tokens
-        scores = jnp.where(too_short, forbid_tokens(scores, options.eos_ids), scores)
+        scores = jnp.where(
+            too_short, forbid_tokens(scores, options.eos_ids), scores
+        )
     if options.forced_bos_token_id is not None:
         forced = force_tokens(scores, (options.forced_bos_token_id,))
         scores = jnp.where(new_tokens == 0, forced, scores)
     if options.forced_eos_ids:
         forced = force_tokens(scores, options.forced_eos_ids)
-        scores = jnp.where(new_tokens == options.max_new_tokens - 1, forced, scores)
+        scores = jnp.where(
+            new_tokens == options.max_new_tokens - 1, forced, scores
+        )
     if options.suppress_tokens:
         scores = forbid_tokens(scores, options.suppress_tokens)
     return scores
@@ -100,7 +109,8 @@ def penalize_repetition(
 ) -> Scores:
     """Divides positive and multiplies negative scores of tokens in the history by ``penalty``.
 
-    Source: Keskar et al. 2019, section 4.1, with the handling of signs in transformers.
+    Source: Keskar et al. 2019, section 4.1, with the handling of signs in
+        transformers.
     """
     is_set = jnp.arange(history.shape[-1]) < length[:, None, None]
     repeats = _token_mask(history, is_set, scores.shape[-1])
@@ -113,14 +123,14 @@ def forbid_repeated_ngrams(
 ) -> Scores:
     """Forbids every token that would complete an n-gram of ``size`` already in the history.
 
-    Linear in the length of the history: each window of ``size`` ids is compared once
-    with the ids before the next token.
+    Linear in the length of the history: each window of ``size`` ids is compared
+    once with the ids before the next token.
     """
     windows = history.shape[-1] - size + 1
     if windows < 1:
         return scores
-    # match[w]: the ids of window w before its last one equal the newest ids of the
-    # history.
+    # match[w]: the ids of window w before its last one equal the newest ids of
+    # the history.
     match = jnp.arange(windows) <= length[:, None, None] - size
     for offset in range(size - 1):
         suffix = _at(history, length - size + 1 + offset)
@@ -130,7 +140,11 @@ def forbid_repeated_ngrams(
 
 
 def forbid_document_ngrams(
-    scores: Scores, history: History, length: Lengths, documents: Documents, size: int
+    scores: Scores,
+    history: History,
+    length: Lengths,
+    documents: Documents,
+    size: int,
 ) -> Scores:
     """Forbids every token that would complete an n-gram of ``size`` in the document.
 
@@ -147,7 +161,9 @@ def forbid_document_ngrams(
         match = match & (documents[..., offset : offset + windows] == suffix)
     shape = (*scores.shape[:2], windows)
     completing = jnp.broadcast_to(completing, shape)
-    banned = _token_mask(completing, jnp.broadcast_to(match, shape), scores.shape[-1])
+    banned = _token_mask(
+        completing, jnp.broadcast_to(match, shape), scores.shape[-1]
+    )
     return jnp.where(banned, -jnp.inf, scores)
 
 
@@ -166,12 +182,16 @@ def forbid_sequence(
 
 def forbid_tokens(scores: Scores, tokens: Sequence[int]) -> Scores:
     """Forbids ``tokens`` everywhere."""
-    return jnp.where(_vocabulary_mask(tokens, scores.shape[-1]), -jnp.inf, scores)
+    return jnp.where(
+        _vocabulary_mask(tokens, scores.shape[-1]), -jnp.inf, scores
+    )
 
 
 def force_tokens(scores: Scores, tokens: Sequence[int]) -> Scores:
     """Scores ``tokens`` 0 and forbids all others."""
-    forced = jnp.where(_vocabulary_mask(tokens, scores.shape[-1]), 0.0, -jnp.inf)
+    forced = jnp.where(
+        _vocabulary_mask(tokens, scores.shape[-1]), 0.0, -jnp.inf
+    )
     return jnp.broadcast_to(forced.astype(scores.dtype), scores.shape)
 
 
@@ -184,22 +204,26 @@ def keep_top_k(scores: Scores, k: int) -> Scores:
 def keep_top_p(scores: Scores, p: float) -> Scores:
     """Keeps the smallest set of most likely tokens whose probabilities sum to at least ``p``.
 
-    Ties with the least likely token of the set are kept, so that the result does not
-    depend on the sorting of ties. Source: nucleus sampling, Holtzman et al. 2020,
-    section 3.1.
+    Ties with the least likely token of the set are kept, so that the result
+    does not depend on the sorting of ties. Source: nucleus sampling, Holtzman
+    et al. 2020, section 3.1.
     """
     ascending = jnp.sort(scores, axis=-1)
     below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1)
-    # The tail below 1 - p is outside the nucleus; the most likely token is always
-    # inside.
+    # The tail below 1 - p is outside the nucleus; the most likely token is
+    # always inside.
     nucleus = (below > np.float32(1.0 - p)).at[..., -1].set(True)
-    smallest = jnp.min(jnp.where(nucleus, ascending, jnp.inf), axis=-1, keepdims=True)
+    smallest = jnp.min(
+        jnp.where(nucleus, ascending, jnp.inf), axis=-1, keepdims=True
+    )
     return jnp.where(scores < smallest, -jnp.inf, scores)
 
 
 def _at(history: History, index: Lengths) -> Int[Array, "batch beams 1"]:
     """Returns the id at ``index`` of each row; an index out of bounds is clipped."""
-    return jnp.take_along_axis(history, index[:, None, None], axis=-1, mode="clip")
+    return jnp.take_along_axis(
+        history, index[:, None, None], axis=-1, mode="clip"
+    )
 
 
 def _vocabulary_mask(
@@ -226,14 +250,18 @@ def _token_mask(
 
 def _check_vocabulary(options: GenerationOptions, vocab_size: int) -> None:
     forced_bos = (
-        () if options.forced_bos_token_id is None else (options.forced_bos_token_id,)
+        ()
+        if options.forced_bos_token_id is None
+        else (options.forced_bos_token_id,)
     )
     named: dict[str, Sequence[int]] = {
         "decoder_start_token_id": (options.decoder_start_token_id,),
         "eos_token_id": options.eos_ids,
         "forced_bos_token_id": forced_bos,
         "forced_eos_token_id": options.forced_eos_ids,
-        "bad_words_ids": [token for word in options.bad_words_ids for token in word],
+        "bad_words_ids": [
+            token for word in options.bad_words_ids for token in word
+        ],
     }
     for name, tokens in named.items():
         if tokens and max(tokens) >= vocab_size:

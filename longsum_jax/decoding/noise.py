@@ -1,8 +1,9 @@
 """Noisy decoding: some tokens are drawn from a decoder that does not read the document.
 
-With probability ``noise`` the next token of a sequence is drawn from the unconditional
-decoder, else from the conditional decoder. Both read all tokens drawn so far. Such
-texts are fluent, but not supported by the document (SCOPE, Duong et al. 2025).
+With probability ``noise`` the next token of a sequence is drawn from the
+unconditional decoder, else from the conditional decoder. Both read all tokens
+drawn so far. Such texts are fluent, but not supported by the document (SCOPE,
+Duong et al. 2025).
 """
 
 from typing import NamedTuple
@@ -13,8 +14,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from longsum_jax.decoding.decoder import Cache, CachedDecoder, Tokens
 
-# Folded into a sequence's key, so that the selection of the decoder and the draw of the
-# token are independent.
+# Folded into a sequence's key, so that the selection of the decoder and the
+# draw of the token are independent.
 _CHOICE = 2**31 - 1
 
 
@@ -35,7 +36,9 @@ def noisy_cache(
     conditional: Cache, unconditional: Cache, batch_size: int
 ) -> NoisyCache:
     """Returns the cache for ``noisy_decoder`` before the first token."""
-    return NoisyCache(conditional, unconditional, jnp.zeros(batch_size, jnp.int32))
+    return NoisyCache(
+        conditional, unconditional, jnp.zeros(batch_size, jnp.int32)
+    )
 
 
 def noisy_decoder(
@@ -59,7 +62,9 @@ def noisy_decoder(
         ids: Tokens, cache: NoisyCache
     ) -> tuple[Float[Array, "batch beams vocab"], Cache]:
         logits, conditional_cache = conditional.step(ids, cache.conditional)
-        other_logits, unconditional_cache = unconditional.step(ids, cache.unconditional)
+        other_logits, unconditional_cache = unconditional.step(
+            ids, cache.unconditional
+        )
         is_noisy = _choices(keys, cache.step) < noise
         # Normalized, because the scores of a sequence are log-probabilities.
         log_probs, other_log_probs = (
@@ -67,7 +72,9 @@ def noisy_decoder(
             for values in (logits, other_logits)
         )
         mixed = jnp.where(is_noisy[..., None], other_log_probs, log_probs)
-        return mixed, NoisyCache(conditional_cache, unconditional_cache, cache.step + 1)
+        return mixed, NoisyCache(
+            conditional_cache, unconditional_cache, cache.step + 1
+        )
 
     def reorder(cache: NoisyCache, beams: Tokens) -> NoisyCache:
         return NoisyCache(

@@ -23,8 +23,8 @@ _Beams = Annotated[int, Range(1, 1024)]
 _Drafted = Annotated[int, Range(0, 64)]
 _TopP = Annotated[float, Range(0, 1, above=True)]
 
-# Options of transformers that are not implemented here, with the values (besides None)
-# that have no effect.
+# Options of transformers that are not implemented here, with the values
+# (besides None) that have no effect.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "assistant_early_exit": (),
     "begin_suppress_tokens": ([],),
@@ -56,7 +56,8 @@ _NEUTRAL_UNLESS_SAMPLING: dict[str, tuple[Any, ...]] = {
 }
 _UNIMPLEMENTED = _NEUTRAL.keys() | _NEUTRAL_UNLESS_SAMPLING.keys()
 
-# Keys of a generation_config that never change the ids that this library generates.
+# Keys of a generation_config that never change the ids that this library
+# generates.
 _NO_EFFECT = frozenset(
     {
         "assistant_confidence_threshold",
@@ -86,7 +87,8 @@ _NO_EFFECT = frozenset(
     }
 )
 
-# Lengths that include the start token, and the options that count only new tokens.
+# Lengths that include the start token, and the options that count only new
+# tokens.
 _LENGTHS = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
 
 _REQUIRED = ("max_length", "max_new_tokens", "decoder_start_token_id")
@@ -98,17 +100,18 @@ _OFF = {"top_k": 0, "min_new_tokens": 0, "prompt_lookup_num_tokens": 0}
 class GenerationOptions:
     """Options of generation; hashable, so that they can be a static argument of ``jax.jit``.
 
-    Names and meanings are the same as in transformers' GenerationConfig, except for
-    ``segments_no_repeat_ngram_size``, which is specific to this library: with models
-    that read a document segment by segment, n-grams of this size in the summary of an
-    earlier segment are not repeated. Lengths are in new tokens: the start token is not
-    counted. ``temperature``, ``top_k`` and ``top_p`` are only used with ``do_sample``;
-    ``top_k=0`` disables this limit. ``length_penalty`` and ``early_stopping`` are only
-    used with ``num_beams > 1``. Single end-of-sequence ids become tuples; a missing
-    ``pad_token_id`` becomes the first end-of-sequence id. With
-    ``prompt_lookup_num_tokens``, each step of greedy search reads that many draft
-    tokens in addition to the newest: the tokens that follow an earlier occurrence of
-    its last ``max_matching_ngram_size`` or fewer tokens, in the document or in the
+    Names and meanings are the same as in transformers' GenerationConfig, except
+    for ``segments_no_repeat_ngram_size``, which is specific to this library:
+    with models that read a document segment by segment, n-grams of this size in
+    the summary of an earlier segment are not repeated. Lengths are in new
+    tokens: the start token is not counted. ``temperature``, ``top_k`` and
+    ``top_p`` are only used with ``do_sample``; ``top_k=0`` disables this limit.
+    ``length_penalty`` and ``early_stopping`` are only used with ``num_beams >
+    1``. Single end-of-sequence ids become tuples; a missing ``pad_token_id``
+    becomes the first end-of-sequence id. With ``prompt_lookup_num_tokens``,
+    each step of greedy search reads that many draft tokens in addition to the
+    newest: the tokens that follow an earlier occurrence of its last
+    ``max_matching_ngram_size`` or fewer tokens, in the document or in the
     sequence. It keeps the draft tokens that it would have chosen.
 
     Raises:
@@ -143,7 +146,9 @@ class GenerationOptions:
         for name in ("eos_token_id", "forced_eos_token_id"):
             object.__setattr__(self, name, _as_tuple(getattr(self, name)))
         if self.pad_token_id is None:
-            first_eos = self.eos_ids[0] if self.eos_ids else self.decoder_start_token_id
+            first_eos = (
+                self.eos_ids[0] if self.eos_ids else self.decoder_start_token_id
+            )
             object.__setattr__(self, "pad_token_id", first_eos)
         check_ranges(self)
         _check_values(self)
@@ -161,25 +166,28 @@ class GenerationOptions:
         """Builds options from a mapping in the format of generation_config.json and ``overrides``.
 
         Args:
-            config: parsed file; ``max_length`` and ``min_length`` include the start
-                token, and are used if ``max_new_tokens`` and ``min_new_tokens`` are
-                absent. Null means "not set". A minimum length above the maximum is
-                lowered to it: no sequence then ends before the maximum, as in
-                transformers.
-            **overrides: options by name; they override ``config``, and an explicit None
-                disables an option.
+            config: parsed file; ``max_length`` and ``min_length`` include the
+                start token, and are used if ``max_new_tokens`` and
+                ``min_new_tokens`` are absent. Null means "not set". A minimum
+                length above the maximum is lowered to it: no sequence then ends
+                before the maximum, as in transformers.
+            **overrides: options by name; they override ``config``, and an
+                explicit None disables an option.
 
         Raises:
-            InputError: an unknown name, a value of the wrong type or out of range, an
-                option that this library does not implement with a value that would
-                change the output, or no length limit.
+            InputError: an unknown name, a value of the wrong type or out of
+                range, an option that this library does not implement with a
+                value that would change the output, or no length limit.
         """
         _check_names(config, overrides)
         values = _merge(config, overrides)
         _refuse_unimplemented(values)
         values.setdefault("decoder_start_token_id", values.get("bos_token_id"))
         for length, new_tokens in _LENGTHS.items():
-            if values.get(new_tokens) is None and values.get(length) is not None:
+            if (
+                values.get(new_tokens) is None
+                and values.get(length) is not None
+            ):
                 values[new_tokens] = max(_count(length, values[length]) - 1, 0)
         if values.get("max_new_tokens") is None:
             raise InputError(
@@ -247,7 +255,9 @@ def _count(name: str, value: Any) -> int:
     return value
 
 
-def check_option_names(names: Iterable[str], also: Collection[str] = ()) -> None:
+def check_option_names(
+    names: Iterable[str], also: Collection[str] = ()
+) -> None:
     """Raises InputError for a name that is not a generation option.
 
     Args:
@@ -262,26 +272,37 @@ def check_option_names(names: Iterable[str], also: Collection[str] = ()) -> None
 
 
 def _options() -> set[str]:
-    return {f.name for f in dataclasses.fields(GenerationOptions)}.union(_LENGTHS)
+    return {f.name for f in dataclasses.fields(GenerationOptions)}.union(
+        _LENGTHS
+    )
 
 
-def _check_names(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
+def _check_names(
+    config: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> None:
     check_option_names(overrides)
     options = _options()
     for name, value in config.items():
-        is_known = name in options | _UNIMPLEMENTED | _NO_EFFECT or name.startswith("_")
+        is_known = (
+            name in options | _UNIMPLEMENTED | _NO_EFFECT
+            or name.startswith("_")
+        )
         if not is_known and value is not None:
             raise InputError(
                 f'{_CONFIG}: unknown key "{name}"={value!r}; {did_you_mean(name, options)}'
             )
 
 
-def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(
+    config: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> dict[str, Any]:
     """Returns the values that are set; overrides take precedence over ``config``.
 
     An override in one unit of length also replaces the other unit.
     """
-    values = {name: value for name, value in config.items() if value is not None}
+    values = {
+        name: value for name, value in config.items() if value is not None
+    }
     values = _without_other_unit(values, overrides)
     for name, value in overrides.items():
         value = value.item() if isinstance(value, np.generic) else value
@@ -307,18 +328,27 @@ def _without_other_unit(
     """Returns the values without lengths that an override sets in the other unit."""
     left = dict(values)
     for length, new_tokens in _LENGTHS.items():
-        if overrides.get(length) is not None and overrides.get(new_tokens) is None:
+        if (
+            overrides.get(length) is not None
+            and overrides.get(new_tokens) is None
+        ):
             left.pop(new_tokens, None)
         if overrides.get(new_tokens) is not None:
             left.pop(length, None)
         is_off = length in overrides and overrides[length] is None
-        if is_off and new_tokens not in overrides and new_tokens not in _REQUIRED:
+        if (
+            is_off
+            and new_tokens not in overrides
+            and new_tokens not in _REQUIRED
+        ):
             left.pop(new_tokens, None)
     return left
 
 
 def _refuse_unimplemented(values: Mapping[str, Any]) -> None:
-    neutral = _NEUTRAL | (_NEUTRAL_UNLESS_SAMPLING if values.get("do_sample") else {})
+    neutral = _NEUTRAL | (
+        _NEUTRAL_UNLESS_SAMPLING if values.get("do_sample") else {}
+    )
     for name, allowed in neutral.items():
         value = values.get(name)
         if value is not None and value not in allowed:

@@ -36,7 +36,9 @@ class Samples(NamedTuple):
     cache: Cache
 
 
-def first_samples(cache: Cache, batch_size: int, options: GenerationOptions) -> Samples:
+def first_samples(
+    cache: Cache, batch_size: int, options: GenerationOptions
+) -> Samples:
     """Returns the state before the first token."""
     shape = (batch_size, options.decoder_beams)
     return Samples(
@@ -58,7 +60,9 @@ def extend_samples(
     keys: Key[Array, "batch beams"] | None,
 ) -> Samples:
     """Adds a token to every sequence: the most likely, or with ``keys`` a random one."""
-    logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
+    logits, cache = decoder.step(
+        newest(state.sequences, state.step), state.cache
+    )
     step = next_step(state.step, state.done)
     logits = logits.astype(jnp.float32)
     texts = decoder.documents, decoder.earlier
@@ -69,7 +73,8 @@ def extend_samples(
         logits = warp_scores(logits, options)
         tokens = _draw(keys, state.step, logits)
     gained = pick(jax.nn.log_softmax(logits), tokens)
-    over = state.finished | state.done[:, None]  # sequences that only get padding
+    # sequences that only get padding
+    over = state.finished | state.done[:, None]
     tokens = jnp.where(over, options.padding_id, tokens)
     finished = over | is_eos(tokens, options)
     return Samples(
@@ -111,7 +116,9 @@ def _draw(
     """Draws one token for every beam."""
 
     def draw(
-        key: Key[Array, ""], step: Int[Array, ""], row: Float[AnyArray, " vocab"]
+        key: Key[Array, ""],
+        step: Int[Array, ""],
+        row: Float[AnyArray, " vocab"],
     ) -> Int[Array, ""]:
         return jax.random.categorical(jax.random.fold_in(key, step), row)
 

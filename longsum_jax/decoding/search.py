@@ -1,19 +1,19 @@
 """Greedy, sampled and beam search, each as a ``lax.while_loop`` around a decoder with a cache.
 
-Tokens are counted per row. The loop may therefore stop when some rows are done, and
-continue with other documents in their place in the same compiled program:
+Tokens are counted per row. The loop may therefore stop when some rows are done,
+and continue with other documents in their place in the same compiled program:
 
     state = start(cache)
     state = advance(decoder, state)         until the requested number of rows is done
     result(state)                           of the rows that are done
     state = restart(state, rows)            with other documents
 
-Ids and scores equal the results of transformers 5's generate for encoder-decoder
-models, with two intentional differences. Rows of a batch finish independently: the
-result of a row does not depend on the other rows, not even in the additional hypotheses
-that num_return_sequences returns. The end of a sequence is always followed by
-``pad_token_id``; transformers' beam search uses the end-of-sequence id if the padding
-id is 0.
+Ids and scores equal the results of transformers 5's generate for
+encoder-decoder models, with two intentional differences. Rows of a batch finish
+independently: the result of a row does not depend on the other rows, not even
+in the additional hypotheses that num_return_sequences returns. The end of a
+sequence is always followed by ``pad_token_id``; transformers' beam search uses
+the end-of-sequence id if the padding id is 0.
 """
 
 from collections.abc import Callable
@@ -47,16 +47,16 @@ class Generated(NamedTuple):
     adjacent.
 
     Attributes:
-        sequences: int32 ids, beginning with the start token, padded after the end;
-            positions is 1 + max_new_tokens.
+        sequences: int32 ids, beginning with the start token, padded after the
+            end; positions is 1 + max_new_tokens.
         lengths: number of new tokens of each sequence, int32; it includes the
             end-of-sequence token but not the start token.
-        ended: True if the sequence ended with an end-of-sequence token, False if it
-            reached the limit (even if ``forced_eos_token_id`` then wrote an
-            end-of-sequence token).
-        scores: float32 scores; in beam search the sum of log-probabilities over length
-            ** length_penalty, else the sum of the tokens' log-probabilities under the
-            distributions they were chosen from.
+        ended: True if the sequence ended with an end-of-sequence token, False
+            if it reached the limit (even if ``forced_eos_token_id`` then wrote
+            an end-of-sequence token).
+        scores: float32 scores; in beam search the sum of log-probabilities over
+            length ** length_penalty, else the sum of the tokens'
+            log-probabilities under the distributions they were chosen from.
     """
 
     sequences: Int[Array, "sequences positions"]
@@ -76,8 +76,8 @@ def generate(
 ) -> Generated:
     """Decodes a batch.
 
-    It can be traced, and is meant to be called inside ``jax.jit`` with ``options``
-    static.
+    It can be traced, and is meant to be called inside ``jax.jit`` with
+    ``options`` static.
 
     Args:
         decoder: step and reorder functions of the model.
@@ -85,15 +85,17 @@ def generate(
             ``max_new_tokens`` positions.
         batch_size: number of documents.
         options: generation options; every combination is compiled once.
-        rng: PRNG key for ``do_sample``: one key, from which each row derives its key by
-            its index, or keys [batch], one per row (the samples of a row then do not
-            depend on its batch).
-        is_done: True for rows without a document: their sequences have no tokens, and
-            the search does not wait for them. None if all rows have documents.
+        rng: PRNG key for ``do_sample``: one key, from which each row derives
+            its key by its index, or keys [batch], one per row (the samples of a
+            row then do not depend on its batch).
+        is_done: True for rows without a document: their sequences have no
+            tokens, and the search does not wait for them. None if all rows have
+            documents.
 
     Raises:
-        InputError: sampling without keys, token ids outside the vocabulary, or a
-            vocabulary that is too small for the number of end-of-sequence ids.
+        InputError: sampling without keys, token ids outside the vocabulary, or
+            a vocabulary that is too small for the number of end-of-sequence
+            ids.
     """
     state = start(cache, batch_size=batch_size, options=options)
     if is_done is not None:
@@ -101,7 +103,9 @@ def generate(
     return result(advance(decoder, state, options=options, rng=rng), options)
 
 
-def start(cache: Cache, *, batch_size: int, options: GenerationOptions) -> SearchState:
+def start(
+    cache: Cache, *, batch_size: int, options: GenerationOptions
+) -> SearchState:
     """Returns the state of a search before its first token; for arguments see ``generate``."""
     first = first_samples if _is_sampled(options) else first_beams
     return first(cache, batch_size, options)
@@ -126,7 +130,9 @@ def restart(
         return jnp.where(rows.reshape(-1, *(1,) * (old.ndim - 1)), fresh, old)
 
     fresh = start((), batch_size=len(rows), options=options)
-    return jax.tree.map(choose, fresh, state._replace(cache=()))._replace(cache=cache)
+    return jax.tree.map(choose, fresh, state._replace(cache=()))._replace(
+        cache=cache
+    )
 
 
 def advance(
@@ -145,8 +151,8 @@ def advance(
         state: state of a search; rows that are done do not change.
         options: generation options.
         rng: PRNG keys, see ``generate``.
-        num_done: number of done rows to wait for, including rows that were done before;
-            None for all rows.
+        num_done: number of done rows to wait for, including rows that were done
+            before; None for all rows.
         max_steps: maximum number of steps; None for no limit.
     """
     batch_size = len(state.done)
@@ -173,7 +179,9 @@ def advance(
     # mypy takes the union of the states for the argument of each function
     extend: Any = step
 
-    def extend_counted(carry: tuple[SearchState, Array]) -> tuple[SearchState, Array]:
+    def extend_counted(
+        carry: tuple[SearchState, Array],
+    ) -> tuple[SearchState, Array]:
         state, num_steps = carry
         return extend(state), num_steps + 1
 
@@ -194,7 +202,9 @@ def result(state: SearchState, options: GenerationOptions) -> Generated:
     last = jnp.take_along_axis(sequences, lengths[:, None], axis=1)[:, 0]
     forced = bool(options.forced_eos_ids) & (lengths == options.max_new_tokens)
     ended = is_eos(last, options) & ~forced
-    return Generated(sequences, lengths, ended, best.scores[:, :count].reshape(-1))
+    return Generated(
+        sequences, lengths, ended, best.scores[:, :count].reshape(-1)
+    )
 
 
 def _is_sampled(options: GenerationOptions) -> bool:

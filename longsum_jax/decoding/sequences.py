@@ -8,7 +8,8 @@ from longsum_jax.decoding.decoder import Tokens
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.typing import AnyArray
 
-Sequences = Int[Array, "batch beams positions"]  # positions = 1 + max_new_tokens
+# positions = 1 + max_new_tokens
+Sequences = Int[Array, "batch beams positions"]
 
 
 def empty_sequences(
@@ -23,9 +24,9 @@ def empty_sequences(
 def newest(sequences: Sequences, step: Int[Array, " batch"]) -> Tokens:
     """Returns the newest token of every beam, after ``step`` new tokens of each row."""
     index = step[:, None, None]
-    return jnp.take_along_axis(sequences, index, axis=2, mode="promise_in_bounds")[
-        ..., 0
-    ]
+    return jnp.take_along_axis(
+        sequences, index, axis=2, mode="promise_in_bounds"
+    )[..., 0]
 
 
 def next_step(
@@ -57,7 +58,9 @@ def write_several(
     index = jnp.clip(index, 0, tokens.shape[1] - 1)
     is_written = jnp.broadcast_to(is_written, tokens.shape)
     is_new = is_new & jnp.take_along_axis(is_written, index, axis=1)
-    return jnp.where(is_new, jnp.take_along_axis(tokens, index, axis=1), sequences)
+    return jnp.where(
+        is_new, jnp.take_along_axis(tokens, index, axis=1), sequences
+    )
 
 
 def is_eos(
@@ -77,7 +80,8 @@ def pick(
 
 
 def take(
-    values: Shaped[AnyArray, "batch rows *rest"], index: Int[AnyArray, "batch taken"]
+    values: Shaped[AnyArray, "batch rows *rest"],
+    index: Int[AnyArray, "batch taken"],
 ) -> Shaped[Array, "batch taken *rest"]:
     """Selects entries along axis 1."""
     index = index.reshape(index.shape + (1,) * (values.ndim - 2))

@@ -13,8 +13,8 @@ def pearson(first: np.ndarray, second: np.ndarray) -> float:
     """Returns the linear correlation of two lists of numbers, from -1 to 1.
 
     Raises:
-        InputError: lists of different or too small lengths, not finite, or with all
-            values equal.
+        InputError: lists of different or too small lengths, not finite, or with
+            all values equal.
     """
     first, second = _two_lists(first, second)
     first = first - first.mean()
@@ -37,8 +37,8 @@ def kendall(first: np.ndarray, second: np.ndarray) -> float:
     """Returns Kendall's tau-b of two lists of numbers, from -1 to 1.
 
     The number of concordant pairs less the number of discordant pairs, over the
-    geometric mean of the numbers of pairs that are not tied in either list (Kendall,
-    1945).
+    geometric mean of the numbers of pairs that are not tied in either list
+    (Kendall, 1945).
 
     Raises:
         InputError: as ``pearson``.
@@ -60,18 +60,19 @@ CORRELATIONS = {"pearson": pearson, "spearman": spearman, "kendall": kendall}
 def krippendorff_alpha(ratings: np.ndarray, scale: Scale = "nominal") -> float:
     """Returns Krippendorff's alpha: 1 for perfect agreement, 0 for agreement by chance.
 
-    One minus the ratio of the observed disagreement to the disagreement expected if
-    ratings are assigned to units at random (Krippendorff, 2011, "Computing
-    Krippendorff's alpha-reliability"). Units with fewer than two ratings are ignored.
+    One minus the ratio of the observed disagreement to the disagreement
+    expected if ratings are assigned to units at random (Krippendorff, 2011,
+    "Computing Krippendorff's alpha-reliability"). Units with fewer than two
+    ratings are ignored.
 
     Args:
         ratings: float [raters, units]; NaN for missing ratings.
-        scale: scale of the ratings: categories as numbers, ranks, differences, or
-            ratios to a true zero.
+        scale: scale of the ratings: categories as numbers, ranks, differences,
+            or ratios to a true zero.
 
     Raises:
-        InputError: an unknown scale, no unit with two ratings, or only equal ratings,
-            for which alpha is undefined.
+        InputError: an unknown scale, no unit with two ratings, or only equal
+            ratings, for which alpha is undefined.
     """
     if scale not in get_args(Scale):
         raise InputError(
@@ -79,26 +80,32 @@ def krippendorff_alpha(ratings: np.ndarray, scale: Scale = "nominal") -> float:
         )
     ratings = np.asarray(ratings, np.float64)
     if ratings.ndim != 2:
-        raise InputError(f"ratings of shape {ratings.shape}; give [raters, units]")
+        raise InputError(
+            f"ratings of shape {ratings.shape}; give [raters, units]"
+        )
     ratings = ratings[:, np.count_nonzero(~np.isnan(ratings), 0) >= 2]
     values = np.unique(ratings[~np.isnan(ratings)])
     if not values.size:
-        raise InputError("no unit has ratings of two raters; alpha compares them")
+        raise InputError(
+            "no unit has ratings of two raters; alpha compares them"
+        )
     if values.size == 1:
         raise InputError(
             f"all ratings are {values[0]:g}; alpha needs at least two values"
         )
     counts = (ratings == values[:, None, None]).sum(1)  # [values, units]
     raters = counts.sum(0)
-    # Pairs of ratings of a unit by different raters, weighted to count each rating
-    # once.
+    # Pairs of ratings of a unit by different raters, weighted to count each
+    # rating once.
     coincidences = (counts / (raters - 1)) @ counts.T - np.diag(
         (counts / (raters - 1)).sum(1)
     )
     totals = counts.sum(1)
     expected = (np.outer(totals, totals) - np.diag(totals)) / (totals.sum() - 1)
     distances = _distances(values, totals, scale)
-    return float(1 - (coincidences * distances).sum() / (expected * distances).sum())
+    return float(
+        1 - (coincidences * distances).sum() / (expected * distances).sum()
+    )
 
 
 def majority_vote(labels: np.ndarray) -> np.ndarray:
@@ -115,7 +122,9 @@ def majority_vote(labels: np.ndarray) -> np.ndarray:
     """
     labels = np.asarray(labels, np.float64)
     if labels.ndim != 2:
-        raise InputError(f"labels of shape {labels.shape}; give [raters, units]")
+        raise InputError(
+            f"labels of shape {labels.shape}; give [raters, units]"
+        )
     values = np.unique(labels[~np.isnan(labels)])
     if not values.size:
         return np.full(labels.shape[1], np.nan)
@@ -125,8 +134,13 @@ def majority_vote(labels: np.ndarray) -> np.ndarray:
     return np.where(clear, values[votes.argmax(0)], np.nan)
 
 
-def _two_lists(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+def _two_lists(
+    first: np.ndarray, second: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    first, second = (
+        np.asarray(first, np.float64),
+        np.asarray(second, np.float64),
+    )
     if first.shape != second.shape or first.ndim != 1 or len(first) < 2:
         raise InputError(
             f"a correlation of shapes {first.shape} and {second.shape}; give two lists of at least "
@@ -146,14 +160,21 @@ def _two_lists(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.nd
 
 def _ranks(values: np.ndarray) -> np.ndarray:
     """Returns ranks from 1; ties get their mean rank."""
-    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    _, index, counts = np.unique(
+        values, return_inverse=True, return_counts=True
+    )
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[index]
 
 
-def _distances(values: np.ndarray, totals: np.ndarray, scale: Scale) -> np.ndarray:
+def _distances(
+    values: np.ndarray, totals: np.ndarray, scale: Scale
+) -> np.ndarray:
     """Returns the squared distance [values, values] of every pair of values."""
-    low, high = np.minimum.outer(values, values), np.maximum.outer(values, values)
+    low, high = (
+        np.minimum.outer(values, values),
+        np.maximum.outer(values, values),
+    )
     if scale == "nominal":
         return (low != high).astype(np.float64)
     if scale == "interval":
@@ -161,11 +182,14 @@ def _distances(values: np.ndarray, totals: np.ndarray, scale: Scale) -> np.ndarr
     if scale == "ratio":
         return (
             np.divide(
-                high - low, high + low, where=high + low != 0, out=np.zeros_like(low)
+                high - low,
+                high + low,
+                where=high + low != 0,
+                out=np.zeros_like(low),
             )
             ** 2
         )
-    # The number of ratings between two values, with each value's own ratings counted
-    # half.
+    # The number of ratings between two values, with each value's own ratings
+    # counted half.
     middle = np.cumsum(totals) - totals / 2
     return np.subtract.outer(middle, middle) ** 2

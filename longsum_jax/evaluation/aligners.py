@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.model_metric import Requirement, UserModel, longest_text
-from longsum_jax.text.alignment import MAX_SOURCES, MIN_GAIN, SUPPORTED, Support, align
+from longsum_jax.evaluation.model_metric import (
+    Requirement,
+    UserModel,
+    longest_text,
+)
+from longsum_jax.text.alignment import (
+    MAX_SOURCES,
+    MIN_GAIN,
+    SUPPORTED,
+    Support,
+    align,
+)
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
@@ -60,13 +70,13 @@ class WordAligner:
 class VectorAligner:
     """Compares sentences by vectors, see ``nearest_sentences``.
 
-    The similarity of unrelated sentences depends on the model, so the threshold is
-    estimated from the data: 3 % of the sentences about another document, the previous
-    different one, reach it.
+    The similarity of unrelated sentences depends on the model, so the threshold
+    is estimated from the data: 3 % of the sentences about another document, the
+    previous different one, reach it.
 
     Args:
-        path: path or name of an encoder, as accepted by ``longsum_jax.load``; sentence
-            vectors are its mean states.
+        path: path or name of an encoder, as accepted by ``longsum_jax.load``;
+            sentence vectors are its mean states.
         model: model to use instead of the path.
 
     Raises:
@@ -79,7 +89,8 @@ class VectorAligner:
         self._about_before: np.ndarray | None = None
         self._source: list[str] = []
         self._about = np.zeros((0, 0), np.float32)
-        self._totals: list[float] = []  # scores of sentences about other documents
+        # scores of sentences about other documents
+        self._totals: list[float] = []
 
     @contextmanager
     def on_device(self) -> Iterator[None]:
@@ -114,7 +125,10 @@ class VectorAligner:
         return float(np.quantile(self._totals, 1 - FALSE_SUPPORT))
 
     def describe(self) -> dict[str, Any]:
-        return {"by": "vectors", "model": self._model.label} | self._model.describe()
+        return {
+            "by": "vectors",
+            "model": self._model.label,
+        } | self._model.describe()
 
     def _vectors(self, sentences: Sequence[str]) -> np.ndarray:
         """Returns unit vectors, float32 [sentences, d_model]."""
@@ -131,7 +145,9 @@ class VectorAligner:
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
     """Returns normalized vectors [n, d]; zero vectors remain zero."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
+    return vectors / np.maximum(
+        np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30
+    )
 
 
 def nearest_sentences(
@@ -143,17 +159,19 @@ def nearest_sentences(
 ) -> list[Support]:
     """Returns for every summary sentence the document sentences that jointly are nearest to it.
 
-    The total is the cosine of a sentence's vector with the nearest linear combination
-    of the selected sentences' vectors; with one selected sentence it is the cosine of
-    the two. Sentences that raise it the most are added greedily (orthogonal matching
-    pursuit, positive steps only).
+    The total is the cosine of a sentence's vector with the nearest linear
+    combination of the selected sentences' vectors; with one selected sentence
+    it is the cosine of the two. Sentences that raise it the most are added
+    greedily (orthogonal matching pursuit, positive steps only).
 
     Args:
         summary, source: unit vectors, float [sentences, d_model].
         max_sources: maximum number of document sentences per summary sentence.
         min_gain: minimum gain in cosine of each sentence after the first.
     """
-    return [_nearest(vector, source, max_sources, min_gain) for vector in summary]
+    return [
+        _nearest(vector, source, max_sources, min_gain) for vector in summary
+    ]
 
 
 def _nearest(

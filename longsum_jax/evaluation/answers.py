@@ -16,9 +16,9 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 class Answers(Metric):
     """Answers compared with the correct ones, from 0 to 100 (Rajpurkar et al., 2016, section 6.1).
 
-    exact_match is 100 if both have the same words in the same order, answer_f1 the
-    F-measure of their common words. Case, punctuation and articles are ignored. With
-    several correct answers, the best score counts.
+    exact_match is 100 if both have the same words in the same order, answer_f1
+    the F-measure of their common words. Case, punctuation and articles are
+    ignored. With several correct answers, the best score counts.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -68,5 +68,7 @@ def _values(answers: list[str], right: list[str]) -> Scores:
     shared = (collections.Counter(answers) & collections.Counter(right)).total()
     return {
         "exact_match": 100.0 * (answers == right),
-        "answer_f1": 200 * shared / (len(answers) + len(right)) if shared else 0.0,
+        "answer_f1": 200 * shared / (len(answers) + len(right))
+        if shared
+        else 0.0,
     }

@@ -34,13 +34,13 @@ class _ReferenceQuestions(NamedTuple):
 class Apes(ModelMetric):
     """Question answering from the summary, compared with the reference and the document.
 
-    Each entity in a reference sentence becomes a cloze question, which a model answers
-    from the summary. apes is the F1 of these answers with the entities (Eyal et al.,
-    2019), apes_src the F1 with the same model's answers from the document (Huang et
-    al., 2021, section 5), from 0 to 100. Only the part of the document with the highest
-    recall of the reference is read. Questions whose answer is not in that part count as
-    well; they are only excluded in training. Values of a data set are computed over all
-    its questions together.
+    Each entity in a reference sentence becomes a cloze question, which a model
+    answers from the summary. apes is the F1 of these answers with the entities
+    (Eyal et al., 2019), apes_src the F1 with the same model's answers from the
+    document (Huang et al., 2021, section 5), from 0 to 100. Only the part of
+    the document with the highest recall of the reference is read. Questions
+    whose answer is not in that part count as well; they are only excluded in
+    training. Values of a data set are computed over all its questions together.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Apes(ModelMetric):
             return ClozeOptions(self.context_words, self.question_words)
 
     name = "apes"
-    # The last two columns are sums of the questions' F1, from 0 to the number of
-    # questions.
+    # The last two columns are sums of the questions' F1, from 0 to the number
+    # of questions.
     columns = ("apes", "apes_src", "questions", "answered", "answered_src")
     requirement: ClassVar = Requirement(
         "a model that answers questions, as configs/apes.py trains it",
@@ -90,7 +90,9 @@ class Apes(ModelMetric):
         scores: list[Scores] = []
         for start in range(0, len(predictions), EXAMPLES_AT_ONCE):
             some = slice(start, start + EXAMPLES_AT_ONCE)
-            rows = zip(references[some], entities[some], sources[some], strict=True)
+            rows = zip(
+                references[some], entities[some], sources[some], strict=True
+            )
             questions = [self._questions(*row) for row in rows]
             scores += self._scores(model, predictions[some], questions)
         return scores
@@ -98,7 +100,9 @@ class Apes(ModelMetric):
     def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
         return {
             **means,
-            **_shares(means["questions"], means["answered"], means["answered_src"]),
+            **_shares(
+                means["questions"], means["answered"], means["answered_src"]
+            ),
         }
 
     def describe(self) -> dict[str, Any]:
@@ -142,7 +146,10 @@ class Apes(ModelMetric):
             }
             shares = _shares(count, answered, answered_src)
             scores.append(
-                {name: float(value) for name, value in {**shares, **sums}.items()}
+                {
+                    name: float(value)
+                    for name, value in {**shares, **sums}.items()
+                }
             )
         return scores
 
@@ -159,7 +166,9 @@ class Apes(ModelMetric):
                 questions += [question.question for question in entry.questions]
                 documents += [text] * len(entry.questions)
         answers = iter(
-            model.answer(questions, documents, batch_size=self.options.batch_size)
+            model.answer(
+                questions, documents, batch_size=self.options.batch_size
+            )
         )
         for entry, text in zip(entries, texts, strict=True):
             if text.strip():
@@ -176,4 +185,7 @@ def _sum_of_f1(answers: Sequence[str], right: Sequence[str]) -> float:
 def _shares(count: Any, answered: Any, answered_src: Any) -> dict[str, Any]:
     """Returns percentages of questions; 0 without questions."""
     divisor = np.where(count > 0, count, 1)
-    return {"apes": 100 * answered / divisor, "apes_src": 100 * answered_src / divisor}
+    return {
+        "apes": 100 * answered / divisor,
+        "apes_src": 100 * answered_src / divisor,
+    }

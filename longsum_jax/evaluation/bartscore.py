@@ -32,10 +32,11 @@ class BartScore(ModelMetric):
 
     ``bartscore_src_hyp`` scores the summary given the document (faithfulness),
     ``bartscore_ref_hyp`` the summary given the reference (precision),
-    ``bartscore_hyp_ref`` the reference given the summary (recall); ``bartscore_f`` is
-    the mean of the last two. All tokens are weighted equally, including special tokens,
-    as in the published code. ``bartscore_unread`` is the percentage of all tokens that
-    did not fit into the model. With several references, their mean counts.
+    ``bartscore_hyp_ref`` the reference given the summary (recall);
+    ``bartscore_f`` is the mean of the last two. All tokens are weighted
+    equally, including special tokens, as in the published code.
+    ``bartscore_unread`` is the percentage of all tokens that did not fit into
+    the model. With several references, their mean counts.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,8 @@ class BartScore(ModelMetric):
         """Options of ``ModelMetric``, and the following.
 
         Attributes:
-            directions: pairs of texts to read and to score, among ``DIRECTIONS``.
+            directions: pairs of texts to read and to score, among
+                ``DIRECTIONS``.
         """
 
         batch_size: int = 4
@@ -106,7 +108,9 @@ class BartScore(ModelMetric):
 
     def describe(self) -> dict[str, Any]:
         directions = "+".join(self.options.directions)
-        signature = f"bartscore|model:{self.user_model.label}|directions:{directions}"
+        signature = (
+            f"bartscore|model:{self.user_model.label}|directions:{directions}"
+        )
         return {"signature": signature} | super().describe()
 
 
@@ -123,7 +127,9 @@ class _Lengths(NamedTuple):
 
 
 def mean_log_probs(
-    model: "Model", pairs: Sequence[tuple[list[int], list[int]]], batch_size: int
+    model: "Model",
+    pairs: Sequence[tuple[list[int], list[int]]],
+    batch_size: int,
 ) -> np.ndarray:
     """Returns the mean log-probability of the second row's tokens given the first, [pairs].
 
@@ -154,7 +160,9 @@ def mean_log_probs(
     for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([pairs[i][0] for i in batch], batch_size, pad_id)
         # ``real`` is False on padding, whose log-probabilities are left out.
-        targets, real = pad_rows([pairs[i][1] for i in batch], batch_size, pad_id)
+        targets, real = pad_rows(
+            [pairs[i][1] for i in batch], batch_size, pad_id
+        )
         log_probs = np.asarray(
             model.log_probs(ids, mask, targets, bucket=FINE_BUCKET), np.float64
         )

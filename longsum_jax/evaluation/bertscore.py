@@ -17,8 +17,8 @@ from longsum_jax.evaluation.model_metric import ModelMetric, longest_text
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-# The default layers of bert-score 0.3.13, which correlate best with human judgments on
-# WMT16.
+# The default layers of bert-score 0.3.13, which correlate best with human
+# judgments on WMT16.
 LAYERS = {
     "bert-base-uncased": 9,
     "bert-large-uncased": 18,
@@ -81,12 +81,12 @@ PARTS = ("precision", "recall", "f1")
 class BertScore(ModelMetric):
     """BERTScore (Zhang et al., 2020) from 0 to 100: precision, recall, F1.
 
-    Every token of the summary is matched with the most similar token of the reference,
-    by the cosine of their states; the mean of these similarities is the precision, and
-    vice versa the recall. Special tokens can be matched, but have zero weight. Equal to
-    bert-score 0.3.13, with the best of several references in each column.
-    ``bertscore_unread`` is the percentage of the tokens of both texts that did not fit
-    into the model.
+    Every token of the summary is matched with the most similar token of the
+    reference, by the cosine of their states; the mean of these similarities is
+    the precision, and vice versa the recall. Special tokens can be matched, but
+    have zero weight. Equal to bert-score 0.3.13, with the best of several
+    references in each column. ``bertscore_unread`` is the percentage of the
+    tokens of both texts that did not fit into the model.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -94,15 +94,15 @@ class BertScore(ModelMetric):
         """Options of ``ModelMetric``, and the following.
 
         Attributes:
-            layer: encoder layer whose states are compared; None for bert-score's
-                default by the name of the model (``LAYERS``).
+            layer: encoder layer whose states are compared; None for
+                bert-score's default by the name of the model (``LAYERS``).
             idf: whether to weight tokens by inverse document frequency in the
                 references.
-            baseline: precision, recall and F1 of unrelated texts, from 0 to 1, which
-                are rescaled to 0; or a baseline file of bert-score, with a row for
-                every layer.
-            long_texts: "cut" at the model's number of positions, as bert-score does, or
-                read in "windows" that overlap by half.
+            baseline: precision, recall and F1 of unrelated texts, from 0 to 1,
+                which are rescaled to 0; or a baseline file of bert-score, with
+                a row for every layer.
+            long_texts: "cut" at the model's number of positions, as bert-score
+                does, or read in "windows" that overlap by half.
         """
 
         layer: int | None = None
@@ -136,10 +136,14 @@ class BertScore(ModelMetric):
         weights = self._weights(reader, [text.read for text in expected])
         scores: list[Scores] = [{} for _ in predicted]
         pairs = list(zip(predicted, expected, strict=True))
-        for chunk in _chunks([len(pair[0].read) + len(pair[1].read) for pair in pairs]):
+        for chunk in _chunks(
+            [len(pair[0].read) + len(pair[1].read) for pair in pairs]
+        ):
             texts = list({side.read: None for i in chunk for side in pairs[i]})
             sides = {
-                ids: Side(unit_rows(states), weights[reader.special.around(ids)])
+                ids: Side(
+                    unit_rows(states), weights[reader.special.around(ids)]
+                )
                 for ids, states in zip(texts, reader.states(texts), strict=True)
             }
             for i in chunk:
@@ -149,7 +153,8 @@ class BertScore(ModelMetric):
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:
         best = {
-            name: max(score[name] for score in scores) for name in self.columns[:-1]
+            name: max(score[name] for score in scores)
+            for name in self.columns[:-1]
         }
         return super().over_references(scores) | best
 
@@ -193,8 +198,8 @@ class BertScore(ModelMetric):
         """Returns the values of unrelated texts for ``PARTS``; None for no baseline.
 
         Raises:
-            InputError: a file that cannot be read or lacks the layer, or values out of
-                range.
+            InputError: a file that cannot be read or lacks the layer, or values
+                out of range.
         """
         baseline = self.options.baseline
         if isinstance(baseline, str):
@@ -224,11 +229,14 @@ class BertScore(ModelMetric):
             weights = idf_weights(
                 [reader.special.around(ids) for ids in references], len(weights)
             )
-        if reader.special.before:  # as in bert-score, which gives T5's </s> a weight
+        # as in bert-score, which gives T5's </s> a weight
+        if reader.special.before:
             weights[[*reader.special.before, *reader.special.after]] = 0
         return weights
 
-    def _columns(self, values: Sequence[float], pair: "Sequence[_Ids]") -> Scores:
+    def _columns(
+        self, values: Sequence[float], pair: "Sequence[_Ids]"
+    ) -> Scores:
         if self._baseline is not None:
             rescaled = zip(values, self._baseline, strict=True)
             values = [(value - base) / (1 - base) for value, base in rescaled]
@@ -260,7 +268,9 @@ class Side(NamedTuple):
     weights: np.ndarray
 
 
-def greedy_match(prediction: Side, reference: Side) -> tuple[float, float, float]:
+def greedy_match(
+    prediction: Side, reference: Side
+) -> tuple[float, float, float]:
     """Returns precision, recall and F1 of greedy matching (Zhang et al., 2020, section 3).
 
     They are 0 if all tokens of a text have zero weight.
@@ -275,7 +285,9 @@ def greedy_match(prediction: Side, reference: Side) -> tuple[float, float, float
     return precision, recall, 2 * precision * recall / total if total else 0.0
 
 
-def idf_weights(references: Sequence[Iterable[int]], vocab_size: int) -> np.ndarray:
+def idf_weights(
+    references: Sequence[Iterable[int]], vocab_size: int
+) -> np.ndarray:
     """Returns the inverse document frequency of every id, float64 [vocab_size].
 
     The weight is log((n + 1) / (m + 1)) for an id in m of n references.
@@ -294,7 +306,9 @@ def idf_weights(references: Sequence[Iterable[int]], vocab_size: int) -> np.ndar
 class _StateReader:
     """Computes the states of texts with a model."""
 
-    def __init__(self, model: "Model", layer: int, options: BertScore.Options) -> None:
+    def __init__(
+        self, model: "Model", layer: int, options: BertScore.Options
+    ) -> None:
         from longsum_jax.inference.token_states import SurroundingTokens
 
         self._model = model
@@ -316,7 +330,9 @@ class _StateReader:
         if self._options.long_texts == "windows" or self._limit is None:
             return [_Ids(tuple(ids), 0) for ids in encoded]
         room = self._limit - self.special.number
-        return [_Ids(tuple(ids[:room]), max(len(ids) - room, 0)) for ids in encoded]
+        return [
+            _Ids(tuple(ids[:room]), max(len(ids) - room, 0)) for ids in encoded
+        ]
 
     def states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Returns the states of all tokens of each text, including special tokens."""
@@ -335,8 +351,8 @@ class _StateReader:
 def _chunks(sizes: Sequence[int]) -> Iterator[list[int]]:
     """Yields the indices of examples of similar size, the largest first.
 
-    The sizes of a chunk sum to at most ``TOKENS_AT_ONCE``, unless it has only one
-    example.
+    The sizes of a chunk sum to at most ``TOKENS_AT_ONCE``, unless it has only
+    one example.
     """
     chunk: list[int] = []
     tokens = 0

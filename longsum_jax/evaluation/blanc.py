@@ -9,7 +9,11 @@ import numpy as np
 
 from longsum_jax.errors import check_whole
 from longsum_jax.evaluation.metric import Scores
-from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, longest_text
+from longsum_jax.evaluation.model_metric import (
+    ModelMetric,
+    Requirement,
+    longest_text,
+)
 from longsum_jax.text.sentences import split_sentences, splitter_name
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.special_tokens import mask_id_of
@@ -44,11 +48,12 @@ class Masked(NamedTuple):
 class Blanc(ModelMetric):
     """Accuracy gain of a masked language model from a summary (Vasilyev et al., 2020; BLANC 0.3.4).
 
-    Each document sentence is read with every ``gap``-th of its longer words masked,
-    once after the summary and once after as many dots. blanc_help is the share of
-    masked words predicted only with the summary minus the share predicted only with the
-    dots, from -100 to 100; blanc_improve is the former share, among all masked words
-    but the latter. Both are 0 if no word can be masked.
+    Each document sentence is read with every ``gap``-th of its longer words
+    masked, once after the summary and once after as many dots. blanc_help is
+    the share of masked words predicted only with the summary minus the share
+    predicted only with the dots, from -100 to 100; blanc_improve is the former
+    share, among all masked words but the latter. Both are 0 if no word can be
+    masked.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -63,7 +68,9 @@ class Blanc(ModelMetric):
     name = "blanc"
     columns = ("blanc_help", "blanc_improve")
     reads_references = False
-    requirement: ClassVar = Requirement("a masked language model", heads=("masked_lm",))
+    requirement: ClassVar = Requirement(
+        "a masked language model", heads=("masked_lm",)
+    )
     options: Options
 
     def score_with(
@@ -95,8 +102,13 @@ class Blanc(ModelMetric):
             fillers = [template.filler_id] * len(helping)
             can_mask = maskable(tokenizer, sentence, length)
             gap = self.options.gap
-            for one in masked_sentences(ids[:length], can_mask, gap, template.mask_id):
-                rows += [template.row(helping, one.ids), template.row(fillers, one.ids)]
+            for one in masked_sentences(
+                ids[:length], can_mask, gap, template.mask_id
+            ):
+                rows += [
+                    template.row(helping, one.ids),
+                    template.row(fillers, one.ids),
+                ]
                 masked.append(one)
         return _help(self._right(model, template, rows, masked))
 
@@ -112,8 +124,13 @@ class Blanc(ModelMetric):
 
         size = self.options.batch_size
         guesses = row_logits(model, rows, batch_size=size, reduce=most_likely)
-        right: list[list[np.ndarray]] = [[np.zeros(0, bool)], [np.zeros(0, bool)]]
-        for number, (row, guessed) in enumerate(zip(rows, guesses, strict=True)):
+        right: list[list[np.ndarray]] = [
+            [np.zeros(0, bool)],
+            [np.zeros(0, bool)],
+        ]
+        for number, (row, guessed) in enumerate(
+            zip(rows, guesses, strict=True)
+        ):
             one = masked[number // 2]
             positions = one.positions + template.offset(row, one.ids)
             right[number % 2].append(guessed[positions] == one.answers)
@@ -131,7 +148,9 @@ class _Template:
         self._before = [*around[:count], *prefix]
         self._after = around[count:]
         self._room = (
-            longest_text(model, MAX_TOKENS) - len(self._before) - len(self._after)
+            longest_text(model, MAX_TOKENS)
+            - len(self._before)
+            - len(self._after)
         )
         self.mask_id = mask_id_of(tokenizer)
         self.filler_id = tokenizer.encode(FILLER)[-1]
@@ -149,9 +168,9 @@ class _Template:
     ) -> tuple[int, list[int]]:
         """Returns the number of tokens to read of a sentence, and the ids to read of the summary.
 
-        The end of the sentence is cut first, down to ``KEPT_TOKENS``, then the last
-        sentences of the summary; if its first sentence is too long, only the end of
-        that sentence is read.
+        The end of the sentence is cut first, down to ``KEPT_TOKENS``, then the
+        last sentences of the summary; if its first sentence is too long, only
+        the end of that sentence is read.
         """
         whole = [token for sentence in summary for token in sentence]
         excess = max(length + len(whole) - self._room, 0)
@@ -162,26 +181,33 @@ class _Template:
             return retained, whole
         ends = np.cumsum([len(sentence) for sentence in summary])
         fitting = int(ends[ends <= room].max(initial=0))
-        return retained, whole[:fitting] if fitting else list(summary[0][-room:])
+        return retained, whole[:fitting] if fitting else list(
+            summary[0][-room:]
+        )
 
 
 def maskable(tokenizer: Tokenizer, sentence: str, count: int) -> np.ndarray:
     """Returns True for tokens that may be masked, bool [count].
 
-    A token continues a word if there is neither white space nor punctuation between it
-    and the token before.
+    A token continues a word if there is neither white space nor punctuation
+    between it and the token before.
     """
     spans = tokenizer.spans(sentence)[:count]
     texts = [sentence[start:end].strip() for start, end in spans]
     letters = np.array([_num_letters(text) for text in texts], np.int64)
-    unknown = np.array(tokenizer.encode(sentence)[:count], np.int64) == tokenizer.unk_id
+    unknown = (
+        np.array(tokenizer.encode(sentence)[:count], np.int64)
+        == tokenizer.unk_id
+    )
     letters[unknown] = UNKNOWN_LETTERS
     continues = np.zeros(len(spans) + 1, bool)
     for i in range(1, len(spans)):
         start, end = spans[i - 1][1], spans[i][0]
         touches = start == end and not sentence[end : end + 1].isspace()
         continues[i] = (
-            touches and _is_letter(texts[i - 1][-1:]) and _is_letter(texts[i][:1])
+            touches
+            and _is_letter(texts[i - 1][-1:])
+            and _is_letter(texts[i][:1])
         )
     is_first = ~continues[:-1]
     least = np.where(continues[1:], MIN_LETTERS_OF_LEAD, MIN_LETTERS)
@@ -201,7 +227,9 @@ def masked_sentences(
     """
     gap = min(gap, len(ids))
     for remainder in range(gap):
-        positions = np.flatnonzero(can_mask & (np.arange(len(ids)) % gap == remainder))
+        positions = np.flatnonzero(
+            can_mask & (np.arange(len(ids)) % gap == remainder)
+        )
         if len(positions):
             masked = ids.copy()
             masked[positions] = mask_id
@@ -230,4 +258,6 @@ def _num_letters(text: str) -> int:
 
 def _is_letter(character: str) -> bool:
     """Returns True unless a character is punctuation; combining marks count as letters."""
-    return character.isalnum() or bool(character and unicodedata.combining(character))
+    return character.isalnum() or bool(
+        character and unicodedata.combining(character)
+    )

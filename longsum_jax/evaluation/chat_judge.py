@@ -1,8 +1,8 @@
 """Chat models as judges: requests for any endpoint, and parsed replies from a file.
 
-LOCOST prompts GPT-3.5 to rate a summary on four axes from 1 to 5 (Le Bronnec et al.,
-2024, appendix I). The prompt here has the same parts in the same order, in our own
-words.
+LOCOST prompts GPT-3.5 to rate a summary on four axes from 1 to 5 (Le Bronnec et
+al., 2024, appendix I). The prompt here has the same parts in the same order, in
+our own words.
 """
 
 import re
@@ -53,8 +53,8 @@ def requests(
         systems: predictions by id, by system name.
         model: model name for the endpoint.
         temperature: sampling temperature.
-        prompt: message with the placeholders ``REQUIRED`` and ``OPTIONAL``; None for
-            the default.
+        prompt: message with the placeholders ``REQUIRED`` and ``OPTIONAL``;
+            None for the default.
     """
     for name, item in key.items.items():
         pair = pairs[item.document]
@@ -68,7 +68,10 @@ def requests(
                 "model": model,
                 "temperature": temperature,
                 "messages": [
-                    {"role": "user", "content": _filled(template, pair, summary)}
+                    {
+                        "role": "user",
+                        "content": _filled(template, pair, summary),
+                    }
                 ],
             },
         }
@@ -82,7 +85,9 @@ def default_prompt(key: Key, has_query: bool = False) -> str:
     parts.append("Summary: {summary}")
     parts.append("Reply in this form, with a number in every line:")
     parts.append(
-        "\n".join(f"{question.name.capitalize()}:" for question in key.of_summaries)
+        "\n".join(
+            f"{question.name.capitalize()}:" for question in key.of_summaries
+        )
     )
     return "\n\n".join(parts)
 
@@ -102,12 +107,13 @@ def _filled(template: str, pair: Pair, summary: str) -> str:
 def read_replies(path: str | Path, key: Key) -> Replies:
     """Reads the replies to ``requests``, in any order.
 
-    Rows are {"custom_id", "response"} of OpenAI's batches, in which the response or its
-    body is a chat completion, or {"custom_id", "content"} with the text of the reply.
+    Rows are {"custom_id", "response"} of OpenAI's batches, in which the
+    response or its body is a chat completion, or {"custom_id", "content"} with
+    the text of the reply.
 
     Raises:
-        InputError: a key of judging sheets, a row without custom_id, an unknown or
-            duplicate item.
+        InputError: a key of judging sheets, a row without custom_id, an unknown
+            or duplicate item.
     """
     if key.protocol != PROTOCOL:
         raise InputError(
@@ -123,7 +129,9 @@ def read_replies(path: str | Path, key: Key) -> Replies:
                 "that was written with the requests"
             )
         if item in replies:
-            raise InputError(f'{path}:{number}: duplicate custom_id "{item}"; keep one')
+            raise InputError(
+                f'{path}:{number}: duplicate custom_id "{item}"; keep one'
+            )
         replies[item] = _reply(row)
     result = Replies({}, [], [])
     for item in key.items:
@@ -141,19 +149,23 @@ def read_replies(path: str | Path, key: Key) -> Replies:
 def parse_reply(text: str, questions: Sequence[Question]) -> dict[str, float]:
     """Returns the answers in a reply; ambiguous or missing ones are omitted.
 
-    The last JSON object in the text is used, otherwise "name: number", "name = number"
-    or "**name** - number", also with "(1-5)" before or "/5" after it. A number that is
-    not a valid answer is ignored, as are two different numbers.
+    The last JSON object in the text is used, otherwise "name: number", "name =
+    number" or "**name** - number", also with "(1-5)" before or "/5" after it. A
+    number that is not a valid answer is ignored, as are two different numbers.
     """
     values = _json_values(text)
     answers = {}
     for question in questions:
         value = (
-            values.get(question.name) if values is not None else _named(text, question)
+            values.get(question.name)
+            if values is not None
+            else _named(text, question)
         )
         if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
             value = int(value)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_number = isinstance(value, int | float) and not isinstance(
+            value, bool
+        )
         if is_number and value in question.answers:
             answers[question.name] = float(value)
     return answers
@@ -166,7 +178,9 @@ def _json_values(text: str) -> dict[str, Any] | None:
             values = parse_json(content)
         except ValueError:
             continue
-        return {str(name).strip().lower(): value for name, value in values.items()}
+        return {
+            str(name).strip().lower(): value for name, value in values.items()
+        }
     return None
 
 

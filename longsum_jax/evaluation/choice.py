@@ -12,8 +12,9 @@ _LETTER = re.compile(r"\b[A-D]\b")
 class Choice(Metric):
     """Percentage of answers with the correct letter (Shaham et al., 2023, section 3.3).
 
-    The first A, B, C or D that is a separate word counts as the answer; an answer
-    without one is wrong. With several correct answers, each of them is accepted.
+    The first A, B, C or D that is a separate word counts as the answer; an
+    answer without one is wrong. With several correct answers, each of them is
+    accepted.
     """
 
     columns = ("choice_accuracy",)
@@ -34,7 +35,9 @@ class Choice(Metric):
                     f'the right answer "{reference[:40]}" does not name A, B, C or D; score it by '
                     "another metric"
                 )
-            scores.append({"choice_accuracy": 100.0 * (_letter(prediction) == right)})
+            scores.append(
+                {"choice_accuracy": 100.0 * (_letter(prediction) == right)}
+            )
         return scores
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:

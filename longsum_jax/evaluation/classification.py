@@ -10,15 +10,15 @@ def classification_scores(
 ) -> dict[str, float]:
     """Returns accuracy, micro and macro F1, from 0 to 100.
 
-    Accuracy is the share of documents with exactly the correct labels. Micro F1 is 2 TP
-    / (2 TP + FP + FN) with counts summed over all classes, which equals the accuracy
-    for single labels; macro F1 is the mean of the per-class F1. (Manning, Raghavan &
-    Schütze, 2008, sections 8.3 and 13.6.)
+    Accuracy is the share of documents with exactly the correct labels. Micro F1
+    is 2 TP / (2 TP + FP + FN) with counts summed over all classes, which equals
+    the accuracy for single labels; macro F1 is the mean of the per-class F1.
+    (Manning, Raghavan & Schütze, 2008, sections 8.3 and 13.6.)
 
     With single labels, the mean is over the classes that occur among labels or
-    predictions. With multiple labels it is over all classes, as in LexGLUE (Chalkidis
-    et al. 2022, section 4): a class that never occurs counts as 0, and if documents may
-    be unlabeled, "none" counts as a class.
+    predictions. With multiple labels it is over all classes, as in LexGLUE
+    (Chalkidis et al. 2022, section 4): a class that never occurs counts as 0,
+    and if documents may be unlabeled, "none" counts as a class.
 
     Args:
         predicted, labels: bool [documents, classes].
@@ -58,7 +58,9 @@ def _with_none(classes: np.ndarray) -> np.ndarray:
     return np.concatenate([classes, ~classes.any(1, keepdims=True)], axis=1)
 
 
-def binary_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def binary_scores(
+    predicted: np.ndarray, labels: np.ndarray
+) -> dict[str, float]:
     """Returns f1, precision and recall of the positive class, from 0 to 100.
 
     A score is 0 if its denominator is 0.
@@ -75,7 +77,9 @@ def binary_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]
         "recall": labels.sum(),
     }
     # Without labels there are no hits, and the scores are 0.
-    return {name: float(100 * hits / max(size, 1)) for name, size in sizes.items()}
+    return {
+        name: float(100 * hits / max(size, 1)) for name, size in sizes.items()
+    }
 
 
 def majority(labels: np.ndarray, *, multi_label: bool) -> np.ndarray:
@@ -83,8 +87,8 @@ def majority(labels: np.ndarray, *, multi_label: bool) -> np.ndarray:
 
     Args:
         labels: bool [documents, classes].
-        multi_label: predict every class that most documents have, not the single most
-            frequent one.
+        multi_label: predict every class that most documents have, not the
+            single most frequent one.
     """
     labels = np.asarray(labels, bool)
     shares = labels.mean(0)

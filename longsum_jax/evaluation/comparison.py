@@ -68,10 +68,10 @@ class Difference(NamedTuple):
     Attributes:
         difference: difference of the values.
         low, high: bounds of its confidence interval.
-        p_value: p-value of the null hypothesis of equal systems, adjusted for the
-            number of other systems (Holm).
-        smallest: smallest difference that this many documents detect with a power of
-            0.8.
+        p_value: p-value of the null hypothesis of equal systems, adjusted for
+            the number of other systems (Holm).
+        smallest: smallest difference that this many documents detect with a
+            power of 0.8.
     """
 
     difference: float
@@ -102,22 +102,22 @@ def read_predictions(
 ) -> dict[str, Prediction]:
     """Reads predictions, which may be empty, by id.
 
-    Lone surrogates become U+FFFD, and `<n>`, which PEGASUS and others write for a line
-    break, becomes one, as in the output of the models here.
+    Lone surrogates become U+FFFD, and `<n>`, which PEGASUS and others write for
+    a line break, becomes one, as in the output of the models here.
 
     Files are JSON lines with an id and a prediction. References are read from
-    "references", a list, or "reference", if a row has them. A file named .json is one
-    object of predictions by id, as in SCROLLS. If the directory has SHA256SUMS, the
-    file is verified first.
+    "references", a list, or "reference", if a row has them. A file named .json
+    is one object of predictions by id, as in SCROLLS. If the directory has
+    SHA256SUMS, the file is verified first.
 
     Args:
         path: path of the file.
-        prediction_key: field of the prediction; for several comma-separated fields, the
-            first one that a row has.
+        prediction_key: field of the prediction; for several comma-separated
+            fields, the first one that a row has.
 
     Raises:
-        InputError: a row without id or prediction, a duplicate id, or a file that does
-            not match its checksum.
+        InputError: a row without id or prediction, a duplicate id, or a file
+            that does not match its checksum.
     """
     checksums.check(Path(path).parent, lambda name: name == Path(path).name)
     if Path(path).suffix == ".json":
@@ -128,7 +128,9 @@ def read_predictions(
         where = f"{path}:{number}"
         text_key = next((key for key in keys if key in row), keys[0])
         for key in ("id", text_key):
-            if not isinstance(row.get(key), str | int) or isinstance(row[key], bool):
+            if not isinstance(row.get(key), str | int) or isinstance(
+                row[key], bool
+            ):
                 names = ", ".join(sorted(row)) or "nothing"
                 what = (
                     f"but {json.dumps(row[key])[:80]}"
@@ -141,7 +143,9 @@ def read_predictions(
                 )
         name = replace_half_characters(str(row["id"]))
         if name in predictions:
-            raise InputError(f'{where}: duplicate id "{name}"; keep one of the rows')
+            raise InputError(
+                f'{where}: duplicate id "{name}"; keep one of the rows'
+            )
         predictions[name] = Prediction(
             _text(str(row[text_key])), _references(row, where)
         )
@@ -224,8 +228,8 @@ def common_documents(
     Args:
         pairs: documents with references, by id.
         systems: predictions by id, by system name.
-        on_missing: "error" to raise for ids that are missing in a file, "skip" to leave
-            them out.
+        on_missing: "error" to raise for ids that are missing in a file, "skip"
+            to leave them out.
 
     Raises:
         InputError: the ids differ, or no document remains.
@@ -237,7 +241,9 @@ def common_documents(
             (predictions, pairs, "references"),
             (pairs, predictions, "predictions"),
         ):
-            absent = [document_id for document_id in ids if document_id not in others]
+            absent = [
+                document_id for document_id in ids if document_id not in others
+            ]
             if absent:
                 raise InputError(
                     f"{name}: {len(absent)} of {len(ids)} ids have no {what}, "
@@ -279,7 +285,9 @@ def score_system(
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     values = corpus_scores(metrics, scores, texts, pairs)
-    return System(name, texts, scores, values, intervals(metrics, scores, sampling))
+    return System(
+        name, texts, scores, values, intervals(metrics, scores, sampling)
+    )
 
 
 def intervals(
@@ -287,7 +295,8 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """Returns the confidence intervals of all columns.
 
-    Metrics whose values are not functions of means over documents have no intervals.
+    Metrics whose values are not functions of means over documents have no
+    intervals.
     """
     columns = _columns(metrics)
     if not columns:
@@ -303,7 +312,10 @@ def intervals(
 
 
 def compare(
-    system: System, others: Sequence[System], metrics: Metrics, sampling: Sampling
+    system: System,
+    others: Sequence[System],
+    metrics: Metrics,
+    sampling: Sampling,
 ) -> dict[str, dict[str, Difference]]:
     """Compares a system with others on the same documents.
 
@@ -314,7 +326,8 @@ def compare(
         sampling: test, rounds and level.
 
     Returns:
-        System name -> column -> its difference, for columns that have intervals.
+        System name -> column -> its difference, for columns that have
+        intervals.
     """
     columns = _columns(metrics)
     if not columns or not others:
@@ -327,23 +340,33 @@ def compare(
     values = _table(system.scores, columns)
     tables = [_table(other.scores, columns) for other in others]
     p_values = holm(
-        np.stack([TESTS[sampling.test](values, table, **draws) for table in tables])
+        np.stack(
+            [TESTS[sampling.test](values, table, **draws) for table in tables]
+        )
     )
     differences = {}
-    for other, table, row in zip(others, tables, p_values.tolist(), strict=True):
+    for other, table, row in zip(
+        others, tables, p_values.tolist(), strict=True
+    ):
         resampled = resampled_differences(values, table, **draws)
         low, high = percentile_interval(resampled, sampling.level).tolist()
         smallest = smallest_difference(resampled.std(0)).tolist()
         differences[other.name] = {
-            column: Difference(system.values[column] - other.values[column], *numbers)
-            for column, *numbers in zip(columns, low, high, row, smallest, strict=True)
+            column: Difference(
+                system.values[column] - other.values[column], *numbers
+            )
+            for column, *numbers in zip(
+                columns, low, high, row, smallest, strict=True
+            )
         }
     return differences
 
 
 def _columns(metrics: Metrics) -> tuple[str, ...]:
     """Returns the columns of all metrics whose values are functions of means over documents."""
-    selected = [metric for metric in metrics.values() if metric.is_function_of_means]
+    selected = [
+        metric for metric in metrics.values() if metric.is_function_of_means
+    ]
     return tuple(name for metric in selected for name in metric.columns)
 
 
@@ -366,4 +389,6 @@ def _statistic(metrics: Metrics) -> Statistic:
 
 def _table(scores: Sequence[Scores], columns: Sequence[str]) -> np.ndarray:
     """Returns scores as float64 [documents, columns]."""
-    return np.array([[values[column] for column in columns] for values in scores])
+    return np.array(
+        [[values[column] for column in columns] for values in scores]
+    )

@@ -9,7 +9,12 @@ import numpy as np
 from longsum_jax.evaluation.entity_graph import entity_graph
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import ModelMetric, longest_text
-from longsum_jax.evaluation.taggers import Tagger, describe_tagger, noun_tagger, tag
+from longsum_jax.evaluation.taggers import (
+    Tagger,
+    describe_tagger,
+    noun_tagger,
+    tag,
+)
 from longsum_jax.text.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -19,26 +24,28 @@ if TYPE_CHECKING:
 class DiscoScore(ModelMetric):
     """The noun-based variants of DiscoScore (Zhao et al., 2023): focus and sentence graphs.
 
-    ``ds_focus_nn`` compares the focus of both texts: the vector of a noun is the sum of
-    its normalized states over all its occurrences in the text, and the score is the sum
-    of squared distances of the nouns in both texts over the number of the summary's
-    nouns. Lower is better; it is 0 if no noun is shared. ``ds_sent_nn`` compares the
-    links of sentences: the vector of a sentence is the mean of its states plus the
-    means of later sentences that share a noun with it, divided by their distance;
-    minima, means, maxima and sums of these over the text are compared by their cosine,
-    and higher is better. With several references, the mean counts. ``ds_unread`` is the
+    ``ds_focus_nn`` compares the focus of both texts: the vector of a noun is
+    the sum of its normalized states over all its occurrences in the text, and
+    the score is the sum of squared distances of the nouns in both texts over
+    the number of the summary's nouns. Lower is better; it is 0 if no noun is
+    shared. ``ds_sent_nn`` compares the links of sentences: the vector of a
+    sentence is the mean of its states plus the means of later sentences that
+    share a noun with it, divided by their distance; minima, means, maxima and
+    sums of these over the text are compared by their cosine, and higher is
+    better. With several references, the mean counts. ``ds_unread`` is the
     percentage of tokens that did not fit into the model.
 
-    As in the published code, words are split at white space, a word counts as a noun if
-    it is spelled like a noun returned by the tagger, and the only special token is
-    [CLS] before the text. Unlike in it, all tokens are attended to: the meaning of its
-    mask of zeros varies with the transformers version.
+    As in the published code, words are split at white space, a word counts as a
+    noun if it is spelled like a noun returned by the tagger, and the only
+    special token is [CLS] before the text. Unlike in it, all tokens are
+    attended to: the meaning of its mask of zeros varies with the transformers
+    version.
 
     Args:
         options: options of the metric.
         model: model to use instead of the one in the options.
-        tagger: tagger that returns the nouns of each sentence of a text; None for the
-            tagger in the options.
+        tagger: tagger that returns the nouns of each sentence of a text; None
+            for the tagger in the options.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -46,10 +53,13 @@ class DiscoScore(ModelMetric):
         """Options of ``ModelMetric``, and the following.
 
         Attributes:
-            layer: encoder layer whose states are used; the last one if there are fewer.
-            tagger: name in ``taggers.NOUN_TAGGERS``, or a token classification model.
-            long_texts: "cut" at the model's number of positions, or read in "windows"
-                that overlap by half. The published code fails on such texts.
+            layer: encoder layer whose states are used; the last one if there
+                are fewer.
+            tagger: name in ``taggers.NOUN_TAGGERS``, or a token classification
+                model.
+            long_texts: "cut" at the model's number of positions, or read in
+                "windows" that overlap by half. The published code fails on such
+                texts.
         """
 
         layer: int = 8
@@ -69,7 +79,9 @@ class DiscoScore(ModelMetric):
     ) -> None:
         super().__init__(options, model)
         self._tagger_name = self.options.tagger if tagger is None else None
-        self._tagger = tagger or noun_tagger(self.options.tagger, "metrics.discoscore")
+        self._tagger = tagger or noun_tagger(
+            self.options.tagger, "metrics.discoscore"
+        )
 
     def score_with(
         self,
@@ -97,7 +109,10 @@ class DiscoScore(ModelMetric):
 
     def _read(self, model: "Model", texts: Sequence[str]) -> "list[Reading]":
         """Returns the vectors to compare for every text."""
-        from longsum_jax.inference.token_states import SurroundingTokens, token_states
+        from longsum_jax.inference.token_states import (
+            SurroundingTokens,
+            token_states,
+        )
 
         special = SurroundingTokens(model.tokenizer.prefix_ids, ())
         limit = longest_text(model)
@@ -112,16 +127,18 @@ class DiscoScore(ModelMetric):
             [text.ids for text in parsed],
             special,
             limit=limit,
-            layer=min(self.options.layer, model.config.encoder_stack.num_layers),
+            layer=min(
+                self.options.layer, model.config.encoder_stack.num_layers
+            ),
             batch_size=self.options.batch_size,
         )
         readings = []
         for part, rows, left_out in zip(parsed, states, unread, strict=True):
             nouns = noun_vectors(part.nouns, rows[special.number :])
             # The tokens before the text belong to its first sentence.
-            sentences = np.concatenate([[0] * special.number, part.sentences]).astype(
-                np.int64
-            )
+            sentences = np.concatenate(
+                [[0] * special.number, part.sentences]
+            ).astype(np.int64)
             vectors = sentence_vectors(
                 rows, sentences, entity_graph(part.sentence_nouns)
             )
@@ -208,7 +225,8 @@ def noun_vectors(
         states: float [tokens, d_model].
     """
     return {
-        noun: _unit(states[list(tokens)]).sum(0) for noun, tokens in positions.items()
+        noun: _unit(states[list(tokens)]).sum(0)
+        for noun, tokens in positions.items()
     }
 
 
@@ -234,7 +252,8 @@ def focus_difference(prediction: Reading, reference: Reading) -> float:
     """Returns the distance of two texts over the nouns that they share; 0 without any."""
     common = prediction.nouns.keys() & reference.nouns.keys()
     differences = [
-        prediction.nouns[noun] - reference.nouns[noun] for noun in sorted(common)
+        prediction.nouns[noun] - reference.nouns[noun]
+        for noun in sorted(common)
     ]
     if not differences:
         return 0.0
@@ -244,8 +263,8 @@ def focus_difference(prediction: Reading, reference: Reading) -> float:
 def sentence_similarity(prediction: Reading, reference: Reading) -> float:
     """Returns the cosine of the pooled sentence vectors of two texts.
 
-    A single reference sentence is instead compared with each summary sentence, and
-    averaged.
+    A single reference sentence is instead compared with each summary sentence,
+    and averaged.
     """
     if len(reference.sentences) == 1:
         return float((prediction.sentences @ reference.sentences[0]).mean())

@@ -8,16 +8,21 @@ import numpy as np
 
 from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.evaluation.model_tagger import ModelTagger
-from longsum_jax.evaluation.taggers import Tagger, describe_tagger, entity_tagger, tag
+from longsum_jax.evaluation.taggers import (
+    Tagger,
+    describe_tagger,
+    entity_tagger,
+    tag,
+)
 from longsum_jax.text.ngrams import unicode_words
 
 
 class EntityPrecision(Metric):
     """Entities of a summary, and the percentage that occurs in the document (Nan et al., 2021).
 
-    Each distinct entity counts once; it occurs in the document if its words do so
-    consecutively, in any case. The percentage of a data set is computed over the
-    entities of all summaries.
+    Each distinct entity counts once; it occurs in the document if its words do
+    so consecutively, in any case. The percentage of a data set is computed over
+    the entities of all summaries.
 
     Args:
         options: options of the metric.
@@ -29,8 +34,9 @@ class EntityPrecision(Metric):
         """Options of entity precision.
 
         Attributes:
-            tagger: name in ``taggers.ENTITY_TAGGERS``, or a token classification model:
-                a directory, a training workdir or a name on the Hub.
+            tagger: name in ``taggers.ENTITY_TAGGERS``, or a token
+                classification model: a directory, a training workdir or a name
+                on the Hub.
         """
 
         tagger: str = "rules"
@@ -44,7 +50,9 @@ class EntityPrecision(Metric):
     ) -> None:
         super().__init__(options)
         self._tagger_name = self.options.tagger if tagger is None else None
-        self._tagger = tagger or entity_tagger(self.options.tagger, "metrics.entities")
+        self._tagger = tagger or entity_tagger(
+            self.options.tagger, "metrics.entities"
+        )
         self.scored_last = isinstance(self._tagger, ModelTagger)
 
     def score(
@@ -62,7 +70,9 @@ class EntityPrecision(Metric):
 
     def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
         count = means["entities"]
-        precision = 100 * means["found_entities"] / np.where(count > 0, count, 1)
+        precision = (
+            100 * means["found_entities"] / np.where(count > 0, count, 1)
+        )
         return dict(means) | {"entity_precision": precision}
 
     def describe(self) -> dict[str, Any]:

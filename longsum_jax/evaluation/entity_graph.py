@@ -8,21 +8,26 @@ import numpy as np
 
 from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.evaluation.model_tagger import ModelTagger
-from longsum_jax.evaluation.taggers import Tagger, describe_tagger, noun_tagger, tag
+from longsum_jax.evaluation.taggers import (
+    Tagger,
+    describe_tagger,
+    noun_tagger,
+    tag,
+)
 from longsum_jax.text.sentences import split_sentences
 
 
 class EntityGraph(Metric):
     """Coherence by entity graphs (Guinaudeau & Strube, 2013, as in DiscoScore, Zhao et al., 2023).
 
-    Two sentences that share a noun are linked with weight 1 / distance, the distance
-    being their difference in position. The score is the sum of weights over the number
-    of sentences.
+    Two sentences that share a noun are linked with weight 1 / distance, the
+    distance being their difference in position. The score is the sum of weights
+    over the number of sentences.
 
     Args:
         options: options of the metric.
-        tagger: tagger that returns the nouns of each sentence of a text, which are
-            compared as strings; None for the tagger in the options.
+        tagger: tagger that returns the nouns of each sentence of a text, which
+            are compared as strings; None for the tagger in the options.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -30,8 +35,8 @@ class EntityGraph(Metric):
         """Options of entity graphs.
 
         Attributes:
-            tagger: name in ``taggers.NOUN_TAGGERS``, or a token classification model: a
-                directory, a training workdir or a name on the Hub.
+            tagger: name in ``taggers.NOUN_TAGGERS``, or a token classification
+                model: a directory, a training workdir or a name on the Hub.
         """
 
         tagger: str = "rules"
@@ -59,7 +64,8 @@ class EntityGraph(Metric):
     ) -> list[Scores]:
         del references, sources
         return [
-            {"entity_graph": self._coherence(prediction)} for prediction in predictions
+            {"entity_graph": self._coherence(prediction)}
+            for prediction in predictions
         ]
 
     def describe(self) -> dict[str, Any]:
@@ -69,7 +75,9 @@ class EntityGraph(Metric):
         sentences = split_sentences(text)
         if not sentences:
             return 0.0
-        return float(entity_graph(tag(self._tagger, sentences)).sum() / len(sentences))
+        return float(
+            entity_graph(tag(self._tagger, sentences)).sum() / len(sentences)
+        )
 
 
 def entity_graph(nouns: Sequence[Sequence[str]]) -> np.ndarray:
@@ -78,7 +86,9 @@ def entity_graph(nouns: Sequence[Sequence[str]]) -> np.ndarray:
     Args:
         nouns: nouns of every sentence.
     """
-    numbers = {noun: number for number, noun in enumerate(sorted(set().union(*nouns)))}
+    numbers = {
+        noun: number for number, noun in enumerate(sorted(set().union(*nouns)))
+    }
     occurs = np.zeros((len(nouns), len(numbers)))
     for sentence, entities in enumerate(nouns):
         occurs[sentence, [numbers[noun] for noun in entities]] = 1

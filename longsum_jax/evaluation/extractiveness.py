@@ -12,10 +12,10 @@ from longsum_jax.text.ngrams import TOKENIZERS
 class ExtractivenessMetric(Metric):
     """Extractive coverage and density, and compression ratio (Grusky et al., 2018).
 
-    coverage is the share of the summary's words in fragments shared with the document,
-    from 0 to 1; density the mean length of a word's fragment, in words; compression the
-    ratio of the document's to the summary's words. See ``text.extractive.fragments``. A
-    summary without words has 0 for each.
+    coverage is the share of the summary's words in fragments shared with the
+    document, from 0 to 1; density the mean length of a word's fragment, in
+    words; compression the ratio of the document's to the summary's words. See
+    ``text.extractive.fragments``. A summary without words has 0 for each.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,9 @@ class ExtractivenessMetric(Metric):
     ) -> list[Scores]:
         del references
         pairs = zip(predictions, sources, strict=True)
-        return [self._values(prediction, source) for prediction, source in pairs]
+        return [
+            self._values(prediction, source) for prediction, source in pairs
+        ]
 
     def _values(self, prediction: str, source: str) -> Scores:
         tokenize = TOKENIZERS[self.options.tokenizer]

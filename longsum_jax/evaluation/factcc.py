@@ -10,7 +10,11 @@ from longsum_jax.data.pieces import cut_text
 from longsum_jax.errors import check_whole
 from longsum_jax.evaluation.labels import SUPPORTED, label_number
 from longsum_jax.evaluation.metric import Scores
-from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, longest_text
+from longsum_jax.evaluation.model_metric import (
+    ModelMetric,
+    Requirement,
+    longest_text,
+)
 from longsum_jax.text.claims import ClaimOptions
 from longsum_jax.text.sentences import split_sentences, splitter_name
 from longsum_jax.tokenizers.special_tokens import TokenPair
@@ -42,9 +46,10 @@ class _Read(NamedTuple):
 class FactCC(ModelMetric):
     """Probability that a summary sentence is correct, and the share of correct sentences.
 
-    Kryscinski et al. (2020): a classifier reads the document and one sentence. Both
-    values are percentages averaged over sentences, 0 for a summary without sentences.
-    factcc_unread is the percentage of tokens that did not fit into the model.
+    Kryscinski et al. (2020): a classifier reads the document and one sentence.
+    Both values are percentages averaged over sentences, 0 for a summary without
+    sentences. factcc_unread is the percentage of tokens that did not fit into
+    the model.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -52,13 +57,13 @@ class FactCC(ModelMetric):
         """Options of FactCC.
 
         Attributes:
-            reads: "beginning" truncates the document to the model's positions, as
-                published; "pieces" reads the whole document in pieces, and uses the
-                piece that best supports the sentence.
-            piece_words: words of a piece; together with the sentence, they should fit
-                into the model.
-            correct: name of the model's label for correct sentences; "" to infer it
-                from the names, or for the first of two unnamed labels.
+            reads: "beginning" truncates the document to the model's positions,
+                as published; "pieces" reads the whole document in pieces, and
+                uses the piece that best supports the sentence.
+            piece_words: words of a piece; together with the sentence, they
+                should fit into the model.
+            correct: name of the model's label for correct sentences; "" to
+                infer it from the names, or for the first of two unnamed labels.
         """
 
         reads: Literal["beginning", "pieces"] = "beginning"
@@ -110,7 +115,8 @@ class FactCC(ModelMetric):
                 model, [text.pairs for text in read], batch_size=size
             )
             scores += [
-                self._scores(*text) for text in zip(read, probabilities, strict=True)
+                self._scores(*text)
+                for text in zip(read, probabilities, strict=True)
             ]
         return scores
 
@@ -124,10 +130,17 @@ class FactCC(ModelMetric):
     def _read(self, model: "Model", summary: str, source: str) -> _Read:
         claims = split_sentences(summary)
         in_pieces = self.options.reads == "pieces"
-        pieces = cut_text(source, self.options.piece_words) if in_pieces else [source]
+        pieces = (
+            cut_text(source, self.options.piece_words)
+            if in_pieces
+            else [source]
+        )
         if not claims:
             return _Read([], 0, len(pieces), 0.0)
-        tokenizer, prefix = model.tokenizer, model.summarization.get("prefix", "")
+        tokenizer, prefix = (
+            model.tokenizer,
+            model.summarization.get("prefix", ""),
+        )
         claim_ids = tokenizer.encode_batch(claims)
         piece_ids = tokenizer.encode_batch([prefix + piece for piece in pieces])
         limit = longest_text(model)
@@ -154,6 +167,7 @@ class FactCC(ModelMetric):
         best = by_piece[np.arange(read.num_claims), best_pieces]
         return {
             "factcc": 100 * float(best[:, self._correct].mean()),
-            "factcc_correct": 100 * float((best.argmax(-1) == self._correct).mean()),
+            "factcc_correct": 100
+            * float((best.argmax(-1) == self._correct).mean()),
             "factcc_unread": read.unread,
         }

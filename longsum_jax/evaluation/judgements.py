@@ -1,7 +1,7 @@
 """Human judgments: scores of systems, agreement of judges, and correlation with metrics.
 
-Sentence labels are counted over the sentences of all summaries of a system, answers
-about summaries over summaries.
+Sentence labels are counted over the sentences of all summaries of a system,
+answers about summaries over summaries.
 """
 
 from collections.abc import Mapping
@@ -34,13 +34,13 @@ class Judged(NamedTuple):
 
     Attributes:
         units: number of judged sentences or summaries.
-        value: mean over judges and units; for shares, the percentage over all labels.
-            None without units.
+        value: mean over judges and units; for shares, the percentage over all
+            labels. None without units.
         low, high: bounds of its confidence interval, over documents.
-        majority: percentage of the sentences that more than half of the judges count;
-            None for questions about summaries.
-        any_judge: percentage of the sentences that at least one judge counts; None as
-            above.
+        majority: percentage of the sentences that more than half of the judges
+            count; None for questions about summaries.
+        any_judge: percentage of the sentences that at least one judge counts;
+            None as above.
     """
 
     units: int
@@ -59,8 +59,8 @@ class AspectJudged(NamedTuple):
     Attributes:
         informativeness: mean over summaries and judges; None without answers.
         sentences: percentage of the sentences with an agreed aspect.
-        errors: percentage of the aspect's sentences in which more than half of the
-            judges find an error of any kind; None without sentences.
+        errors: percentage of the aspect's sentences in which more than half of
+            the judges find an error of any kind; None without sentences.
     """
 
     informativeness: float | None
@@ -91,7 +91,8 @@ class Judgements(NamedTuple):
     Attributes:
         systems: share or question -> system -> score.
         aspects: aspect -> system -> score; {} for protocols without aspects.
-        without_aspect: system -> number of sentences without a majority for an aspect.
+        without_aspect: system -> number of sentences without a majority for an
+            aspect.
         agreement: question -> agreement.
     """
 
@@ -105,7 +106,8 @@ class _Ratings(NamedTuple):
     """Answers about sentences or summaries, with the summary of each answer.
 
     Attributes:
-        systems, documents: int [units], indices of the key's systems and documents.
+        systems, documents: int [units], indices of the key's systems and
+            documents.
         answers: question -> float64 [judges, units], NaN for missing ones.
     """
 
@@ -123,12 +125,16 @@ class Correlation(NamedTuple):
     kendall: float | None = None
 
 
-def _ratings(key: Key, answers: Answers, questions: tuple[Question, ...]) -> _Ratings:
+def _ratings(
+    key: Key, answers: Answers, questions: tuple[Question, ...]
+) -> _Ratings:
     """Returns the answers to the key's questions about sentences, or about summaries."""
     of_sentences = questions == key.of_sentences
     rows: dict[tuple[str, str, int], int] = {}
     for item in key.items.values():
-        for sentence in range(1, item.sentences + 1) if of_sentences else (SUMMARY,):
+        for sentence in (
+            range(1, item.sentences + 1) if of_sentences else (SUMMARY,)
+        ):
             rows.setdefault((item.system, item.document, sentence), len(rows))
     values = {
         question.name: np.full((key.judges, len(rows)), np.nan)
@@ -172,7 +178,9 @@ def _summary_values(key: Key, ratings: _Ratings) -> dict[str, np.ndarray]:
     values = dict(ratings.answers)
     by_aspect = _questions_by_aspect(key)
     for name, columns in by_aspect.items():
-        values[name] = np.mean(np.stack([values[column] for column in columns]), 0)
+        values[name] = np.mean(
+            np.stack([values[column] for column in columns]), 0
+        )
     return values
 
 
@@ -195,8 +203,8 @@ def aggregate_answers(
     Args:
         key: key of the items.
         answers: answers of all judges.
-        sampling: rounds, level and seed of the intervals, bootstrapped over documents;
-            None for the defaults.
+        sampling: rounds, level and seed of the intervals, bootstrapped over
+            documents; None for the defaults.
 
     Raises:
         InputError: there are no answers.
@@ -205,22 +213,35 @@ def aggregate_answers(
     summaries = _ratings(key, answers, key.of_summaries)
     tables = [*sentences.answers.values(), *summaries.answers.values()]
     if all(np.isnan(table).all() for table in tables):
-        raise InputError("no answer is given in any of the files; give filled ones")
+        raise InputError(
+            "no answer is given in any of the files; give filled ones"
+        )
     sampling = sampling or Sampling()
     shares = _shares(key, sentences)
     systems: dict[str, dict[str, Judged]] = {}
     for name, values in shares.items():
-        systems[name] = _judged(key, sentences, 100 * values, sampling, is_share=True)
+        systems[name] = _judged(
+            key, sentences, 100 * values, sampling, is_share=True
+        )
     for name, values in _summary_values(key, summaries).items():
-        systems[name] = _judged(key, summaries, values, sampling, is_share=False)
+        systems[name] = _judged(
+            key, summaries, values, sampling, is_share=False
+        )
     aspects, without_aspect = _aspects(key, sentences, summaries, shares)
     return Judgements(
-        systems, aspects, without_aspect, _agreement(key, sentences, summaries, shares)
+        systems,
+        aspects,
+        without_aspect,
+        _agreement(key, sentences, summaries, shares),
     )
 
 
 def _judged(
-    key: Key, ratings: _Ratings, values: np.ndarray, sampling: Sampling, is_share: bool
+    key: Key,
+    ratings: _Ratings,
+    values: np.ndarray,
+    sampling: Sampling,
+    is_share: bool,
 ) -> dict[str, Judged]:
     """Returns every system's score for values [judges, units]; shares are 0 or 100."""
     judged = {}
@@ -232,8 +253,12 @@ def _judged(
             continue
         # sum and number of answers by document
         totals = np.zeros((len(key.documents), 2))
-        np.add.at(totals[:, 0], ratings.documents[is_own], np.nansum(columns, 0))
-        np.add.at(totals[:, 1], ratings.documents[is_own], (~np.isnan(columns)).sum(0))
+        np.add.at(
+            totals[:, 0], ratings.documents[is_own], np.nansum(columns, 0)
+        )
+        np.add.at(
+            totals[:, 1], ratings.documents[is_own], (~np.isnan(columns)).sum(0)
+        )
         totals = totals[totals[:, 1] > 0]
         low, high = bootstrap_intervals(
             totals,
@@ -246,7 +271,10 @@ def _judged(
         judged[name] = Judged(columns.shape[1], value, low, high)
         if is_share:
             of_judges = np.nanmean(columns, 0)
-            majority, any_judge = (of_judges > 50).mean(), (of_judges > 0).mean()
+            majority, any_judge = (
+                (of_judges > 50).mean(),
+                (of_judges > 0).mean(),
+            )
             judged[name] = judged[name]._replace(
                 majority=100 * float(majority), any_judge=100 * float(any_judge)
             )
@@ -254,7 +282,10 @@ def _judged(
 
 
 def _aspects(
-    key: Key, sentences: _Ratings, summaries: _Ratings, shares: Mapping[str, np.ndarray]
+    key: Key,
+    sentences: _Ratings,
+    summaries: _Ratings,
+    shares: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, dict[str, AspectJudged]], dict[str, int]]:
     """Returns the scores of every system by aspect, and its sentences without a majority."""
     if not key.aspects:
@@ -263,12 +294,16 @@ def _aspects(
     aspect = majority_vote(sentences.answers["aspect"])
     errors = _means(shares[ANY_ERROR]) > 0.5
     informativeness = _summary_values(key, summaries)
-    table: dict[str, dict[str, AspectJudged]] = {name: {} for name in key.aspects}
+    table: dict[str, dict[str, AspectJudged]] = {
+        name: {} for name in key.aspects
+    }
     without_aspect = {}
     for system, name in enumerate(key.systems):
         is_own = sentences.systems == system
         agreed = is_own & ~np.isnan(aspect)
-        without_aspect[name] = int((is_own & is_judged & np.isnan(aspect)).sum())
+        without_aspect[name] = int(
+            (is_own & is_judged & np.isnan(aspect)).sum()
+        )
         for number, label in enumerate(key.aspects, 1):
             ratings = informativeness[f"informativeness: {label}"][
                 :, summaries.systems == system
@@ -283,7 +318,10 @@ def _aspects(
 
 
 def _agreement(
-    key: Key, sentences: _Ratings, summaries: _Ratings, shares: Mapping[str, np.ndarray]
+    key: Key,
+    sentences: _Ratings,
+    summaries: _Ratings,
+    shares: Mapping[str, np.ndarray],
 ) -> dict[str, Agreement]:
     agreement = {}
     for question in key.of_sentences:
@@ -293,7 +331,9 @@ def _agreement(
         agreement[ANY_ERROR] = _alpha(shares[ANY_ERROR], "nominal")
     by_aspect = _questions_by_aspect(key)
     for name, columns in by_aspect.items():
-        ratings = np.concatenate([summaries.answers[column] for column in columns], 1)
+        ratings = np.concatenate(
+            [summaries.answers[column] for column in columns], 1
+        )
         agreement[name] = _alpha(ratings, "ordinal")
     for question in key.of_summaries:
         if question.kind != "per_aspect":
@@ -331,7 +371,8 @@ def read_scores(path: str | Path, key: Key) -> dict[tuple[str, str], Scores]:
     """Reads scores.jsonl from ``longsum score --out`` by document and system of a key.
 
     Raises:
-        InputError: an invalid row, or a document or system of the key without scores.
+        InputError: an invalid row, or a document or system of the key without
+            scores.
     """
     rows = {}
     for number, row in read_rows(path):
@@ -358,7 +399,9 @@ def read_scores(path: str | Path, key: Key) -> dict[tuple[str, str], Scores]:
             scores[document, system] = rows[document][system]
     columns = next(iter(scores.values())).keys()
     for (document, system), values in scores.items():
-        is_number = [isinstance(value, int | float) for value in values.values()]
+        is_number = [
+            isinstance(value, int | float) for value in values.values()
+        ]
         if not columns or values.keys() != columns or not all(is_number):
             raise InputError(
                 f'{path}: scores of "{document}" by "{system}" are not the same columns of numbers '
@@ -372,7 +415,8 @@ def correlations(
 ) -> dict[str, dict[str, Correlation]]:
     """Correlates the scores of metrics with the answers, over all judged summaries.
 
-    A summary's value is the mean over judges and, for shares, over its sentences.
+    A summary's value is the mean over judges and, for shares, over its
+    sentences.
 
     Args:
         key: key of the items.
@@ -385,7 +429,8 @@ def correlations(
     sentences = _ratings(key, answers, key.of_sentences)
     summaries = _ratings(key, answers, key.of_summaries)
     tables = [
-        (name, sentences, values) for name, values in _shares(key, sentences).items()
+        (name, sentences, values)
+        for name, values in _shares(key, sentences).items()
     ]
     tables += [
         (name, summaries, values)
@@ -397,7 +442,9 @@ def correlations(
         people, names = _summary_means(key, ratings, values)
         result[name] = {}
         for column in columns:
-            metric = np.array([scores[unit][column] for unit in names], np.float64)
+            metric = np.array(
+                [scores[unit][column] for unit in names], np.float64
+            )
             result[name][column] = _correlation(metric, people)
     return result
 
@@ -422,7 +469,8 @@ def _summary_means(
 def _correlation(metric: np.ndarray, people: np.ndarray) -> Correlation:
     try:
         values = {
-            name: function(metric, people) for name, function in CORRELATIONS.items()
+            name: function(metric, people)
+            for name, function in CORRELATIONS.items()
         }
     except InputError:  # fewer than two summaries, or only equal numbers
         return Correlation(len(people))

@@ -1,9 +1,9 @@
 """Protocols for human and chat-model judges, and the key of blinded summaries.
 
-An item is one summary shown to one judge. Its name reveals neither the system nor the
-document; the key maps names to both. A protocol asks some questions about every
-sentence of a summary and others about the whole summary. Definitions of the questions
-follow the papers, in our own words.
+An item is one summary shown to one judge. Its name reveals neither the system
+nor the document; the key maps names to both. A protocol asks some questions
+about every sentence of a summary and others about the whole summary.
+Definitions of the questions follow the papers, in our own words.
 """
 
 import hashlib
@@ -40,14 +40,16 @@ class Question(NamedTuple):
     Attributes:
         name: column of the answers.
         text: definition that the judge reads.
-        answers: whole numbers to choose from; () for numbers that the key determines.
+        answers: whole numbers to choose from; () for numbers that the key
+            determines.
         labels: label of each answer, "" for none.
         scale: scale of the answers, for Krippendorff's alpha.
-        share: name of the share of sentences that is reported, "" for questions about
-            summaries.
+        share: name of the share of sentences that is reported, "" for questions
+            about summaries.
         counted: answer that the share counts.
-        kind: "aspect" to select one of the protocol's aspects, "per_aspect" to answer
-            once for each aspect, "rank" for ranks from 1 to the number of systems.
+        kind: "aspect" to select one of the protocol's aspects, "per_aspect" to
+            answer once for each aspect, "rank" for ranks from 1 to the number
+            of systems.
     """
 
     name: str
@@ -108,10 +110,12 @@ class Key(NamedTuple):
         protocol: a name in ``PROTOCOLS``.
         judges: number of judges of every summary.
         seed: random seed of the sample and the orders.
-        aspects: aspects that a sentence may have; () for protocols without aspects.
+        aspects: aspects that a sentence may have; () for protocols without
+            aspects.
         systems: names of the systems.
         documents: ids, in the order of the sheets.
-        items: items by the names that judges see, in the order in which they see them.
+        items: items by the names that judges see, in the order in which they
+            see them.
     """
 
     protocol: str
@@ -138,13 +142,22 @@ class Key(NamedTuple):
             if question.kind == "rank":
                 ranks = tuple(range(1, len(self.systems) + 1))
                 labels = [""] * len(ranks)
-                labels[:1], labels[-1:] = ["most informative"], ["least informative"]
-                question = question._replace(answers=ranks, labels=tuple(labels))
+                labels[:1], labels[-1:] = (
+                    ["most informative"],
+                    ["least informative"],
+                )
+                question = question._replace(
+                    answers=ranks, labels=tuple(labels)
+                )
             if question.kind == "aspect":
                 numbers = tuple(range(1, len(self.aspects) + 1))
-                question = question._replace(answers=numbers, labels=self.aspects)
+                question = question._replace(
+                    answers=numbers, labels=self.aspects
+                )
             if question.kind == "per_aspect":
-                names = [f"{question.name}: {aspect}" for aspect in self.aspects]
+                names = [
+                    f"{question.name}: {aspect}" for aspect in self.aspects
+                ]
                 complete += [question._replace(name=name) for name in names]
             else:
                 complete.append(question)
@@ -159,17 +172,24 @@ def _likert(
     kind: Literal["plain", "per_aspect"] = "plain",
 ) -> Question:
     return Question(
-        name, text, (1, 2, 3, 4, 5), (low, "", "", "", high), "ordinal", kind=kind
+        name,
+        text,
+        (1, 2, 3, 4, 5),
+        (low, "", "", "", high),
+        "ordinal",
+        kind=kind,
     )
 
 
 def _binary(name: str, text: str, share: str, counted: int) -> Question:
-    return Question(name, text, (0, 1), ("no", "yes"), "nominal", share, counted)
+    return Question(
+        name, text, (0, 1), ("no", "yes"), "nominal", share, counted
+    )
 
 
 PROTOCOLS = {
-    # Huang et al. (2021), section 6.4: 50 documents of each of two data sets, two
-    # judges.
+    # Huang et al. (2021), section 6.4: 50 documents of each of two data sets,
+    # two judges.
     "hepos": Protocol(
         50,
         2,
@@ -254,7 +274,8 @@ PROTOCOLS = {
             ),
         ),
     ),
-    # Le Bronnec et al. (2024), section 5.4 and appendix I: four axes, for a chat model.
+    # Le Bronnec et al. (2024), section 5.4 and appendix I: four axes, for a
+    # chat model.
     "locost": Protocol(
         500,
         1,
@@ -310,15 +331,17 @@ def make_key(
         protocol: a name in ``PROTOCOLS``.
         pairs: documents; each system has a prediction for each.
         systems: predictions by id, by system name.
-        documents: number of documents to sample; None for the protocol's number.
-        judges: number of judges of every summary; None for the protocol's number.
-        aspects: a name in ``ASPECTS``, or a comma-separated list of aspects; None for
-            the aspects of GovReport.
+        documents: number of documents to sample; None for the protocol's
+            number.
+        judges: number of judges of every summary; None for the protocol's
+            number.
+        aspects: a name in ``ASPECTS``, or a comma-separated list of aspects;
+            None for the aspects of GovReport.
         seed: random seed of the sample and the orders.
 
     Raises:
-        InputError: an unknown protocol, too few documents, too many systems, or aspects
-            for a protocol without aspects.
+        InputError: an unknown protocol, too few documents, too many systems, or
+            aspects for a protocol without aspects.
     """
     if protocol not in PROTOCOLS:
         raise InputError(
@@ -339,7 +362,8 @@ def make_key(
         )
     generator = np.random.default_rng(seed)
     sample = [
-        pairs[row] for row in generator.choice(len(pairs), documents, replace=False)
+        pairs[row]
+        for row in generator.choice(len(pairs), documents, replace=False)
     ]
     system_names = tuple(systems)
     mark = _mark([protocol, names, seed], sample, systems)
@@ -349,7 +373,9 @@ def make_key(
             order = generator.permutation(len(system_names))
             for letter, row in zip(LETTERS, order, strict=False):
                 system = system_names[row]
-                sentences = len(item_sentences(protocol, systems[system][pair.id].text))
+                sentences = len(
+                    item_sentences(protocol, systems[system][pair.id].text)
+                )
                 item = Item(judge, pair.id, system, sentences)
                 items[f"{mark}-{judge + 1}-{number:03d}-{letter}"] = item
     ids = tuple(pair.id for pair in sample)
@@ -384,7 +410,9 @@ def read_prompt(
                 if allowed
                 else "a sheet has no placeholders; remove it"
             )
-            raise InputError(f"{path}: unknown placeholder {placeholder}; {remedy}")
+            raise InputError(
+                f"{path}: unknown placeholder {placeholder}; {remedy}"
+            )
     for name in required:
         if f"{{{name}}}" not in present:
             raise InputError(
@@ -435,9 +463,11 @@ def _mark(
     content = [*settings, [pair.id for pair in sample]]
     for name, predictions in systems.items():
         content.append([name, [predictions[pair.id].text for pair in sample]])
-    digest = hashlib.blake2b(json.dumps(content).encode(), digest_size=8).digest()
-    # Only letters, because spreadsheets reformat anything that looks like a number or a
-    # date.
+    digest = hashlib.blake2b(
+        json.dumps(content).encode(), digest_size=8
+    ).digest()
+    # Only letters, because spreadsheets reformat anything that looks like a
+    # number or a date.
     return "".join(LETTERS[byte % len(LETTERS)].lower() for byte in digest)
 
 
@@ -461,7 +491,9 @@ def read_key(path: str | Path) -> Key:
     text = read_text_file(path)
     try:
         values: dict[str, Any] = parse_json(text)
-        values["items"] = {name: Item(**item) for name, item in values["items"].items()}
+        values["items"] = {
+            name: Item(**item) for name, item in values["items"].items()
+        }
         for name in ("aspects", "systems", "documents"):
             values[name] = tuple(values[name])
         key = Key(**values)

@@ -10,7 +10,9 @@ SUPPORTED = ("entail", "support", "correct")
 REFUTED = ("contradict", "refute", "incorrect")
 
 
-def label_number(config: Any, option: str, name: str, beginnings: Sequence[str]) -> int:
+def label_number(
+    config: Any, option: str, name: str, beginnings: Sequence[str]
+) -> int:
     """Returns the index of a label.
 
     Args:

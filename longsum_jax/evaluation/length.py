@@ -37,5 +37,7 @@ class LengthMetric(Metric):
             words = len(tokenize(prediction))
             reference_words = len(tokenize(reference))
             ratio = words / reference_words if reference_words else 0.0
-            scores.append({"summary_words": float(words), "length_ratio": ratio})
+            scores.append(
+                {"summary_words": float(words), "length_ratio": ratio}
+            )
         return scores

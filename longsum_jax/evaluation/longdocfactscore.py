@@ -32,16 +32,16 @@ DOCUMENTS_AT_ONCE = 16  # documents whose sentences are encoded together
 class LongDocFactScore(ModelMetric):
     """LongDocFACTScore (Bishop et al., 2024): faithfulness to documents of any length.
 
-    For every summary sentence, the most similar document sentences are found by the
-    cosine of sentence vectors. The sentence's score is the best BARTScore given one of
-    them with its neighbors; the summary's score is the mean over sentences. An empty
-    summary is scored as one empty sentence.
+    For every summary sentence, the most similar document sentences are found by
+    the cosine of sentence vectors. The sentence's score is the best BARTScore
+    given one of them with its neighbors; the summary's score is the mean over
+    sentences. An empty summary is scored as one empty sentence.
 
     Args:
         options: options of the metric.
         model: BARTScore model, instead of the one in the options.
-        sentence_model: encoder whose mean states are the sentence vectors, instead of
-            the one in the options.
+        sentence_model: encoder whose mean states are the sentence vectors,
+            instead of the one in the options.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -49,12 +49,13 @@ class LongDocFactScore(ModelMetric):
         """Options of ``ModelMetric``, and the following.
 
         Attributes:
-            sentence_model: directory, training workdir or name on the Hub of the
-                encoder for sentence similarity; "" for the encoder of ``model``.
+            sentence_model: directory, training workdir or name on the Hub of
+                the encoder for sentence similarity; "" for the encoder of
+                ``model``.
             top_k: number of document sentences to try.
-            neighbors: context of each sentence: the sentence before it, as in the
-                published code ("before"; for the first sentence, the one after it), or
-                both neighbors, as in the paper ("both").
+            neighbors: context of each sentence: the sentence before it, as in
+                the published code ("before"; for the first sentence, the one
+                after it), or both neighbors, as in the paper ("both").
         """
 
         batch_size: int = 4
@@ -93,7 +94,9 @@ class LongDocFactScore(ModelMetric):
     ) -> list[Scores]:
         del references
         shared = self._sentence_model is self.user_model
-        reading = nullcontext(model) if shared else self._sentence_model.on_device()
+        reading = (
+            nullcontext(model) if shared else self._sentence_model.on_device()
+        )
         with reading as sentence_model:
             trials = list(self._trials(sentence_model, predictions, sources))
         conditions, _ = text_ids(model, [trial.condition for trial in trials])
@@ -133,8 +136,12 @@ class LongDocFactScore(ModelMetric):
         longest = longest_text(model, MAX_SENTENCE_LENGTH)
         encode = sentence_encoder(model, max_sentence_length=longest)
         for start in range(0, len(predictions), DOCUMENTS_AT_ONCE):
-            examples = range(start, min(start + DOCUMENTS_AT_ONCE, len(predictions)))
-            written = [split_sentences(predictions[i]) or [""] for i in examples]
+            examples = range(
+                start, min(start + DOCUMENTS_AT_ONCE, len(predictions))
+            )
+            written = [
+                split_sentences(predictions[i]) or [""] for i in examples
+            ]
             read = [split_sentences(sources[i]) or [""] for i in examples]
             vectors = _unit_vectors(encode, [*written, *read])
             summary_vectors, source_vectors = (
@@ -143,14 +150,20 @@ class LongDocFactScore(ModelMetric):
             )
             for row, i in enumerate(examples):
                 nearest = np.argsort(
-                    -summary_vectors[row] @ source_vectors[row].T, axis=1, kind="stable"
+                    -summary_vectors[row] @ source_vectors[row].T,
+                    axis=1,
+                    kind="stable",
                 )
                 for number, indices in enumerate(
                     nearest[:, : self.options.top_k].tolist()
                 ):
                     for index in indices:
-                        part = surroundings(read[row], index, self.options.neighbors)
-                        yield SentencePassage(i, number, part, written[row][number])
+                        part = surroundings(
+                            read[row], index, self.options.neighbors
+                        )
+                        yield SentencePassage(
+                            i, number, part, written[row][number]
+                        )
 
 
 def _unit_vectors(
@@ -160,7 +173,9 @@ def _unit_vectors(
     vectors = unit_rows(
         encode([sentence for sentences in texts for sentence in sentences])
     )
-    return np.split(vectors, np.cumsum([len(sentences) for sentences in texts])[:-1])
+    return np.split(
+        vectors, np.cumsum([len(sentences) for sentences in texts])[:-1]
+    )
 
 
 class SentencePassage(NamedTuple):

@@ -20,10 +20,10 @@ Match = tuple[int, int]  # position in the prediction, position in the reference
 class Meteor(Metric):
     """METEOR (Lavie & Agarwal, 2007) from 0 to 100, without synonyms.
 
-    Words are matched exactly first, then by their stems (Porter). The score is the
-    harmonic mean of precision and recall, with recall weighted nine times as much, less
-    a penalty for matches out of order. Equal to NLTK's without WordNet; with several
-    references, the best one counts.
+    Words are matched exactly first, then by their stems (Porter). The score is
+    the harmonic mean of precision and recall, with recall weighted nine times
+    as much, less a penalty for matches out of order. Equal to NLTK's without
+    WordNet; with several references, the best one counts.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,9 @@ class Meteor(Metric):
 
     def _words(self, text: str) -> list[str]:
         words: Sequence[Any] = TOKENIZERS[self.options.tokenizer](text)
-        return [word.decode() if isinstance(word, bytes) else word for word in words]
+        return [
+            word.decode() if isinstance(word, bytes) else word for word in words
+        ]
 
 
 def meteor(prediction: Sequence[str], reference: Sequence[str]) -> float:
@@ -75,12 +77,14 @@ def meteor(prediction: Sequence[str], reference: Sequence[str]) -> float:
     return (1 - penalty) * mean
 
 
-def _matches(prediction: Sequence[str], reference: Sequence[str]) -> list[Match]:
+def _matches(
+    prediction: Sequence[str], reference: Sequence[str]
+) -> list[Match]:
     """Returns matching words, in the order of the prediction: exact matches first, then stems.
 
-    From the end of the prediction, each word is matched with the last free word of the
-    reference. The original METEOR implementation instead minimizes the number of
-    crossing matches.
+    From the end of the prediction, each word is matched with the last free word
+    of the reference. The original METEOR implementation instead minimizes the
+    number of crossing matches.
     """
     free = dict(enumerate(prediction))
     wanted_free = dict(enumerate(reference))
@@ -104,5 +108,6 @@ def _chunks(matches: Sequence[Match]) -> int:
     """Returns the number of chunks: runs of matches that are adjacent in both texts."""
     pairs = itertools.pairwise(matches)
     return 1 + sum(
-        (position + 1, other + 1) != following for (position, other), following in pairs
+        (position + 1, other + 1) != following
+        for (position, other), following in pairs
     )

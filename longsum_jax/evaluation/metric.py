@@ -17,12 +17,13 @@ class Metric(ABC):
 
     Attributes:
         Options: frozen dataclass of the metric's options, with defaults.
-        columns: names of its values, in the order of tables, unique among all metrics.
-            If they depend on options, an instance overrides them.
-        reads_references, reads_sources: whether the values depend on references and
-            documents.
-        scored_last: whether to score all summaries in one call at the end, for metrics
-            that need much memory or whose values depend on all references.
+        columns: names of its values, in the order of tables, unique among all
+            metrics. If they depend on options, an instance overrides them.
+        reads_references, reads_sources: whether the values depend on references
+            and documents.
+        scored_last: whether to score all summaries in one call at the end, for
+            metrics that need much memory or whose values depend on all
+            references.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Metric(ABC):
     ) -> Scores:
         """Returns the values of a data set, from the means over its examples by ``from_means``.
 
-        A metric whose value is not a function of means overrides this, and has no
-        intervals.
+        A metric whose value is not a function of means overrides this, and has
+        no intervals.
 
         Raises:
             InputError: there are no examples.
@@ -81,12 +82,12 @@ class Metric(ABC):
     def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of a data set from the means of all columns over its examples.
 
-        Metrics that are not means over examples, such as ratios of counts, override
-        this.
+        Metrics that are not means over examples, such as ratios of counts,
+        override this.
 
         Args:
-            means: column -> its mean, or an array with the means of several resamples
-                of the data set.
+            means: column -> its mean, or an array with the means of several
+                resamples of the data set.
 
         Returns:
             Column -> its value, or an array of values.

@@ -21,10 +21,11 @@ class Requirement(NamedTuple):
     """The kind of model that a metric needs.
 
     Attributes:
-        described: description with its article, for errors: "a model with a head for
-            answers".
+        described: description with its article, for errors: "a model with a
+            head for answers".
         heads: accepted heads; () for any.
-        encoder_decoder: whether the family must have a decoder; None for either.
+        encoder_decoder: whether the family must have a decoder; None for
+            either.
     """
 
     described: str = "an encoder"
@@ -40,12 +41,13 @@ class Requirement(NamedTuple):
 class UserModel:
     """A model that the user names in an option or passes as an object.
 
-    Its kind is checked immediately, from its config; it is loaded at its first use,
-    once for all metrics with the same path.
+    Its kind is checked immediately, from its config; it is loaded at its first
+    use, once for all metrics with the same path.
 
     Args:
         option: name of the option, such as "metrics.bertscore.model".
-        path: value of the option, as accepted by ``longsum_jax.load``; "" for none.
+        path: value of the option, as accepted by ``longsum_jax.load``; "" for
+            none.
         model: model object instead of the path.
         requirement: requirement that the model must meet.
 
@@ -53,13 +55,18 @@ class UserModel:
         config: config of the model.
 
     Raises:
-        InputError: no model, a model that cannot be read, or one of another kind.
+        InputError: no model, a model that cannot be read, or one of another
+            kind.
     """
 
     config: "ModelConfig"
 
     def __init__(
-        self, option: str, path: str, model: "Model | None", requirement: Requirement
+        self,
+        option: str,
+        path: str,
+        model: "Model | None",
+        requirement: Requirement,
     ) -> None:
         from longsum_jax.inference.loading import load_config
 
@@ -142,7 +149,8 @@ class ModelMetric(Metric):
 
         Attributes:
             model: directory, training workdir or name on the Hugging Face Hub.
-            batch_size: texts read together; affects speed and memory, not values.
+            batch_size: texts read together; affects speed and memory, not
+                values.
         """
 
         model: str = ""
@@ -157,9 +165,13 @@ class ModelMetric(Metric):
         self, options: Options | None = None, model: "Model | None" = None
     ) -> None:
         super().__init__(options)
-        check_whole(f"metrics.{self.name}.batch_size", self.options.batch_size, 1)
+        check_whole(
+            f"metrics.{self.name}.batch_size", self.options.batch_size, 1
+        )
         option = f"metrics.{self.name}.model"
-        self.user_model = UserModel(option, self.options.model, model, self.requirement)
+        self.user_model = UserModel(
+            option, self.options.model, model, self.requirement
+        )
 
     def score(
         self,
@@ -198,14 +210,16 @@ class TextIds(NamedTuple):
     unread: np.ndarray
 
 
-def text_ids(model: "Model", texts: Sequence[str], limit: int | None = None) -> TextIds:
+def text_ids(
+    model: "Model", texts: Sequence[str], limit: int | None = None
+) -> TextIds:
     """Returns the ids of texts, truncated to the model's positions.
 
     Args:
         model: model with a tokenizer.
         texts: texts to tokenize.
-        limit: maximum tokens of each text, including special tokens; None for the
-            number of positions.
+        limit: maximum tokens of each text, including special tokens; None for
+            the number of positions.
     """
     limit = longest_text(model, limit)
     tokenizer = model.tokenizer
@@ -237,6 +251,8 @@ def longest_text(model: "Model", limit: int | None = None) -> int | None:
     from longsum_jax.models.registry import max_input_length
 
     limits = [
-        value for value in (limit, max_input_length(model.config)) if value is not None
+        value
+        for value in (limit, max_input_length(model.config))
+        if value is not None
     ]
     return min(limits, default=None)

@@ -11,8 +11,8 @@ from longsum_jax.text.ngrams import TOKENIZERS, ngrams_of
 class Novelty(Metric):
     """Shares of a summary's distinct n-grams that do not occur in the document, in percent.
 
-    Columns are novel_1, novel_2 and so on. Sets are compared, as in SummEval (Fabbri et
-    al., 2021); the score of a summary without n-grams is 0.
+    Columns are novel_1, novel_2 and so on. Sets are compared, as in SummEval
+    (Fabbri et al., 2021); the score of a summary without n-grams is 0.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,9 @@ class Novelty(Metric):
     ) -> list[Scores]:
         del references
         pairs = zip(predictions, sources, strict=True)
-        return [self._shares(prediction, source) for prediction, source in pairs]
+        return [
+            self._shares(prediction, source) for prediction, source in pairs
+        ]
 
     def _shares(self, prediction: str, source: str) -> Scores:
         tokenize = TOKENIZERS[self.options.tokenizer]

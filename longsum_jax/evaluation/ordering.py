@@ -13,10 +13,10 @@ _OTHERS = re.compile(r"[^0-9,\s]")
 class Ordering(Metric):
     """Concordance index of lists of numbers, from 0 to 100 (Shaham et al., 2023, section 3.3).
 
-    The percentage of all pairs of numbers that are in the order of the reference: 50
-    for a random permutation. All characters except digits, commas and white space are
-    removed from an answer, and the latter two separate its numbers; the score is 0
-    unless it is a permutation of the reference.
+    The percentage of all pairs of numbers that are in the order of the
+    reference: 50 for a random permutation. All characters except digits, commas
+    and white space are removed from an answer, and the latter two separate its
+    numbers; the score is 0 unless it is a permutation of the reference.
     """
 
     columns = ("concordance_index",)
@@ -55,7 +55,8 @@ def _concordance(prediction: str, reference: str) -> float:
 def _numbers(answer: str) -> list[str]:
     """Returns the numbers separated by commas and white space, without leading zeros.
 
-    They remain strings, because an answer may contain a number of arbitrary length.
+    They remain strings, because an answer may contain a number of arbitrary
+    length.
     """
     numbers = _OTHERS.sub("", answer).replace(",", " ").split()
     return [number.lstrip("0") or "0" for number in numbers]

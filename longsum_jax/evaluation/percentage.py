@@ -13,9 +13,9 @@ HALVING = 10.0  # percentage points by which the score halves
 class Percentage(Metric):
     """Exponential similarity, from 0 to 100 (Shaham et al., 2023, section 3.3).
 
-    100 * 2 ** (-10 * |p - q|) for the first percentages p and q, as fractions, in the
-    answer and the reference: halved for every 10 points. An answer without a percentage
-    scores 0.
+    100 * 2 ** (-10 * |p - q|) for the first percentages p and q, as fractions,
+    in the answer and the reference: halved for every 10 points. An answer
+    without a percentage scores 0.
     """
 
     columns = ("exp_similarity",)
@@ -40,7 +40,11 @@ def _similarity(prediction: str, reference: str) -> float:
             "another metric"
         )
     predicted = _percentage(prediction)
-    return 0.0 if predicted is None else 100 * 0.5 ** (abs(predicted - right) / HALVING)
+    return (
+        0.0
+        if predicted is None
+        else 100 * 0.5 ** (abs(predicted - right) / HALVING)
+    )
 
 
 def _percentage(answer: str) -> float | None:

@@ -30,7 +30,8 @@ class Pair(NamedTuple):
         source: text of the document.
         reference: reference summary.
         query: query that the summary answers.
-        other_references: additional references, for metrics with several references.
+        other_references: additional references, for metrics with several
+            references.
     """
 
     id: str
@@ -86,7 +87,8 @@ def pairs_by_id(documents: Iterable[DataRow], name: str) -> dict[str, Pair]:
     """Returns documents with summaries as pairs, by id.
 
     Raises:
-        InputError: a duplicate id; the message names the ``name`` of the documents.
+        InputError: a duplicate id; the message names the ``name`` of the
+            documents.
     """
     pairs: dict[str, Pair] = {}
     for document in documents:
@@ -101,8 +103,12 @@ def pairs_by_id(documents: Iterable[DataRow], name: str) -> dict[str, Pair]:
 def pair_of(document: DataRow) -> Pair:
     """Returns a document with one or several summaries as a pair."""
     summary = document.summary
-    first, *others = summary if isinstance(summary, tuple) else (document.only_summary,)
-    return Pair(document.id, document.document, first, document.query, tuple(others))
+    first, *others = (
+        summary if isinstance(summary, tuple) else (document.only_summary,)
+    )
+    return Pair(
+        document.id, document.document, first, document.query, tuple(others)
+    )
 
 
 class ModelSummary(Protocol):
@@ -160,8 +166,8 @@ class PredictionsFile(RowsFile):
             ) from error
 
 
-# Work lost if an evaluation is killed: batches, or documents if the model picks the
-# batch size.
+# Work lost if an evaluation is killed: batches, or documents if the model picks
+# the batch size.
 BATCHES_AT_ONCE = 4
 DOCUMENTS_AT_ONCE = 64
 
@@ -177,9 +183,9 @@ def predict(
 ) -> list[Row]:
     """Summarizes the source of every pair and scores the summary.
 
-    With batches, the longest documents come first, so that a batch has documents of
-    similar length; the model tokenizes ahead while it decodes. Rows are completed
-    several batches at a time.
+    With batches, the longest documents come first, so that a batch has
+    documents of similar length; the model tokenizes ahead while it decodes.
+    Rows are completed several batches at a time.
 
     Args:
         model: model that summarizes.
@@ -194,7 +200,9 @@ def predict(
         The rows in the order of ``pairs``.
     """
     at_once = {
-        name: metric for name, metric in metrics.items() if not metric.scored_last
+        name: metric
+        for name, metric in metrics.items()
+        if not metric.scored_last
     }
     rows: dict[int, Row] = {}
     window, order = _documents_at_once(batch_size), list(range(len(pairs)))
@@ -206,7 +214,9 @@ def predict(
         began = time.perf_counter()
         summaries = _summaries(model, batch, batch_size=batch_size, **options)
         seconds = (time.perf_counter() - began) / len(batch)
-        scores = example_scores(at_once, [summary.text for summary in summaries], batch)
+        scores = example_scores(
+            at_once, [summary.text for summary in summaries], batch
+        )
         for i, pair, summary, values in zip(
             indices, batch, summaries, scores, strict=True
         ):
@@ -214,7 +224,11 @@ def predict(
                 "id": pair.id,
                 "prediction": summary.text,
                 "reference": pair.reference,
-                **({"references": pair.references} if pair.other_references else {}),
+                **(
+                    {"references": pair.references}
+                    if pair.other_references
+                    else {}
+                ),
                 "content": pair.content,
                 "scores": values,
                 **summary.report(),
@@ -241,7 +255,9 @@ def _summaries(
     return model.summaries(sources, names=names, **options)
 
 
-def score_last(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> bool:
+def score_last(
+    rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics
+) -> bool:
     """Adds the scores of metrics that are ``scored_last`` to rows from ``predict``.
 
     Args:
@@ -253,14 +269,18 @@ def score_last(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> 
         True if a row has changed; False if all rows already have all scores.
 
     Raises:
-        InputError: a score that is not finite, or an error of a metric; rows are then
-            unchanged.
+        InputError: a score that is not finite, or an error of a metric; rows
+            are then unchanged.
     """
-    last = {name: metric for name, metric in metrics.items() if metric.scored_last}
+    last = {
+        name: metric for name, metric in metrics.items() if metric.scored_last
+    }
     columns = columns_of(last)
     if all(column in row["scores"] for row in rows for column in columns):
         return False
-    last_scores = example_scores(last, [row["prediction"] for row in rows], pairs)
+    last_scores = example_scores(
+        last, [row["prediction"] for row in rows], pairs
+    )
     check_finite(last_scores, pairs)
     for row, values in zip(rows, last_scores, strict=True):
         row["scores"] |= values
@@ -288,8 +308,8 @@ def example_scores(
 ) -> list[Scores]:
     """Returns one dictionary for each prediction, with its scores by all metrics.
 
-    With several references, metrics that use references combine the scores of all of
-    them.
+    With several references, metrics that use references combine the scores of
+    all of them.
     """
     scores: list[Scores] = [{} for _ in pairs]
     for metric in metrics.values():
@@ -302,7 +322,9 @@ def example_scores(
 def _scores_by(
     metric: Metric, predictions: Sequence[str], pairs: Sequence[Pair]
 ) -> list[Scores]:
-    if not metric.reads_references or not any(pair.other_references for pair in pairs):
+    if not metric.reads_references or not any(
+        pair.other_references for pair in pairs
+    ):
         references, sources = _texts(pairs)
         return metric.score(predictions, references, sources)
     rows = [
@@ -312,7 +334,9 @@ def _scores_by(
     ]
     scores = iter(metric.score(*map(list, zip(*rows, strict=True))))
     return [
-        metric.over_references(list(itertools.islice(scores, len(pair.references))))
+        metric.over_references(
+            list(itertools.islice(scores, len(pair.references)))
+        )
         for pair in pairs
     ]
 
@@ -334,8 +358,12 @@ def corpus_scores(
     references, sources = _texts(pairs)
     values: Scores = {}
     for metric in metrics.values():
-        columns = [{key: example[key] for key in metric.columns} for example in scores]
-        values |= metric.corpus_values(columns, predictions, references, sources)
+        columns = [
+            {key: example[key] for key in metric.columns} for example in scores
+        ]
+        values |= metric.corpus_values(
+            columns, predictions, references, sources
+        )
     return values
 
 

@@ -1,9 +1,10 @@
 """Published results: all scores in the tables of the four papers, for comparison.
 
-``published.json`` was transcribed from the papers. A table has parts, each with columns
-and rows. A column has the name of this library's metric if both measure the same; a
-column "NAME:METRIC" belongs to the data set NAME, and a column that ends with "?" is
-ambiguous in the paper. ``missing`` contains the reason if a table lacks numbers.
+``published.json`` was transcribed from the papers. A table has parts, each with
+columns and rows. A column has the name of this library's metric if both measure
+the same; a column "NAME:METRIC" belongs to the data set NAME, and a column that
+ends with "?" is ambiguous in the paper. ``missing`` contains the reason if a
+table lacks numbers.
 """
 
 import json
@@ -35,7 +36,8 @@ class PublishedPart(NamedTuple):
 
     Attributes:
         columns: names of the columns.
-        rows: name of the system and a value for every column; None for an empty cell.
+        rows: name of the system and a value for every column; None for an empty
+            cell.
         datasets: data sets of columns without a data set, names in
             ``data.tasks.TASKS``.
         split: split of the data sets, None if the paper does not state it.
@@ -55,9 +57,11 @@ class PublishedTable(NamedTuple):
     """A table of a paper.
 
     Attributes:
-        number: number of the table; "section 8" and the like for numbers in the text.
+        number: number of the table; "section 8" and the like for numbers in the
+            text.
         shows: content of the table.
-        missing: reason why the table or a part of it is absent, None if it is complete.
+        missing: reason why the table or a part of it is absent, None if it is
+            complete.
         parts: numbers of the table.
     """
 
@@ -74,7 +78,8 @@ class PublishedPaper(NamedTuple):
         title: title of the paper.
         source: version of the paper.
         rouge: variant of ROUGE in the tables.
-        stemmer: True if words are stemmed, None if neither paper nor code states it.
+        stemmer: True if words are stemmed, None if neither paper nor code
+            states it.
         tables: tables by number.
     """
 
@@ -136,10 +141,15 @@ def read_published() -> Mapping[str, PublishedPaper]:
 
 def _paper(values: Mapping[str, Any]) -> PublishedPaper:
     tables = {
-        number: _table(number, table) for number, table in values["tables"].items()
+        number: _table(number, table)
+        for number, table in values["tables"].items()
     }
     return PublishedPaper(
-        values["title"], values["source"], values["rouge"], values["stemmer"], tables
+        values["title"],
+        values["source"],
+        values["rouge"],
+        values["stemmer"],
+        tables,
     )
 
 
@@ -172,7 +182,12 @@ def published_scores(paper: str) -> Iterator[PublishedScore]:
                     if value is not None:
                         for dataset, metric in _meanings(column, part):
                             yield PublishedScore(
-                                table.number, dataset, part.split, system, metric, value
+                                table.number,
+                                dataset,
+                                part.split,
+                                system,
+                                metric,
+                                value,
                             )
 
 
@@ -192,8 +207,8 @@ def find_published(choice: str) -> list[PublishedBlock]:
             "awesome:table10".
 
     Raises:
-        InputError: an unknown choice, or one without numbers; the message lists the
-            choices.
+        InputError: an unknown choice, or one without numbers; the message lists
+            the choices.
     """
     papers = read_published()
     name, colon, topic = choice.partition(":")
@@ -230,8 +245,12 @@ def _reason(paper: str, topic: str) -> str:
         ]
         remedy = f"choices of other papers: {', '.join(dict.fromkeys(others))}"
     for table in read_published()[paper].tables.values():
-        datasets = {dataset for part in table.parts for dataset in part.datasets}
-        if table.missing and (topic in datasets or topic == f"table{table.number}"):
+        datasets = {
+            dataset for part in table.parts for dataset in part.datasets
+        }
+        if table.missing and (
+            topic in datasets or topic == f"table{table.number}"
+        ):
             return f"no scores of table {table.number} are known, since {table.missing}; {remedy}"
     return f'"{topic}" is unknown or has no comparable scores; {remedy}'
 
@@ -254,7 +273,9 @@ def _block(paper: str, scores: Sequence[PublishedScore]) -> PublishedBlock:
     origins = [f"from {part.origin}" for part in parts if part.origin]
     notes = [part.note for part in parts if part.note]
     names = {score.metric for score in scores}
-    metrics = sorted(names, key=lambda name: COMPARABLE.index(name.removesuffix("?")))
+    metrics = sorted(
+        names, key=lambda name: COMPARABLE.index(name.removesuffix("?"))
+    )
     return PublishedBlock(
         paper,
         first.table,

@@ -46,7 +46,9 @@ class _Metrics(UserDict[str, Any]):
         entry = self.data[name]
         if isinstance(entry, str):
             name_of_module, _, class_name = entry.partition(".")
-            module = importlib.import_module(f"longsum_jax.evaluation.{name_of_module}")
+            module = importlib.import_module(
+                f"longsum_jax.evaluation.{name_of_module}"
+            )
             entry = self.data[name] = getattr(module, class_name)
         return entry
 
@@ -67,8 +69,8 @@ def make_metrics(
         options: metric name -> its options by name.
 
     Raises:
-        InputError: no name, an unknown or duplicate one; unknown options, or an invalid
-            value.
+        InputError: no name, an unknown or duplicate one; unknown options, or an
+            invalid value.
     """
     if not names:
         raise InputError(
@@ -76,7 +78,9 @@ def make_metrics(
         )
     for name in [*names, *options]:
         if name not in METRICS:
-            raise InputError(f'unknown metric "{name}"; {did_you_mean(name, METRICS)}')
+            raise InputError(
+                f'unknown metric "{name}"; {did_you_mean(name, METRICS)}'
+            )
     for name in options:
         if name not in names:
             raise InputError(

@@ -12,10 +12,10 @@ from longsum_jax.text.ngrams import TOKENIZERS, ngrams_of
 class Repetition(Metric):
     """Unique and repeated n-grams of a summary, in percent.
 
-    unique_n is the number of distinct n-grams over the number of all n-grams, so higher
-    means less repetition; repeated_n is the share of distinct n-grams that occur more
-    than once (SummEval, Fabbri et al., 2021). The scores of a summary without n-grams
-    are 0.
+    unique_n is the number of distinct n-grams over the number of all n-grams,
+    so higher means less repetition; repeated_n is the share of distinct n-grams
+    that occur more than once (SummEval, Fabbri et al., 2021). The scores of a
+    summary without n-grams are 0.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,9 @@ class Repetition(Metric):
         super().__init__(options)
         sizes = self.options.sizes
         self.columns = tuple(
-            f"{kind}_{size}" for kind in ("unique", "repeated") for size in sizes
+            f"{kind}_{size}"
+            for kind in ("unique", "repeated")
+            for size in sizes
         )
 
     def score(

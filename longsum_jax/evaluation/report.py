@@ -1,7 +1,8 @@
 """An HTML report with the scores of systems, and every document with its summaries.
 
-The report is a single file. It contains the documents in compressed chunks, which a
-browser decompresses when it shows them, so that thousands of documents fit.
+The report is a single file. It contains the documents in compressed chunks,
+which a browser decompresses when it shows them, so that thousands of documents
+fit.
 """
 
 import base64
@@ -39,22 +40,25 @@ SCRIPTS = (
     "report_documents.js",
     "report_start.js",
 )
-MAIN_COLUMNS = ("mean_rouge", "geometric_rouge")  # preferred for the column shown first
+# preferred for the column shown first
+MAIN_COLUMNS = ("mean_rouge", "geometric_rouge")
 
 
 class ReportContent(NamedTuple):
     """The content of a report.
 
     Attributes:
-        pairs: documents with references; empty references are treated as missing.
+        pairs: documents with references; empty references are treated as
+            missing.
         systems: scored systems; the first one is compared with the others.
         metrics: metrics of the scores.
         differences: differences of the first system from each other one, from
             ``comparison.compare``.
         sampling: sampling options of intervals and tests.
-        main_column: column shown first; by default a mean of ROUGE, otherwise the first
-            column.
-        aligner: aligner that finds the sources of sentences; None for ``WordAligner``.
+        main_column: column shown first; by default a mean of ROUGE, otherwise
+            the first column.
+        aligner: aligner that finds the sources of sentences; None for
+            ``WordAligner``.
         published: rows of papers for a comparison, as returned by
             ``published.find_published``.
     """
@@ -80,7 +84,9 @@ def write_report(path: Path, content: ReportContent) -> None:
         "style": read_part("report.css"),
         "script": "\n".join(map(read_part, SCRIPTS)),
     }
-    head, _, tail = fill(read_part("report.html"), **parts).partition("{{data}}")
+    head, _, tail = fill(read_part("report.html"), **parts).partition(
+        "{{data}}"
+    )
     statistics = _Statistics(len(content.systems))
     aligner = content.aligner or WordAligner()
     with aligner.on_device(), atomic.open_text(path) as file:
@@ -163,7 +169,10 @@ def _document_json(document: _Document) -> dict[str, Any]:
 
 def _text_json(text: _Text) -> dict[str, Any]:
     support = [
-        [[index, round(score, DIGITS)] for index, score in zip(*support, strict=True)]
+        [
+            [index, round(score, DIGITS)]
+            for index, score in zip(*support, strict=True)
+        ]
         for support in text.support
     ]
     return {"pieces": text.pieces, "support": support}
@@ -182,7 +191,8 @@ class _Statistics:
         self.words: list[list[int]] = [[] for _ in range(systems)]
         # Support of every sentence of a text, by series and document.
         self._totals: list[list[list[float]]] = [[] for _ in range(1 + systems)]
-        self.sentences = np.zeros((1 + systems, BINS), np.int64)  # histogram of support
+        # histogram of support
+        self.sentences = np.zeros((1 + systems, BINS), np.int64)
         # sums of histograms of source positions
         self._used = np.zeros((1 + systems, BINS))
         self._used_by = np.zeros((1 + systems, 1), np.int64)
@@ -207,15 +217,20 @@ class _Statistics:
         for system, text in enumerate(document.summaries):
             self.words[system].append(text.words)
 
-    def _add_text(self, series: int, text: _Text, positions: np.ndarray) -> None:
-        # Round as the page does, so that the counts match the sentences it marks.
+    def _add_text(
+        self, series: int, text: _Text, positions: np.ndarray
+    ) -> None:
+        # Round as the page does, so that the counts match the sentences it
+        # marks.
         totals = [
             sum(round(score, DIGITS) for score in support.scores)
             for support in text.support
         ]
         self._totals[series].append(totals)
         self.sentences[series] += _histogram(np.array(totals))
-        indices = [index for support in text.support for index in support.indices]
+        indices = [
+            index for support in text.support for index in support.indices
+        ]
         scores = [score for support in text.support for score in support.scores]
         if indices:
             used = _histogram(positions[indices], np.array(scores))
@@ -240,7 +255,9 @@ def _places(pieces: Sequence[str]) -> np.ndarray:
     return (lengths.cumsum() - lengths / 2) / max(lengths.sum(), 1)
 
 
-def _histogram(shares: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+def _histogram(
+    shares: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
     bins = np.minimum((shares * BINS + 1e-9).astype(int), BINS - 1)
     return np.bincount(bins, weights, minlength=BINS)
 
@@ -263,7 +280,8 @@ def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
         ],
         "sampling": content.sampling._asdict(),
         "systems": [
-            _system_json(system, content.differences) for system in content.systems
+            _system_json(system, content.differences)
+            for system in content.systems
         ],
         "published": [block._asdict() for block in content.published],
         "has_references": any(statistics.documents["reference_words"]),
@@ -287,7 +305,9 @@ def _support_json(statistics: _Statistics, aligner: Aligner) -> dict[str, Any]:
     unsupported = statistics.unsupported(threshold)
     shares = [
         sum(counts) / max(int(sentences.sum()), 1)
-        for counts, sentences in zip(unsupported, statistics.sentences, strict=True)
+        for counts, sentences in zip(
+            unsupported, statistics.sentences, strict=True
+        )
     ]
     return {
         "alignment": aligner.describe(),
@@ -340,7 +360,9 @@ class _Chunks:
         if not self._waiting:
             return
         _write_packed(
-            self._file, f"chunk-{len(self.starts)}", f"[{','.join(self._waiting)}]"
+            self._file,
+            f"chunk-{len(self.starts)}",
+            f"[{','.join(self._waiting)}]",
         )
         self.starts.append(self._written)
         self._written += len(self._waiting)
@@ -355,7 +377,8 @@ def _write_data(file: TextIO, name: str, data: dict[str, Any]) -> None:
 
 def _write_packed(file: TextIO, name: str, text: str) -> None:
     """Writes a text into an element of the page, gzipped and base64-encoded."""
-    # A lone surrogate, which is invalid in UTF-8, is shown as a replacement character.
+    # A lone surrogate, which is invalid in UTF-8, is shown as a replacement
+    # character.
     packed = gzip.compress(text.encode("utf-8", "surrogatepass"), mtime=0)
     encoded = base64.b64encode(packed).decode()
     file.write(f'<script type="text/plain" id="{name}">{encoded}</script>\n')

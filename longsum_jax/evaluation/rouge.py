@@ -1,7 +1,7 @@
 """ROUGE, bit-identical to rouge-score 0.1.2 and many times as fast.
 
-Scores and F-measures use that package; n-grams and common subsequences are counted
-here.
+Scores and F-measures use that package; n-grams and common subsequences are
+counted here.
 """
 
 import collections
@@ -31,11 +31,11 @@ EQUALED_VERSION = "0.1.2"  # of rouge-score; a test compares both
 class Rouge(Metric):
     """ROUGE of the selected types (Lin, 2004), from 0 to 100; see ``Options``.
 
-    Columns are the F-measures with the names of the types and, with ``details``,
-    precision and recall; "mean_rouge" is the mean of ROUGE-1, -2 and -Lsum (as in
-    LOCOST), if these types are selected; "geometric_rouge" is the geometric mean of
-    ROUGE-1, -2 and -L (SCROLLS), if these types are selected. For a data set, it is the
-    geometric mean of the three means.
+    Columns are the F-measures with the names of the types and, with
+    ``details``, precision and recall; "mean_rouge" is the mean of ROUGE-1, -2
+    and -Lsum (as in LOCOST), if these types are selected; "geometric_rouge" is
+    the geometric mean of ROUGE-1, -2 and -L (SCROLLS), if these types are
+    selected. For a data set, it is the geometric mean of the three means.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -43,17 +43,21 @@ class Rouge(Metric):
         """Options of ROUGE.
 
         Attributes:
-            types: types among rouge1, rouge2, rouge3 (n-grams), rougeL (longest common
-                subsequence of the texts) and rougeLsum (of their sentences).
-            details: True to report precision and recall in addition to F-measures.
-            stemmer: True to stem words of more than three letters (Porter, as in NLTK).
+            types: types among rouge1, rouge2, rouge3 (n-grams), rougeL (longest
+                common subsequence of the texts) and rougeLsum (of their
+                sentences).
+            details: True to report precision and recall in addition to
+                F-measures.
+            stemmer: True to stem words of more than three letters (Porter, as
+                in NLTK).
             tokenizer: "default" is rouge-score's, which finds only a-z and 0-9;
                 "unicode" finds words in any script; "auto" uses "unicode" for
                 references in non-Latin scripts, otherwise "default".
             splitter: splitter of ROUGE-Lsum. "sentences" splits every line into
-                sentences; "lines" treats each line as a sentence, as rouge-score does.
-            references: aggregation over several references: "max" uses the reference
-                with the best F-measure of the type, "mean" averages.
+                sentences; "lines" treats each line as a sentence, as
+                rouge-score does.
+            references: aggregation over several references: "max" uses the
+                reference with the best F-measure of the type, "mean" averages.
         """
 
         types: tuple[RougeType, ...] = ROUGE_TYPES
@@ -89,7 +93,9 @@ class Rouge(Metric):
     ) -> list[Scores]:
         del sources
         pairs = zip(predictions, references, strict=True)
-        return [self._values(rouge_parts(*pair, self.options)) for pair in pairs]
+        return [
+            self._values(rouge_parts(*pair, self.options)) for pair in pairs
+        ]
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:
         if self.options.references == "mean":
@@ -97,7 +103,9 @@ class Rouge(Metric):
         values: Scores = {}
         for name in self.options.types:
             best = max(scores, key=lambda score: score[name])
-            values |= {column: best[column] for column in self._columns_of(name)}
+            values |= {
+                column: best[column] for column in self._columns_of(name)
+            }
         return self._with_means(values)
 
     def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,17 +118,20 @@ class Rouge(Metric):
         result = []
         num_others = sum(not is_latin(text) for text in references)
         if num_others and self.options.tokenizer != "unicode":
-            others = (
-                f"{num_others} of {len(references)} references are not in Latin script"
-            )
+            others = f"{num_others} of {len(references)} references are not in Latin script"
             if self.options.tokenizer == "auto":
-                result.append(f"{others}: they are split as by rouge.tokenizer=unicode")
+                result.append(
+                    f"{others}: they are split as by rouge.tokenizer=unicode"
+                )
             else:
                 result.append(
                     f"{others}, which rouge.tokenizer=default leaves out: their scores mean "
                     "nothing; --metric_option=rouge.tokenizer=unicode counts words of any script"
                 )
-        if "rougeLsum" in self.options.types and self.options.splitter != "lines":
+        if (
+            "rougeLsum" in self.options.types
+            and self.options.splitter != "lines"
+        ):
             result.append(
                 "rougeLsum splits lines into sentences; rouge-score takes each line as a sentence, "
                 "as --metric_option=rouge.splitter=lines does"
@@ -136,7 +147,11 @@ class Rouge(Metric):
         """Returns the values of all columns."""
         values: Scores = {}
         for name, part in parts.items():
-            numbers = (100 * part.fmeasure, 100 * part.precision, 100 * part.recall)
+            numbers = (
+                100 * part.fmeasure,
+                100 * part.precision,
+                100 * part.recall,
+            )
             values |= dict(zip(self._columns_of(name), numbers, strict=False))
         return self._with_means(values)
 
@@ -144,9 +159,9 @@ class Rouge(Metric):
         """Returns the columns of all types with both means, if their types are selected."""
         values = dict(values)
         if set(ROUGE_TYPES) <= set(self.options.types):
-            values["mean_rouge"] = sum(values[name] for name in ROUGE_TYPES) / len(
-                ROUGE_TYPES
-            )
+            values["mean_rouge"] = sum(
+                values[name] for name in ROUGE_TYPES
+            ) / len(ROUGE_TYPES)
         if set(SCROLLS_TYPES) <= set(self.options.types):
             product = math.prod(values[name] for name in SCROLLS_TYPES)
             values["geometric_rouge"] = product ** (1 / len(SCROLLS_TYPES))
@@ -159,9 +174,9 @@ _NOTHING = Score(0.0, 0.0, 0.0)
 def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> Scores:
     """Returns the F-measures of ROUGE-1, ROUGE-2 and ROUGE-Lsum, and their mean, from 0 to 100.
 
-    ROUGE-Lsum compares sentence by sentence (Lin, 2004, section 3.2): every line of
-    either text is split into sentences. LOCOST reports values without stemming and
-    their mean; Hepos, LSG and AWESOME use stemming.
+    ROUGE-Lsum compares sentence by sentence (Lin, 2004, section 3.2): every
+    line of either text is split into sentences. LOCOST reports values without
+    stemming and their mean; Hepos, LSG and AWESOME use stemming.
 
     Args:
         prediction: generated summary; may be empty.
@@ -177,7 +192,9 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> Scores:
     return values
 
 
-def corpus_rouge(pairs: Iterable[tuple[str, str]], *, stemmer: bool = False) -> Scores:
+def corpus_rouge(
+    pairs: Iterable[tuple[str, str]], *, stemmer: bool = False
+) -> Scores:
     """Returns the mean of ``rouge`` over pairs of (prediction, reference).
 
     Args:
@@ -188,7 +205,8 @@ def corpus_rouge(pairs: Iterable[tuple[str, str]], *, stemmer: bool = False) -> 
         InputError: there are no pairs.
     """
     scores = [
-        rouge(prediction, reference, stemmer=stemmer) for prediction, reference in pairs
+        rouge(prediction, reference, stemmer=stemmer)
+        for prediction, reference in pairs
     ]
     return mean_scores(scores)
 
@@ -207,9 +225,13 @@ def rouge_parts(
     if tokenizer == "auto":
         tokenizer = "default" if is_latin(reference) else "unicode"
     tokenize = _tokenizer(tokenizer, options.stemmer)
-    sentences = [_sentences(text, options.splitter) for text in (prediction, reference)]
+    sentences = [
+        _sentences(text, options.splitter) for text in (prediction, reference)
+    ]
     # With every tokenizer, no word spans two sentences.
-    predicted, expected = [[tokenize(line) for line in lines] for lines in sentences]
+    predicted, expected = [
+        [tokenize(line) for line in lines] for lines in sentences
+    ]
     predicted_words = list(itertools.chain.from_iterable(predicted))
     expected_words = list(itertools.chain.from_iterable(expected))
     if not predicted_words or not expected_words:
@@ -218,12 +240,18 @@ def rouge_parts(
     for name in options.types:
         if name == "rougeLsum":
             hits = _summary_hits(predicted, expected)
-            parts[name] = _parts(hits, len(predicted_words), len(expected_words))
+            parts[name] = _parts(
+                hits, len(predicted_words), len(expected_words)
+            )
         elif name == "rougeL":
             hits = lcs_length(predicted_words, expected_words)
-            parts[name] = _parts(hits, len(predicted_words), len(expected_words))
+            parts[name] = _parts(
+                hits, len(predicted_words), len(expected_words)
+            )
         else:
-            parts[name] = _ngram_parts(predicted_words, expected_words, int(name[-1]))
+            parts[name] = _ngram_parts(
+                predicted_words, expected_words, int(name[-1])
+            )
     return parts
 
 
@@ -252,7 +280,8 @@ def _ngram_parts(
 ) -> Score:
     """Returns ROUGE-n, with counts of common n-grams clipped to the smaller count."""
     counts = [
-        collections.Counter(ngrams_of(words, size)) for words in (predicted, expected)
+        collections.Counter(ngrams_of(words, size))
+        for words in (predicted, expected)
     ]
     hits = (counts[0] & counts[1]).total()
     return _parts(hits, counts[0].total(), counts[1].total())
@@ -284,7 +313,9 @@ def _sentences(text: str, splitter: str) -> list[str]:
     if splitter == "lines":
         return text.split("\n")
     return [
-        sentence for line in text.splitlines() for sentence in split_sentences(line)
+        sentence
+        for line in text.splitlines()
+        for sentence in split_sentences(line)
     ]
 
 
@@ -296,7 +327,10 @@ def _tokenizer(name: str, stemmer: bool) -> Callable[[str], Sequence[Word]]:
 
     def stemmed_words(text: str) -> list[Word]:
         encoded: Sequence[Any] = words_of(text)
-        words = [word.decode() if isinstance(word, bytes) else word for word in encoded]
+        words = [
+            word.decode() if isinstance(word, bytes) else word
+            for word in encoded
+        ]
         return [stem(word) if len(word) > 3 else word for word in words]
 
     return stemmed_words

@@ -36,10 +36,12 @@ class RowsFile:
             return
         try:
             content = read_bytes(path, MAX_ROWS_BYTES)
-            # Not splitlines, which would also split at other characters in texts, such
-            # as U+2028.
+            # Not splitlines, which would also split at other characters in
+            # texts, such as U+2028.
             *lines, cut_short = content.split(b"\n")
-            self.rows = [self._parsed(line, i) for i, line in enumerate(lines, 1)]
+            self.rows = [
+                self._parsed(line, i) for i, line in enumerate(lines, 1)
+            ]
             if cut_short:
                 os.truncate(path, len(content) - len(cut_short))
         except OSError as error:

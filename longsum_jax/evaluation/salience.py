@@ -15,10 +15,10 @@ from longsum_jax.text.ngrams import TOKENIZERS
 class Salience(Metric):
     """The curve of salient n-grams (Huang et al., 2021, figure 2) of a summary, in percent.
 
-    salient_30 is the share of the summary's n-grams, among the ones found in the
-    document, that first occur within its first 30 percent. The last value is 100, or 0
-    if no n-gram occurs in the document; the mean curve leaves such summaries out. See
-    ``text.extractive.salient_ngrams``.
+    salient_30 is the share of the summary's n-grams, among the ones found in
+    the document, that first occur within its first 30 percent. The last value
+    is 100, or 0 if no n-gram occurs in the document; the mean curve leaves such
+    summaries out. See ``text.extractive.salient_ngrams``.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,8 @@ class Salience(Metric):
         return [self._curve(prediction, source) for prediction, source in pairs]
 
     def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
-        last = means[self.columns[-1]]  # percentage of summaries that have a curve
+        # percentage of summaries that have a curve
+        last = means[self.columns[-1]]
         share = np.where(last > 0, last, 100) / 100
         return {name: means[name] / share for name in self.columns}
 

@@ -1,9 +1,9 @@
 """The released data sets of SCROLLS and ZeroSCROLLS, and their metrics.
 
-Sources: Shaham et al., 2022; Shaham et al., 2023, section 3.3. A release is TASK.zip
-with TASK/SPLIT.jsonl, rows of id, pid, input and output. Rows with the same id are one
-example with several correct outputs. A submission is one CSV of predictions for all
-tasks.
+Sources: Shaham et al., 2022; Shaham et al., 2023, section 3.3. A release is
+TASK.zip with TASK/SPLIT.jsonl, rows of id, pid, input and output. Rows with the
+same id are one example with several correct outputs. A submission is one CSV of
+predictions for all tasks.
 """
 
 import csv
@@ -21,10 +21,19 @@ from longsum_jax.evaluation.comparison import (
     common_documents,
     read_predictions,
 )
-from longsum_jax.evaluation.predictions import Pair, corpus_scores, example_scores
+from longsum_jax.evaluation.predictions import (
+    Pair,
+    corpus_scores,
+    example_scores,
+)
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.rouge import SCROLLS_TYPES
-from longsum_jax.files import DAMAGED_ZIP, bounded_lines, open_regular, parse_json
+from longsum_jax.files import (
+    DAMAGED_ZIP,
+    bounded_lines,
+    open_regular,
+    parse_json,
+)
 from longsum_jax.schema import first_names
 from longsum_jax.text.documents import replace_half_characters
 from longsum_jax.text.rows import MAX_BYTES, read_rows
@@ -47,7 +56,9 @@ class ScrollsTask(NamedTuple):
 
 
 _ROUGE = ScrollsTask(
-    "rouge", "geometric_rouge", {"types": list(SCROLLS_TYPES), "tokenizer": "default"}
+    "rouge",
+    "geometric_rouge",
+    {"types": list(SCROLLS_TYPES), "tokenizer": "default"},
 )
 _F1 = ScrollsTask("answers", "answer_f1", {})
 _EXACT = ScrollsTask("answers", "exact_match", {})
@@ -82,7 +93,9 @@ _TEXTS = ("id", "input", "output")
 SUBMISSION_COLUMNS = ("Task", "ID", "Prediction")
 
 
-def read_scrolls(path: str | Path, split: str = "validation") -> dict[str, Pair]:
+def read_scrolls(
+    path: str | Path, split: str = "validation"
+) -> dict[str, Pair]:
     """Reads inputs and outputs of a data set by id.
 
     Args:
@@ -90,8 +103,8 @@ def read_scrolls(path: str | Path, split: str = "validation") -> dict[str, Pair]
         split: split in a zip file or a directory.
 
     Raises:
-        InputError: no such split, invalid rows, or outputs that are not released, as
-            for the test sets.
+        InputError: no such split, invalid rows, or outputs that are not
+            released, as for the test sets.
     """
     pairs: dict[str, Pair] = {}
     for where, row in _rows(Path(path), split):
@@ -101,7 +114,9 @@ def read_scrolls(path: str | Path, split: str = "validation") -> dict[str, Pair]
                 raise InputError(
                     f'{where}: no text under "{key}"{hint}; give another --split'
                 )
-        name, source, output = (replace_half_characters(row[key]) for key in _TEXTS)
+        name, source, output = (
+            replace_half_characters(row[key]) for key in _TEXTS
+        )
         if name in pairs:
             others = (*pairs[name].other_references, output)
             pairs[name] = pairs[name]._replace(other_references=others)
@@ -123,7 +138,9 @@ def read_ids(path: str | Path, split: str = "test") -> list[str]:
     ids: dict[str, None] = {}
     for where, row in _rows(Path(path), split):
         if not isinstance(row.get("id"), str):
-            raise InputError(f'{where}: no text under "id"; fetch the file again')
+            raise InputError(
+                f'{where}: no text under "id"; fetch the file again'
+            )
         ids[replace_half_characters(row["id"])] = None
     return list(ids)
 
@@ -148,7 +165,9 @@ def read_all_predictions(
     predictions = {}
     for task in tasks:
         path = _task_file(Path(directory), task, (".json", ".jsonl"))
-        predictions[task] = read_predictions(path, prediction_key=prediction_key)
+        predictions[task] = read_predictions(
+            path, prediction_key=prediction_key
+        )
     return predictions
 
 
@@ -175,8 +194,8 @@ def score_task(
         task: a name in ``tasks``.
         predictions: predictions by id.
         pairs: inputs and outputs by id.
-        on_missing: "error" to raise for ids without predictions, "skip" to leave them
-            out.
+        on_missing: "error" to raise for ids without predictions, "skip" to
+            leave them out.
         tasks: tasks of a suite.
 
     Raises:
@@ -209,8 +228,8 @@ def write_submission(
         The number of rows.
 
     Raises:
-        InputError: a task is missing, ids differ from ``ids``, or a text does not
-            survive CSV.
+        InputError: a task is missing, ids differ from ``ids``, or a text does
+            not survive CSV.
         OSError: the file cannot be written.
     """
     absent = [task for task in tasks if task not in predictions]
@@ -299,9 +318,16 @@ def _rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
 
 def _zipped_rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
     try:
-        with open_regular(path) as packed_file, zipfile.ZipFile(packed_file) as archive:
-            names = [name for name in archive.namelist() if name.endswith(".jsonl")]
-            matches = [name for name in names if Path(name).name == f"{split}.jsonl"]
+        with (
+            open_regular(path) as packed_file,
+            zipfile.ZipFile(packed_file) as archive,
+        ):
+            names = [
+                name for name in archive.namelist() if name.endswith(".jsonl")
+            ]
+            matches = [
+                name for name in names if Path(name).name == f"{split}.jsonl"
+            ]
             if len(matches) != 1:
                 raise InputError(
                     f"{path}: no {split}.jsonl inside, only {', '.join(names) or 'other files'}; "
@@ -320,7 +346,9 @@ def _zipped_rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except (OSError, *DAMAGED_ZIP) as error:
-        raise InputError(f"{path}: cannot be read ({error}); fetch it again") from error
+        raise InputError(
+            f"{path}: cannot be read ({error}); fetch it again"
+        ) from error
 
 
 def _parsed(line: bytes, where: str) -> Row:

@@ -1,7 +1,8 @@
 """Sheets for human judges, as CSV for spreadsheets and as HTML pages.
 
-A sheet has a row for every sentence of a summary, if the protocol asks about sentences,
-and one row without a sentence number for the questions about the summary.
+A sheet has a row for every sentence of a summary, if the protocol asks about
+sentences, and one row without a sentence number for the questions about the
+summary.
 """
 
 import csv
@@ -52,8 +53,8 @@ def write_sheets(
 ) -> list[Path]:
     """Writes a CSV and an HTML file for every judge, and instructions and documents as text files.
 
-    The pages do not need network access. The files do not contain system names or
-    document ids.
+    The pages do not need network access. The files do not contain system names
+    or document ids.
 
     Args:
         directory: an existing directory.
@@ -71,17 +72,29 @@ def write_sheets(
     prompt = prompt or instructions(key)
     documents = directory / "documents"
     documents.mkdir(exist_ok=True)
-    numbers = {name: f"{number:03d}" for number, name in enumerate(key.documents, 1)}
+    numbers = {
+        name: f"{number:03d}" for number, name in enumerate(key.documents, 1)
+    }
     for name, number in numbers.items():
         for kind, text in _texts(key, pairs[name]).items():
             stem = number if kind == "document" else f"{number}-{kind}"
-            atomic.write_text(documents / f"{stem}.txt", terminal_text(text) + "\n")
-    atomic.write_text(directory / "instructions.txt", prompt.rstrip("\n") + "\n")
+            atomic.write_text(
+                documents / f"{stem}.txt", terminal_text(text) + "\n"
+            )
+    atomic.write_text(
+        directory / "instructions.txt", prompt.rstrip("\n") + "\n"
+    )
     pages = []
     for judge in range(key.judges):
-        items = {name: item for name, item in key.items.items() if item.judge == judge}
+        items = {
+            name: item
+            for name, item in key.items.items()
+            if item.judge == judge
+        }
         stem = f"judge-{judge + 1}"
-        atomic.write_text(directory / f"{stem}.csv", _csv(key, items, numbers, systems))
+        atomic.write_text(
+            directory / f"{stem}.csv", _csv(key, items, numbers, systems)
+        )
         page = _page(stem, prompt, key, items, pairs, systems)
         atomic.write_text(directory / f"{stem}.html", terminal_text(page))
         pages.append(directory / f"{stem}.html")
@@ -95,9 +108,9 @@ def read_sheets(paths: Sequence[str | Path], key: Key) -> Answers:
     spreadsheets.
 
     Raises:
-        InputError: a missing column or answer, an item or sentence that is not in the
-            key, two rows for one sentence, an invalid answer, or a ranking without a
-            first place.
+        InputError: a missing column or answer, an item or sentence that is not
+            in the key, two rows for one sentence, an invalid answer, or a
+            ranking without a first place.
     """
     answers: Answers = {}
     rows: dict[tuple[str, int], _Row] = {}
@@ -117,7 +130,9 @@ def read_sheets(paths: Sequence[str | Path], key: Key) -> Answers:
             _check_complete(key, name, answers.get(name, {}))
     _check_ranks(key, answers, filled)
     return {
-        name: rows for name, rows in answers.items() if key.items[name].judge in filled
+        name: rows
+        for name, rows in answers.items()
+        if key.items[name].judge in filled
     }
 
 
@@ -142,19 +157,33 @@ def _csv(
     of_summaries = [NO_ANSWER] * num_sentence_cells, [""] * num_summary_cells
     content = io.StringIO(newline="")
     writer = csv.writer(content)
-    names = [question.name for question in (*key.of_sentences, *key.of_summaries)]
+    names = [
+        question.name for question in (*key.of_sentences, *key.of_summaries)
+    ]
     writer.writerow(["item", "document", "sentence", "text", *names])
     for name, item in items.items():
         summary = systems[item.system][item.document].text
         number = numbers[item.document]
-        for sentence, text in enumerate(item_sentences(key.protocol, summary), 1):
+        for sentence, text in enumerate(
+            item_sentences(key.protocol, summary), 1
+        ):
             writer.writerow(
-                [name, number, sentence, text, *of_sentences[0], *of_sentences[1]]
+                [
+                    name,
+                    number,
+                    sentence,
+                    text,
+                    *of_sentences[0],
+                    *of_sentences[1],
+                ]
             )
         # Do not repeat a summary whose sentences are in the rows above.
         text = "" if item.sentences else summary
-        writer.writerow([name, number, "", text, *of_summaries[0], *of_summaries[1]])
-    return "\ufeff" + content.getvalue()  # BOM, by which spreadsheets recognize UTF-8
+        writer.writerow(
+            [name, number, "", text, *of_summaries[0], *of_summaries[1]]
+        )
+    # BOM, by which spreadsheets recognize UTF-8
+    return "\ufeff" + content.getvalue()
 
 
 def _page(
@@ -203,7 +232,9 @@ def _card(item: str, summary: str, key: Key) -> str:
     text = ""
     if not sentences:
         text = f'<p class="text">{html.escape(summary) or "(empty)"}</p>'
-    fields += _fieldset(item, "", f"Summary {letter} as a whole", key.of_summaries)
+    fields += _fieldset(
+        item, "", f"Summary {letter} as a whole", key.of_summaries
+    )
     return f"<article><h3>Summary {letter}</h3>{text}{fields}</article>"
 
 
@@ -214,12 +245,17 @@ def _fieldset(
     controls = ""
     for question in questions:
         options = '<option value=""></option>'
-        for answer, label in zip(question.answers, question.labels, strict=True):
-            # Options start with their number, so that one key press selects them.
+        for answer, label in zip(
+            question.answers, question.labels, strict=True
+        ):
+            # Options start with their number, so that one key press selects
+            # them.
             text = html.escape(f"{answer} {label}".strip())
             options += f'<option value="{answer}">{text}</option>'
         name = html.escape(question.name)
-        controls += f'<label>{name} <select name="{name}">{options}</select></label>'
+        controls += (
+            f'<label>{name} <select name="{name}">{options}</select></label>'
+        )
     return (
         f'<fieldset data-item="{item}" data-sentence="{sentence}">'
         f"<legend>{html.escape(legend)}</legend>{controls}</fieldset>"
@@ -232,7 +268,9 @@ def _rows(path: str | Path, key: Key) -> Iterator[_Row]:
     first = text.lstrip().removeprefix('"item"').removeprefix("item")[:1]
     delimiter = first if first in (";", "\t") else ","
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-    names = [question.name for question in (*key.of_sentences, *key.of_summaries)]
+    names = [
+        question.name for question in (*key.of_sentences, *key.of_summaries)
+    ]
     try:
         absent = [
             name
@@ -289,7 +327,9 @@ def _row(location: str, cells: Mapping[str, str | None], key: Key) -> _Row:
 
 
 def _unit(item: str, sentence: int) -> str:
-    return f'sentence {sentence} of "{item}"' if sentence else f'summary "{item}"'
+    return (
+        f'sentence {sentence} of "{item}"' if sentence else f'summary "{item}"'
+    )
 
 
 def _check_complete(
@@ -307,13 +347,19 @@ def _check_complete(
 
 def _check_ranks(key: Key, answers: Answers, judges: set[int]) -> None:
     """Raises InputError if a judge does not rank any summary of a document first."""
-    ranked = [question.name for question in key.of_summaries if question.kind == "rank"]
+    ranked = [
+        question.name
+        for question in key.of_summaries
+        if question.kind == "rank"
+    ]
     for name in ranked:
         best: dict[tuple[int, str], float] = {}
         for item, (judge, document, _, _) in key.items.items():
             if judge in judges:
                 rank = answers[item][SUMMARY][name]
-                best[judge, document] = min(rank, best.get((judge, document), rank))
+                best[judge, document] = min(
+                    rank, best.get((judge, document), rank)
+                )
         for (judge, document), rank in best.items():
             if rank > 1:
                 number = key.documents.index(document) + 1

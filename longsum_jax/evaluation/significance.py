@@ -1,9 +1,10 @@
 """Confidence intervals of scores, and significance tests for two systems on the same documents.
 
-All functions take one column of scores, [documents], or several columns, [documents,
-columns], and use the same random rounds for every column. They compare means over
-documents, or a ``statistic`` of the means, such as the geometric mean of several
-columns: a function from means [rounds, columns] to values [rounds, values].
+All functions take one column of scores, [documents], or several columns,
+[documents, columns], and use the same random rounds for every column. They
+compare means over documents, or a ``statistic`` of the means, such as the
+geometric mean of several columns: a function from means [rounds, columns] to
+values [rounds, values].
 """
 
 import statistics
@@ -14,7 +15,8 @@ import numpy as np
 from longsum_jax.errors import InputError, check_whole
 
 ROUNDS = 10_000
-_ELEMENTS = 1 << 16  # maximum elements of a table at a time, to stay in the CPU caches
+# maximum elements of a table at a time, to stay in the CPU caches
+_ELEMENTS = 1 << 16
 _TOLERANCE = 1e-12  # relative; sums of the same numbers may differ by rounding
 
 Statistic = Callable[[np.ndarray], np.ndarray]
@@ -30,13 +32,15 @@ def randomization_test(
 ) -> np.ndarray:
     """Tests whether two systems differ, by paired approximate randomization.
 
-    Each round swaps the scores of each document with probability 1/2. The p-value is
-    the share of rounds whose difference is at least as large as the observed one, which
-    counts as a round itself (Noreen, 1989). If there are at most ``rounds`` ways to
-    swap, all of them are enumerated, and the p-value is exact.
+    Each round swaps the scores of each document with probability 1/2. The
+    p-value is the share of rounds whose difference is at least as large as the
+    observed one, which counts as a round itself (Noreen, 1989). If there are at
+    most ``rounds`` ways to swap, all of them are enumerated, and the p-value is
+    exact.
 
     Args:
-        first, second: scores of two systems, [documents] or [documents, columns].
+        first, second: scores of two systems, [documents] or [documents,
+            columns].
         rounds: number of rounds.
         seed: random seed of the rounds.
         statistic: function of the means; None for the means themselves.
@@ -45,7 +49,8 @@ def randomization_test(
         Two-sided p-values, float64, () or [values].
 
     Raises:
-        InputError: no documents, mismatched shapes, or scores that are not finite.
+        InputError: no documents, mismatched shapes, or scores that are not
+            finite.
     """
     tables = _pair(first, second)
     count, columns = tables[0].shape
@@ -60,11 +65,16 @@ def randomization_test(
             statistic, means[:, columns:]
         )
 
-    observed = np.abs(difference_of(np.ones((1, count)))) - _rounding(tables, statistic)
+    observed = np.abs(difference_of(np.ones((1, count)))) - _rounding(
+        tables, statistic
+    )
     exact = count < 63 and 2**count <= rounds
-    choices = _all_choices(count) if exact else _random_choices(count, rounds, seed)
+    choices = (
+        _all_choices(count) if exact else _random_choices(count, rounds, seed)
+    )
     hits = sum(
-        (np.abs(difference_of(unswapped)) >= observed).sum(0) for unswapped in choices
+        (np.abs(difference_of(unswapped)) >= observed).sum(0)
+        for unswapped in choices
     )
     p_values = hits / 2**count if exact else (hits + 1) / (rounds + 1)
     return _shaped(p_values, first)
@@ -80,14 +90,15 @@ def bootstrap_test(
 ) -> np.ndarray:
     """Tests whether two systems differ, by the paired bootstrap.
 
-    The p-value is the share of resamples of the documents whose difference deviates
-    from the observed one at least as far as that one does from zero, with the observed
-    one counted as a resample (Efron & Tibshirani, 1993, section 16.4; one-sided in
-    Berg-Kirkpatrick et al., 2012). With a single document, all resamples are equal, and
-    the p-value is 1.
+    The p-value is the share of resamples of the documents whose difference
+    deviates from the observed one at least as far as that one does from zero,
+    with the observed one counted as a resample (Efron & Tibshirani, 1993,
+    section 16.4; one-sided in Berg-Kirkpatrick et al., 2012). With a single
+    document, all resamples are equal, and the p-value is 1.
 
     Args:
-        first, second: scores of two systems, [documents] or [documents, columns].
+        first, second: scores of two systems, [documents] or [documents,
+            columns].
         rounds: number of resamples.
         seed: random seed of the resamples.
         statistic: function of the means; None for the means themselves.
@@ -96,7 +107,8 @@ def bootstrap_test(
         Two-sided p-values, float64, () or [values].
 
     Raises:
-        InputError: no documents, mismatched shapes, or scores that are not finite.
+        InputError: no documents, mismatched shapes, or scores that are not
+            finite.
     """
     tables = _pair(first, second)
     means = [table.mean(0)[None] for table in tables]
@@ -121,10 +133,12 @@ def resampled_differences(
 ) -> np.ndarray:
     """Returns the differences of two systems in resamples of the documents.
 
-    Their percentiles give an interval, and their standard deviation the standard error.
+    Their percentiles give an interval, and their standard deviation the
+    standard error.
 
     Args:
-        first, second: scores of two systems, [documents] or [documents, columns].
+        first, second: scores of two systems, [documents] or [documents,
+            columns].
         rounds: number of resamples.
         seed: random seed of the resamples.
         statistic: function of the means; None for the means themselves.
@@ -133,12 +147,15 @@ def resampled_differences(
         float64 [rounds, values].
 
     Raises:
-        InputError: no documents, mismatched shapes, or scores that are not finite.
+        InputError: no documents, mismatched shapes, or scores that are not
+            finite.
     """
     both = _pair(first, second)
     means = _resampled_means(np.concatenate(both, 1), rounds, seed)
     columns = both[0].shape[1]
-    return _apply(statistic, means[:, :columns]) - _apply(statistic, means[:, columns:])
+    return _apply(statistic, means[:, :columns]) - _apply(
+        statistic, means[:, columns:]
+    )
 
 
 TESTS: dict[str, Callable[..., np.ndarray]] = {
@@ -168,8 +185,8 @@ def bootstrap_intervals(
         Lower and upper bounds, float64 [2] or [2, values].
 
     Raises:
-        InputError: no documents, scores that are not finite, or a level outside of (0,
-            1).
+        InputError: no documents, scores that are not finite, or a level outside
+            of (0, 1).
     """
     values = _apply(statistic, _resampled_means(_table(scores), rounds, seed))
     ends = percentile_interval(values, level)
@@ -193,19 +210,25 @@ def percentile_interval(values: np.ndarray, level: float = 0.95) -> np.ndarray:
 def holm(p_values: np.ndarray) -> np.ndarray:
     """Returns p-values adjusted for the number of tests (Holm, 1979).
 
-    Rejecting every null hypothesis whose adjusted p-value is below a level bounds the
-    family-wise error rate, the probability of any false rejection, by that level.
+    Rejecting every null hypothesis whose adjusted p-value is below a level
+    bounds the family-wise error rate, the probability of any false rejection,
+    by that level.
 
     Args:
-        p_values: [tests] or [tests, columns]; each column is adjusted separately.
+        p_values: [tests] or [tests, columns]; each column is adjusted
+            separately.
     """
     p_values = np.asarray(p_values, np.float64)
     order = np.argsort(p_values, axis=0)
     ascending = np.take_along_axis(p_values, order, 0)
-    remaining = np.arange(len(p_values), 0, -1).reshape(-1, *[1] * (p_values.ndim - 1))
-    # Step-down: the i-th smallest p-value is multiplied by the number of tests not yet
-    # rejected.
-    stepped = np.minimum(np.maximum.accumulate(remaining * ascending, axis=0), 1)
+    remaining = np.arange(len(p_values), 0, -1).reshape(
+        -1, *[1] * (p_values.ndim - 1)
+    )
+    # Step-down: the i-th smallest p-value is multiplied by the number of tests
+    # not yet rejected.
+    stepped = np.minimum(
+        np.maximum.accumulate(remaining * ascending, axis=0), 1
+    )
     adjusted = np.empty_like(stepped)
     np.put_along_axis(adjusted, order, stepped, 0)
     return adjusted
@@ -216,13 +239,13 @@ def smallest_difference(
 ) -> np.ndarray:
     """Returns the smallest difference that a test detects with this power.
 
-    By the normal approximation: (z(1 - level / 2) + z(power)) standard errors. A
-    significant difference below it was detected by chance.
+    By the normal approximation: (z(1 - level / 2) + z(power)) standard errors.
+    A significant difference below it was detected by chance.
 
     Args:
-        standard_error: standard error of the difference; for means, the standard
-            deviation of the differences over the square root of the number of
-            documents.
+        standard_error: standard error of the difference; for means, the
+            standard deviation of the differences over the square root of the
+            number of documents.
         level: two-sided significance level.
         power: probability of detecting the difference.
     """
@@ -231,7 +254,9 @@ def smallest_difference(
     return quantiles * np.asarray(standard_error)
 
 
-def _pair(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pair(
+    first: np.ndarray, second: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the scores of two systems as tables."""
     if np.shape(first) != np.shape(second):
         raise InputError(
@@ -245,7 +270,9 @@ def _apply(statistic: Statistic | None, means: np.ndarray) -> np.ndarray:
     return means if statistic is None else statistic(means)
 
 
-def _rounding(tables: Sequence[np.ndarray], statistic: Statistic | None) -> np.ndarray:
+def _rounding(
+    tables: Sequence[np.ndarray], statistic: Statistic | None
+) -> np.ndarray:
     """Returns the tolerance for comparing values."""
     sizes = np.mean([np.abs(table).mean(0) for table in tables], 0)
     return _TOLERANCE * np.abs(_apply(statistic, sizes[None]))
@@ -293,9 +320,12 @@ def _resampled_means(table: np.ndarray, rounds: int, seed: int) -> np.ndarray:
     means = []
     for size in _sizes(count, rounds):
         drawn = rng.integers(0, count, (size, count), np.int32)
-        # Offset the documents of each round, so that one bincount serves all rounds.
+        # Offset the documents of each round, so that one bincount serves all
+        # rounds.
         drawn += count * np.arange(size, dtype=np.int32)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=size * count).reshape(size, count)
+        times = np.bincount(drawn.ravel(), minlength=size * count).reshape(
+            size, count
+        )
         means.append(times.astype(np.float64) @ table / count)
     return np.concatenate(means)
 

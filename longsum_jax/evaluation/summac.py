@@ -10,7 +10,11 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.labels import REFUTED, SUPPORTED, label_number
 from longsum_jax.evaluation.metric import Scores
-from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, longest_text
+from longsum_jax.evaluation.model_metric import (
+    ModelMetric,
+    Requirement,
+    longest_text,
+)
 from longsum_jax.text.sentences import split_sentences, splitter_name
 from longsum_jax.text.statements import SourceSentence, Statement
 from longsum_jax.tokenizers.special_tokens import TokenPair
@@ -23,7 +27,8 @@ MIN_CHARACTERS = 11  # minimum length of a sentence
 MAX_SENTENCES = 100  # maximum number of document sentences
 MAX_TOKENS = 500  # maximum length of a pair
 MAX_CLAIMS = 10  # maximum number of summary sentences for SummaC-Conv
-# Bin edges of the published weights: percentiles of entailment over many summaries.
+# Bin edges of the published weights: percentiles of entailment over many
+# summaries.
 PERCENTILES = (
     *(
         0.0,
@@ -49,13 +54,13 @@ PERCENTILES = (
 class SummaC(ModelMetric):
     """Consistency of a summary with its document by an entailment model (Laban et al., 2022).
 
-    Every document sentence is the premise of every summary sentence. SummaC-ZS takes
-    for each summary sentence the largest probability of entailment minus the largest
-    probability of contradiction, and averages them, from -100 to 100. SummaC-Conv, from
-    0 to 100, applies a learned layer to histograms of entailment, for the first ten
-    sentences of a summary. As in the published code, sentences of up to ten characters
-    and document sentences after the hundredth are ignored; summac_unread is the
-    percentage of the latter.
+    Every document sentence is the premise of every summary sentence. SummaC-ZS
+    takes for each summary sentence the largest probability of entailment minus
+    the largest probability of contradiction, and averages them, from -100 to
+    100. SummaC-Conv, from 0 to 100, applies a learned layer to histograms of
+    entailment, for the first ten sentences of a summary. As in the published
+    code, sentences of up to ten characters and document sentences after the
+    hundredth are ignored; summac_unread is the percentage of the latter.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -65,10 +70,10 @@ class SummaC(ModelMetric):
         Attributes:
             conv_weights: file with the published layers of SummaC-Conv, .bin or
                 .safetensors; "" for SummaC-ZS only.
-            conv_bins: bins of the histograms: "percentile", or "even50" for fifty equal
-                ones.
-            entailment, contradiction: names of the model's labels; "" to infer them
-                from the names.
+            conv_bins: bins of the histograms: "percentile", or "even50" for
+                fifty equal ones.
+            entailment, contradiction: names of the model's labels; "" to infer
+                them from the names.
         """
 
         conv_weights: str = ""
@@ -94,7 +99,9 @@ class SummaC(ModelMetric):
             "contradiction": (values.contradiction, REFUTED),
         }
         self._labels = [
-            label_number(self.user_model.config, f"metrics.summac.{option}", *label)
+            label_number(
+                self.user_model.config, f"metrics.summac.{option}", *label
+            )
             for option, label in label_names.items()
         ]
         self._conv = None
@@ -118,7 +125,8 @@ class SummaC(ModelMetric):
         premises = [of_source[:MAX_SENTENCES] for of_source in sentences]
         hypotheses = [_sentences(prediction) for prediction in predictions]
         groups = (
-            _pairs(model, *texts) for texts in zip(premises, hypotheses, strict=True)
+            _pairs(model, *texts)
+            for texts in zip(premises, hypotheses, strict=True)
         )
         pair_values = pair_probabilities(
             model, groups, batch_size=self.options.batch_size
@@ -126,7 +134,9 @@ class SummaC(ModelMetric):
         scores = []
         rows = zip(pair_values, premises, hypotheses, sentences, strict=True)
         for probabilities, first, second, whole in rows:
-            image = probabilities[:, self._labels].reshape(len(first), len(second), 2)
+            image = probabilities[:, self._labels].reshape(
+                len(first), len(second), 2
+            )
             # As published, a text without sentences is neither entailed nor
             # contradicted.
             if not image.size:
@@ -140,9 +150,9 @@ class SummaC(ModelMetric):
         """Returns the sentences of a summary with their SummaC-ZS score as their support.
 
         Premises are the sources of a sentence: each separately, and all of them
-        together in document order, since some sentences follow only from several
-        sources. A sentence that is more probably contradicted than entailed, or has no
-        sources, is unsupported.
+        together in document order, since some sentences follow only from
+        several sources. A sentence that is more probably contradicted than
+        entailed, or has no sources, is unsupported.
 
         Args:
             statements: sentences with their sources.
@@ -199,9 +209,11 @@ class Conv(NamedTuple):
 
     Attributes:
         edges: bin edges, [bins + 1].
-        weight, bias: parameters of the layer over a histogram, [bins] and a scalar.
-        output_weight, output_bias: parameters of the layer over three statistics, [2,
-            3] and [2]; as published, all three are the mean over the sentences.
+        weight, bias: parameters of the layer over a histogram, [bins] and a
+            scalar.
+        output_weight, output_bias: parameters of the layer over three
+            statistics, [2, 3] and [2]; as published, all three are the mean
+            over the sentences.
     """
 
     edges: np.ndarray
@@ -229,13 +241,17 @@ def read_conv(path: Path, bins: str) -> Conv:
     """Reads the layers of SummaC-Conv.
 
     Args:
-        path: file written by SummaC's training, or the same tensors as .safetensors.
+        path: file written by SummaC's training, or the same tensors as
+            .safetensors.
         bins: bins of the histograms, see ``SummaC.Options``.
 
     Raises:
         InputError: the file is missing, or has other layers or bins.
     """
-    from longsum_jax.checkpoints.tensor_files import read_safetensors, read_torch
+    from longsum_jax.checkpoints.tensor_files import (
+        read_safetensors,
+        read_torch,
+    )
 
     if not path.is_file():
         raise InputError(
@@ -278,7 +294,9 @@ def _pairs(
 ) -> list[TokenPair]:
     """Returns every pair of a premise and a hypothesis."""
     tokenizer, prefix = model.tokenizer, model.summarization.get("prefix", "")
-    premise_ids = tokenizer.encode_batch([prefix + premise for premise in premises])
+    premise_ids = tokenizer.encode_batch(
+        [prefix + premise for premise in premises]
+    )
     hypothesis_ids = tokenizer.encode_batch(hypotheses)
     limit = longest_text(model, MAX_TOKENS)
     return [

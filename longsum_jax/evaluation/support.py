@@ -12,11 +12,11 @@ from longsum_jax.text.support import find_statements
 class SupportMetric(Metric):
     """Support of the sentences of a summary by its document, measured by shared n-grams.
 
-    supported_sentences is the percentage of sentences that the document sufficiently
-    supports, held_by_document the mean percentage of their words in the document
-    (``text.alignment``), and missing_entities the number of names, numbers and dates
-    that are not in the document (``text.support.find_flags``). A summary without
-    sentences has 0 for each.
+    supported_sentences is the percentage of sentences that the document
+    sufficiently supports, held_by_document the mean percentage of their words
+    in the document (``text.alignment``), and missing_entities the number of
+    names, numbers and dates that are not in the document
+    (``text.support.find_flags``). A summary without sentences has 0 for each.
     """
 
     columns = ("supported_sentences", "held_by_document", "missing_entities")

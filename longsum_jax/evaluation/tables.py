@@ -17,11 +17,15 @@ def score_table(
     cells = {name: list(map(_cell, values)) for name, values in rows.items()}
     name_width = max(map(len, rows), default=0)
     widths = [
-        max(map(len, column)) for column in zip(columns, *cells.values(), strict=True)
+        max(map(len, column))
+        for column in zip(columns, *cells.values(), strict=True)
     ]
     widths = [max(width, MIN_WIDTH) for width in widths]
     lines = [_line("", columns, name_width, widths)]
-    lines += [_line(name, values, name_width, widths) for name, values in cells.items()]
+    lines += [
+        _line(name, values, name_width, widths)
+        for name, values in cells.items()
+    ]
     return "\n".join(lines)
 
 

@@ -1,9 +1,9 @@
 """Taggers that find entities or nouns of texts, for metrics that count them.
 
-A tagger takes texts and returns a list of strings for each. Two taggers use rules on
-words and capitalization, for English; they do not need a model, but are less accurate.
-The others use a model given by the user. Reports record the tagger, because scores of
-different taggers are not comparable.
+A tagger takes texts and returns a list of strings for each. Two taggers use
+rules on words and capitalization, for English; they do not need a model, but
+are less accurate. The others use a model given by the user. Reports record the
+tagger, because scores of different taggers are not comparable.
 """
 
 import itertools
@@ -50,11 +50,13 @@ def rule_entities(texts: Sequence[str]) -> list[list[str]]:
 def rule_nouns(sentences: Sequence[str]) -> list[list[str]]:
     """Returns the nouns of each sentence of an English text, singular and in lower case.
 
-    A word counts as a noun throughout the text if at least once it follows a determiner
-    (except for words with adjective endings), is capitalized within a sentence, or has
-    a noun ending.
+    A word counts as a noun throughout the text if at least once it follows a
+    determiner (except for words with adjective endings), is capitalized within
+    a sentence, or has a noun ending.
     """
-    words = [_WORD.findall(_POSSESSIVE.sub("", sentence)) for sentence in sentences]
+    words = [
+        _WORD.findall(_POSSESSIVE.sub("", sentence)) for sentence in sentences
+    ]
     nouns = {noun for line in words for noun in _evident_nouns(line)}
     nouns_of_sentences = []
     for line in words:
@@ -85,7 +87,11 @@ def _singular(word: str) -> str:
         return word[:-3] + "y"
     if word.endswith(("sses", "shes", "ches", "xes", "zes")):
         return word[:-2]
-    if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3:
+    if (
+        word.endswith("s")
+        and not word.endswith(("ss", "us", "is"))
+        and len(word) > 3
+    ):
         return word[:-1]
     return word
 
@@ -108,8 +114,8 @@ def entity_tagger(name: str, where: str) -> Tagger:
     """Returns the entity tagger of this name, or a tagger with the model at this path.
 
     Args:
-        name: name in ``ENTITY_TAGGERS``, or a token classification model: a directory,
-            a training workdir or a name on the Hub, with a slash.
+        name: name in ``ENTITY_TAGGERS``, or a token classification model: a
+            directory, a training workdir or a name on the Hub, with a slash.
         where: name of the metric for errors, "metrics.entities".
 
     Raises:
@@ -127,7 +133,10 @@ def noun_tagger(name: str, where: str) -> Tagger:
 
 
 def _tagger(
-    name: str, where: str, taggers: Mapping[str, Tagger], of_model: type[ModelTagger]
+    name: str,
+    where: str,
+    taggers: Mapping[str, Tagger],
+    of_model: type[ModelTagger],
 ) -> Tagger:
     if name in taggers:
         return taggers[name]
@@ -156,7 +165,9 @@ def tag(tagger: Tagger, texts: Sequence[str]) -> list[list[str]]:
     return tagged
 
 
-def describe_tagger(metric: str, name: str | None, tagger: Tagger) -> dict[str, Any]:
+def describe_tagger(
+    metric: str, name: str | None, tagger: Tagger
+) -> dict[str, Any]:
     """Returns the signature of a metric with its tagger, for reports.
 
     Args:

@@ -8,9 +8,9 @@ OUTSIDE = "O"
 def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
     """Returns the entities of a text: type, first word, and the word after the last one.
 
-    "B-PER" begins an entity of type PER; "I-PER" continues it, or begins one if there
-    is none before. "O" and "" are outside of entities; any other label is a single-word
-    entity.
+    "B-PER" begins an entity of type PER; "I-PER" continues it, or begins one if
+    there is none before. "O" and "" are outside of entities; any other label is
+    a single-word entity.
     """
     spans: set[tuple[str, int, int]] = set()
     kind, start = "", 0
@@ -32,8 +32,8 @@ def tag_scores(
     """Returns accuracy over words, and f1, precision and recall over entities, 0 to 100.
 
     Args:
-        predicted, labels: labels of the words of every text, with at least one word in
-            total; "" for words that were not read.
+        predicted, labels: labels of the words of every text, with at least one
+            word in total; "" for words that were not read.
     """
     pairs = [
         pair
@@ -41,10 +41,14 @@ def tag_scores(
         for pair in zip(*texts, strict=True)
     ]
     predicted_spans = {
-        (i, *entity) for i, text in enumerate(predicted) for entity in entities(text)
+        (i, *entity)
+        for i, text in enumerate(predicted)
+        for entity in entities(text)
     }
     expected_spans = {
-        (i, *entity) for i, text in enumerate(labels) for entity in entities(text)
+        (i, *entity)
+        for i, text in enumerate(labels)
+        for entity in entities(text)
     }
     hits, total = (
         len(predicted_spans & expected_spans),

@@ -37,10 +37,10 @@ class TokenizerOptions:
     """Options for loading or training the tokenizer.
 
     Attributes:
-        path: .model file, directory, or "bytes"; empty to train a tokenizer on the
-            task's documents.
-        extra_ids: number of sentinels of a trained tokenizer, included in the model's
-            vocab_size.
+        path: .model file, directory, or "bytes"; empty to train a tokenizer on
+            the task's documents.
+        extra_ids: number of sentinels of a trained tokenizer, included in the
+            model's vocab_size.
     """
 
     path: str = ""
@@ -55,16 +55,16 @@ class DataOptions:
     """Options for reading and batching examples.
 
     Attributes:
-        reader: "memory" makes all examples at the start, "stream" makes them during
-            training, "prepared" reads the directory ``prepared``, written by the
-            prepare command.
+        reader: "memory" makes all examples at the start, "stream" makes them
+            during training, "prepared" reads the directory ``prepared``,
+            written by the prepare command.
         prepared: directory of prepared examples.
         split: split of the task to train on.
         batch_size: rows per step, over all devices and micro-batches.
         source_lengths: padded lengths (buckets) in tokens, or in sentences for
             extraction, ascending; empty for the task's maximum.
-        shuffle: "all" (not for streams), "block" (within blocks of ``shuffle_block``
-            examples), or "none".
+        shuffle: "all" (not for streams), "block" (within blocks of
+            ``shuffle_block`` examples), or "none".
         shuffle_block: examples in a block, and in the window of a stream.
         epochs: passes over the data; None for as many as the steps require.
         prefetch: number of batches prepared ahead.
@@ -89,11 +89,11 @@ class LossOptions:
     """Options of the loss.
 
     Attributes:
-        label_smoothing: probability mass spread over the vocabulary, for summaries
-            only.
-        beta: factor of the log-probability ratios between model and reference, for the
-            objective "prefer" only, which needs a value above 0; a larger one keeps the
-            model closer to the reference.
+        label_smoothing: probability mass spread over the vocabulary, for
+            summaries only.
+        beta: factor of the log-probability ratios between model and reference,
+            for the objective "prefer" only, which needs a value above 0; a
+            larger one keeps the model closer to the reference.
     """
 
     label_smoothing: Rate = 0.0
@@ -108,10 +108,10 @@ class MaskingOptions:
     """The selection of masked tokens, for masked language models.
 
     Attributes:
-        probability: probability with which a token is selected; special tokens are
-            never selected.
-        masked, random: shares of selected tokens that are replaced by the mask or a
-            random token; the remaining ones are kept.
+        probability: probability with which a token is selected; special tokens
+            are never selected.
+        masked, random: shares of selected tokens that are replaced by the mask
+            or a random token; the remaining ones are kept.
     """
 
     probability: Annotated[float, Range(0, 1, above=True)] = 0.15
@@ -134,17 +134,18 @@ class EvaluationOptions:
     Attributes:
         split: split of the task.
         examples: number of documents, 0 for no evaluation.
-        batch_size: documents (pieces of documents, for masked language models) per
-            forward pass.
-        max_source_length: maximum tokens read of a document to summarize; None for the
-            length in training, 0 for all.
+        batch_size: documents (pieces of documents, for masked language models)
+            per forward pass.
+        max_source_length: maximum tokens read of a document to summarize; None
+            for the length in training, 0 for all.
         stemmer: True to stem the words of ROUGE.
         rouge_types: types of ROUGE, see ``evaluation.rouge.Rouge.Options``.
         metrics: names in ``evaluation.registry.METRICS``, for summaries.
-        seed: random seed of the masks of masked language models, and of sampling.
-        max_new_tokens, num_beams, ...: generation options for summaries
-            (``decoding.options.GenerationOptions``), in evaluations and as defaults of
-            the trained model; None uses the start model's value.
+        seed: random seed of the masks of masked language models, and of
+        sampling. max_new_tokens, num_beams, ...: generation options for
+        summaries
+            (``decoding.options.GenerationOptions``), in evaluations and as
+            defaults of the trained model; None uses the start model's value.
     """
 
     split: str = "validation"
@@ -177,8 +178,8 @@ class EvaluationOptions:
 
     def __post_init__(self) -> None:
         check_ranges(self, "evaluation")
-        # Values from the start model are unknown here; the ids do not affect the
-        # checks.
+        # Values from the start model are unknown here; the ids do not affect
+        # the checks.
         options: dict[str, Any] = {
             "max_new_tokens": MAX_NEW_TOKENS,
             "decoder_start_token_id": 0,
@@ -192,8 +193,12 @@ class EvaluationOptions:
     def generation(self) -> dict[str, Any]:
         """Returns the generation options that are set, under their generation_config names."""
         names = {field.name for field in dataclasses.fields(GenerationOptions)}
-        values = {name: value for name, value in vars(self).items() if name in names}
-        return {name: value for name, value in values.items() if value is not None}
+        values = {
+            name: value for name, value in vars(self).items() if name in names
+        }
+        return {
+            name: value for name, value in values.items() if value is not None
+        }
 
 
 # parts of ``init_from`` that are reinitialized
@@ -206,18 +211,19 @@ class RunConfig:
 
     Attributes:
         family: model family, named in the section "model".
-        model: config of the family as specified, before the data are read; an objective
-            adds labels and a head.
+        model: config of the family as specified, before the data are read; an
+            objective adds labels and a head.
         task: task as specified; an objective completes it as well.
         training: options for the length of the run, logging, evaluation and
             checkpoints.
         init_from: model directory, training workdir or name on the Hub, whose
-            parameters (and tokenizer, unless one is specified) initialize the run;
-            empty to start from scratch.
-        init_fresh: part of the start model that is reinitialized: nothing (""), or
-            "encoder_attention", so that another attention can replace the original one.
-        description: nested plain dictionaries from which the config was read, for
-            run.json.
+            parameters (and tokenizer, unless one is specified) initialize the
+            run; empty to start from scratch.
+        init_fresh: part of the start model that is reinitialized: nothing (""),
+            or "encoder_attention", so that another attention can replace the
+            original one.
+        description: nested plain dictionaries from which the config was read,
+            for run.json.
     """
 
     family: Family
@@ -237,8 +243,8 @@ class RunConfig:
     description: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
-# Section of a config file -> its dataclass. The keys of "model" and "task" depend on
-# their names.
+# Section of a config file -> its dataclass. The keys of "model" and "task"
+# depend on their names.
 SECTIONS: Mapping[str, type] = {
     "tokenizer": TokenizerOptions,
     "data": DataOptions,
@@ -269,8 +275,8 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
 
     Args:
         description: nested plain dictionaries: "model", "task", the sections of
-            ``SECTIONS``, "init_from" and "init_fresh". In "model", None selects a
-            default; for a dropout rate, None selects the rate of the model in
+            ``SECTIONS``, "init_from" and "init_fresh". In "model", None selects
+            a default; for a dropout rate, None selects the rate of the model in
             "init_from".
 
     Raises:
@@ -280,7 +286,9 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
     family, model = model_config(description["model"], "config.model")
     # None in the task section selects the default of the named task.
     task = {
-        key: value for key, value in description["task"].items() if value is not None
+        key: value
+        for key, value in description["task"].items()
+        if value is not None
     }
     sections: dict[str, Any] = {
         name: from_dict(cls, description.get(name, {}), f"config.{name}")
@@ -311,7 +319,9 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
     )
 
 
-def _check_lora(lora: LoraOptions, training: LoopOptions, init_from: str) -> None:
+def _check_lora(
+    lora: LoraOptions, training: LoopOptions, init_from: str
+) -> None:
     """Raises InputError for LoRA without a base, or for options without effect."""
     if training.train == "lora" and not init_from:
         raise InputError(
@@ -347,11 +357,12 @@ def _check_loss(loss: LossOptions, task: Task) -> None:
 def allowed_words(key: str) -> dict[str, Any]:
     """Returns the words that a key accepts in addition to numbers, with their values.
 
-    Examples are {"epoch": "epoch"} for "training.eval_every", and "true", "false" and
-    "never".
+    Examples are {"epoch": "epoch"} for "training.eval_every", and "true",
+    "false" and "never".
 
     Args:
-        key: section and name joined by a dot; the result is {} for an unknown key.
+        key: section and name joined by a dot; the result is {} for an unknown
+            key.
     """
     choices = typing.get_args(_type_of(key))
     if not {int, bool}.intersection(choices):

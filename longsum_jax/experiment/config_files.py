@@ -1,11 +1,12 @@
 """Config files: Python files with ``get_config(mode)``, and command-line overrides.
 
-``configs/locost_c4.py`` is the file's default mode, ``configs/locost_c4.py:tiny``
-another one, and ``configs/locost_c4.py:tiny,data.batch_size=8`` a mode with overrides;
-``--config.data.batch_size=8`` does the same. A file may declare arguments, ``ARGUMENTS
-= ("model", "data")``: ``configs/finetune.py:model=DIR,data=FILE`` then calls
-``get_config(mode, model="DIR", data="FILE")``. Commas inside quotes or brackets belong
-to the value: ``:data="a,b.jsonl"``.
+``configs/locost_c4.py`` is the file's default mode,
+``configs/locost_c4.py:tiny`` another one, and
+``configs/locost_c4.py:tiny,data.batch_size=8`` a mode with overrides;
+``--config.data.batch_size=8`` does the same. A file may declare arguments,
+``ARGUMENTS = ("model", "data")``: ``configs/finetune.py:model=DIR,data=FILE``
+then calls ``get_config(mode, model="DIR", data="FILE")``. Commas inside quotes
+or brackets belong to the value: ``:data="a,b.jsonl"``.
 """
 
 import ast
@@ -21,7 +22,8 @@ import longsum_jax.configs
 from longsum_jax.errors import InputError, did_you_mean
 
 _PREFIX = "--config."
-# A part of ``mode,key=value,...``; commas inside quotes and brackets do not end it.
+# A part of ``mode,key=value,...``; commas inside quotes and brackets do not end
+# it.
 _PART = re.compile(r"""(?:"[^"]*"|'[^']*'|\([^()]*\)|\[[^\[\]]*\]|[^,])+""")
 _QUOTED = re.compile(r"""(["'])(.*)\1""", re.DOTALL)
 _WORDS = {"true": True, "false": False, "none": None}
@@ -31,15 +33,15 @@ def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
     """Returns the config as nested plain dictionaries.
 
     Args:
-        spec: ``FILE[:mode][,key=value]...``, in which a key is an argument of the file
-            or a dotted key of its config; a FILE that is not in the working directory
-            is looked up among the configs shipped with the package
-            (``configs/quickstart.py``).
+        spec: ``FILE[:mode][,key=value]...``, in which a key is an argument of
+            the file or a dotted key of its config; a FILE that is not in the
+            working directory is looked up among the configs shipped with the
+            package (``configs/quickstart.py``).
         overrides: text by dotted key, applied last.
 
     Raises:
-        InputError: the file is missing, cannot be run or lacks ``get_config``; or an
-            unknown mode, argument or key, or a value of a wrong type.
+        InputError: the file is missing, cannot be run or lacks ``get_config``;
+            or an unknown mode, argument or key, or a value of a wrong type.
     """
     name, _, argument = spec.partition(":")
     mode, *pairs = _PART.findall(argument) or [""]
@@ -133,7 +135,9 @@ def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
         TypeError,
     ):  # TypeError: an unhashable element of a set
         value = (
-            text if isinstance(old, list | tuple) else _WORDS.get(text.lower(), text)
+            text
+            if isinstance(old, list | tuple)
+            else _WORDS.get(text.lower(), text)
         )
     if old is None or value is None:
         return value
@@ -160,7 +164,9 @@ def _find(name: str) -> Path:
         if path.is_file():
             return path
     files = [
-        f"configs/{path.name}" for path in shipped.glob("*.py") if _is_config(path)
+        f"configs/{path.name}"
+        for path in shipped.glob("*.py")
+        if _is_config(path)
     ]
     raise InputError(
         f"--config={name}: no such file, neither here nor in {shipped}; {did_you_mean(name, files)}"
@@ -171,7 +177,9 @@ def _is_config(path: Path) -> bool:
     return "def get_config(" in path.read_text(encoding="utf-8")
 
 
-def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str, Any]:
+def _call_get_config(
+    path: Path, mode: str, values: dict[str, str]
+) -> dict[str, Any]:
     """Returns the config of a mode; removes the file's arguments from ``values``."""
     try:
         module = _run(path)

@@ -57,7 +57,12 @@ from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
 from longsum_jax.training.checkpointing import restore_params
 from longsum_jax.training.mesh import check_batch_size, feed_of, make_mesh
-from longsum_jax.training.step import LossFn, SegmentedLoss, with_context, with_frozen
+from longsum_jax.training.step import (
+    LossFn,
+    SegmentedLoss,
+    with_context,
+    with_frozen,
+)
 from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Array, Params
 
@@ -70,7 +75,8 @@ class Experiment(NamedTuple):
     Attributes:
         setup: family, model config, task, tokenizer and config of the run.
         objective: objective constructed from the setup.
-        start: model of ``init_from``; None without one, and after the first checkpoint.
+        start: model of ``init_from``; None without one, and after the first
+            checkpoint.
         auxiliary: extractor and sentence encoder of the task.
         lora: matrices that are trained instead of the model; None without LoRA.
     """
@@ -142,7 +148,9 @@ def check_run(run: RunConfig) -> None:
 def _check_lengths(run: RunConfig, objective: type[Objective]) -> None:
     """Raises InputError if texts are longer than the model's positions or Linformer projection."""
     buckets = () if objective.parts else run.data.source_lengths
-    longest = {"max_source_length": max(run.task.max_source_length, *buckets, 0)}
+    longest = {
+        "max_source_length": max(run.task.max_source_length, *buckets, 0)
+    }
     if objective.head == "language_model":
         longest["max_target_length"] = run.task.max_target_length
     for name, length in longest.items():
@@ -163,7 +171,9 @@ def _check_lengths(run: RunConfig, objective: type[Objective]) -> None:
         )
 
 
-def check_mesh(run: RunConfig, devices: Sequence[jax.Device] | None = None) -> None:
+def check_mesh(
+    run: RunConfig, devices: Sequence[jax.Device] | None = None
+) -> None:
     """Raises InputError unless devices, batch size and S4D channels are divisible by the mesh.
 
     Args:
@@ -189,8 +199,8 @@ def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:
         workdir: directory of the run; a resumed run reuses the tokenizer in it.
 
     Raises:
-        InputError: labels, a start model or a tokenizer that are unsuitable, or that
-            differ from the start of the run.
+        InputError: labels, a start model or a tokenizer that are unsuitable, or
+            that differ from the start of the run.
     """
     workdir = Path(workdir)
     objective = OBJECTIVES[run.task.objective]
@@ -274,7 +284,9 @@ def _warm_start(run: RunConfig, config: Any, workdir: Path) -> WarmStart | None:
     )
 
 
-def _tokenizer(run: RunConfig, start: WarmStart | None, workdir: Path) -> Tokenizer:
+def _tokenizer(
+    run: RunConfig, start: WarmStart | None, workdir: Path
+) -> Tokenizer:
     """Returns the tokenizer of the config, the run or its start, or trains one on the documents."""
     vocab_size = run.model.vocab_size
     if run.tokenizer.path:
@@ -283,10 +295,14 @@ def _tokenizer(run: RunConfig, start: WarmStart | None, workdir: Path) -> Tokeni
         return load_tokenizer(workdir / TRAINING_MODEL, vocab_size=vocab_size)
     if start is not None:
         return start.tokenizer
-    texts = (document.document for document in documents(run.task, run.data.split))
+    texts = (
+        document.document for document in documents(run.task, run.data.split)
+    )
     extra_ids = run.tokenizer.extra_ids
     num_pieces = vocab_size - extra_ids
-    return train_sentencepiece(texts, num_pieces, extra_ids=extra_ids, rows=vocab_size)
+    return train_sentencepiece(
+        texts, num_pieces, extra_ids=extra_ids, rows=vocab_size
+    )
 
 
 def _check_continued(
@@ -296,7 +312,9 @@ def _check_continued(
     model = workdir / TRAINING_MODEL
     _, began = load_config(model)
     if run.tokenizer.path:  # otherwise it is loaded from the run
-        began_with = load_tokenizer(model, vocab_size=began.vocab_size).fingerprint
+        began_with = load_tokenizer(
+            model, vocab_size=began.vocab_size
+        ).fingerprint
         if tokenizer.fingerprint != began_with:
             raise InputError(
                 f"config.tokenizer.path is {run.tokenizer.path}, another tokenizer "
@@ -335,10 +353,12 @@ def generation_options(
     Args:
         run: config with overrides in the section "evaluation".
         generation_config: general options of the start model.
-        summarization: options of the start model for summaries, which override the
-            general ones.
+        summarization: options of the start model for summaries, which override
+            the general ones.
     """
-    options = huggingface.summary_generation_config(generation_config, summarization)
+    options = huggingface.summary_generation_config(
+        generation_config, summarization
+    )
     if run.evaluation.max_new_tokens is not None:
         # The lengths of the start model are specific to its data.
         for name in ("max_length", "min_length", "min_new_tokens"):
@@ -350,8 +370,8 @@ def make_store(experiment: Experiment) -> ExampleStore:
     """Reads the training examples, or opens their stream or prepared directory.
 
     Raises:
-        InputError: missing or invalid documents, or examples without a training signal;
-            for a stream, both are raised while it is read.
+        InputError: missing or invalid documents, or examples without a training
+            signal; for a stream, both are raised while it is read.
     """
     setup = experiment.setup
     data, seed = setup.run.data, setup.run.training.seed
@@ -370,7 +390,9 @@ def make_store(experiment: Experiment) -> ExampleStore:
         store = _open_prepared(experiment)
     else:
         options: dict[str, Any] = {"seed": seed, "auxiliary": auxiliary}
-        store = load_examples(setup.task, setup.tokenizer, data.split, **options)
+        store = load_examples(
+            setup.task, setup.tokenizer, data.split, **options
+        )
         auxiliary.release()
     if store.counts.unlabelled and len(store) == store.counts.unlabelled:
         raise InputError(
@@ -391,7 +413,9 @@ def make_store(experiment: Experiment) -> ExampleStore:
 def _open_prepared(experiment: Experiment) -> PreparedExamples:
     """Opens prepared examples, after checking that they match the run."""
     setup = experiment.setup
-    store = PreparedExamples(setup.run.data.prepared, setup.tokenizer.fingerprint)
+    store = PreparedExamples(
+        setup.run.data.prepared, setup.tokenizer.fingerprint
+    )
     store.check_task(
         setup.task, setup.run.data.split, experiment.auxiliary.fingerprints()
     )
@@ -405,7 +429,11 @@ def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
     setup, objective = experiment.setup, experiment.objective
     data = setup.run.data
     feed = feed_of(make_mesh(setup.run.mesh))
-    shuffles: dict[str, Any] = {"all": "all", "block": data.shuffle_block, "none": None}
+    shuffles: dict[str, Any] = {
+        "all": "all",
+        "block": data.shuffle_block,
+        "none": None,
+    }
     return Batches(
         store,
         batch_size=data.batch_size,
@@ -423,8 +451,8 @@ def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
 def with_run_length(run: RunConfig, batches: Batches) -> RunConfig:
     """Returns the run with its number of steps, if limited by ``data.epochs``.
 
-    A schedule that ends with the run (``optimizer.total_steps`` None) gets the same
-    number.
+    A schedule that ends with the run (``optimizer.total_steps`` None) gets the
+    same number.
 
     Raises:
         InputError: such a schedule with the epochs of a stream, whose length is
@@ -458,8 +486,8 @@ class Evaluator:
     """The evaluation function of a run, which caches its last result.
 
     Raises:
-        InputError: there are no evaluation documents. Raised on construction, not
-            during training.
+        InputError: there are no evaluation documents. Raised on construction,
+            not during training.
     """
 
     def __init__(self, objective: Objective, lora: Lora | None = None) -> None:
@@ -498,7 +526,9 @@ def initial_params(experiment: Experiment) -> Params | None:
     return None if experiment.start is None else experiment.start.params
 
 
-def with_matrices(experiment: Experiment, params: Params | None) -> Params | None:
+def with_matrices(
+    experiment: Experiment, params: Params | None
+) -> Params | None:
     """Returns the result of ``initial_params`` with new matrices of LoRA."""
     if params is None or experiment.lora is None:
         return params
@@ -525,15 +555,18 @@ def write_model_directory(experiment: Experiment) -> None:
     """Writes config and tokenizer next to the checkpoints, for ``load(workdir)``."""
     setup = experiment.setup
     target = setup.workdir / TRAINING_MODEL
-    if jax.process_index() or (target.exists() and has_checkpoint(setup.workdir)):
+    if jax.process_index() or (
+        target.exists() and has_checkpoint(setup.workdir)
+    ):
         return
     # left by a run that never wrote a checkpoint
     shutil.rmtree(target, ignore_errors=True)
     model = setup.make_model(None)
     start = experiment.start
     if start is not None and "segments" in start.summarization:
-        # Of the start model's summarization settings, only "segments" is inherited.
-        # Lengths and other generation options come from this run's evaluation.
+        # Of the start model's summarization settings, only "segments" is
+        # inherited. Lengths and other generation options come from this run's
+        # evaluation.
         if "segments" not in model.summarization:
             model.auxiliary = start.auxiliary
         segments = {"segments": start.summarization["segments"]}
@@ -546,7 +579,8 @@ def set_reference(
 ) -> None:
     """Adds the log-probabilities under the reference model to preference examples.
 
-    The reference is the initial model of the run. Other objectives do not use one.
+    The reference is the initial model of the run. Other objectives do not use
+    one.
 
     Args:
         experiment: experiment of the run.

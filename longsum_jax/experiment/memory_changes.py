@@ -18,21 +18,29 @@ def training_changes(
 ) -> Iterator[Change]:
     """Yields changes of the training step.
 
-    Changes of the mesh are complete: a later one replaces an earlier one. All changes
-    except the last compute the same update.
+    Changes of the mesh are complete: a later one replaces an earlier one. All
+    changes except the last compute the same update.
 
     Args:
         run: config of the run.
         num_devices: number of devices of the mesh.
-        devices_per_host: devices of the mesh per host; devices that share a document
-            are on one host.
+        devices_per_host: devices of the mesh per host; devices that share a
+            document are on one host.
     """
     if not run.model.remat:
-        yield {"model.remat": True}, "layers are computed again for their gradients"
+        yield (
+            {"model.remat": True},
+            "layers are computed again for their gradients",
+        )
     model = run.model
-    has_pages = isinstance(model, EncoderDecoderConfig) and bool(model.page_length)
+    has_pages = isinstance(model, EncoderDecoderConfig) and bool(
+        model.page_length
+    )
     if has_pages and not model.page_recompute:
-        yield {"model.page_recompute": True}, "pages are encoded one after another"
+        yield (
+            {"model.page_recompute": True},
+            "pages are encoded one after another",
+        )
     rows = run.data.batch_size
     is_sharded = run.mesh.preset != "replicated"
     if num_devices > 1 and not is_sharded and rows % num_devices == 0:
@@ -41,7 +49,9 @@ def training_changes(
     row_devices = 1 if rows % num_devices else num_devices
     accumulation = 2 * run.training.accumulation
     while rows % (row_devices * accumulation) == 0:
-        says = f"{accumulation} micro-batches for an update, one after the other"
+        says = (
+            f"{accumulation} micro-batches for an update, one after the other"
+        )
         yield {"training.accumulation": accumulation}, says
         accumulation *= 2
     shards = 2 * max(run.mesh.sequence, 1)
@@ -65,9 +75,15 @@ def faster_changes(run: RunConfig, room: float) -> Iterator[Change]:
     while fewer % 2 == 0 and 2 * run.training.accumulation / fewer <= room:
         fewer //= 2
     if fewer < run.training.accumulation:
-        yield {"training.accumulation": fewer}, f"{fewer} micro-batches for an update"
+        yield (
+            {"training.accumulation": fewer},
+            f"{fewer} micro-batches for an update",
+        )
     if run.model.remat:
-        yield {"model.remat": False}, "no layer is computed again for its gradients"
+        yield (
+            {"model.remat": False},
+            "no layer is computed again for its gradients",
+        )
 
 
 def evaluation_changes(run: RunConfig) -> Iterator[Change]:
@@ -103,6 +119,15 @@ def _mesh(preset: str, sequence: int) -> dict[str, Any]:
 
 def _hepos(run: RunConfig) -> Iterator[Change]:
     model = run.model
-    if isinstance(model, EncoderDecoderConfig) and model.cross_attention == "full":
-        values = {"model.cross_attention": "hepos", "model.hepos_stride": HEPOS_STRIDE}
-        yield values, f"another model: every head reads one position in {HEPOS_STRIDE}"
+    if (
+        isinstance(model, EncoderDecoderConfig)
+        and model.cross_attention == "full"
+    ):
+        values = {
+            "model.cross_attention": "hepos",
+            "model.hepos_stride": HEPOS_STRIDE,
+        }
+        yield (
+            values,
+            f"another model: every head reads one position in {HEPOS_STRIDE}",
+        )

@@ -28,7 +28,11 @@ from longsum_jax.training.loop import initialization_key
 from longsum_jax.training.mesh import BATCH_AXES, activate, make_mesh
 from longsum_jax.training.optimizers import make_optimizer
 from longsum_jax.training.state import TrainState, plan_state, shardings_of
-from longsum_jax.training.step import SegmentedLoss, document_loss, make_train_step
+from longsum_jax.training.step import (
+    SegmentedLoss,
+    document_loss,
+    make_train_step,
+)
 from longsum_jax.typing import NumpyBatch
 from longsum_plan.program import AbstractProgram
 
@@ -43,17 +47,18 @@ def run_programs(
         read        encodes documents to summarize in an evaluation, and computes their keys
         search      the search for their summaries
 
-    The last two exist for models with a decoder that read documents in one input. No
-    array is created, and documents are only read to collect the names of their labels.
+    The last two exist for models with a decoder that read documents in one
+    input. No array is created, and documents are only read to collect the names
+    of their labels.
 
     Args:
         run: config from ``run_config``.
         devices: devices of the mesh.
 
     Raises:
-        InputError: config sections that do not fit together or the devices, or a
-            missing start model from which the config takes dropout rates or options for
-            summaries.
+        InputError: config sections that do not fit together or the devices, or
+            a missing start model from which the config takes dropout rates or
+            options for summaries.
     """
     steps.check_run(run)
     steps.check_mesh(run, devices)
@@ -87,23 +92,31 @@ def run_programs(
     yield AbstractProgram("train", lower, parts, segments)
 
     parts = {"parameters": state.params}
-    part = _on_mesh(objective.empty_batch(run.data.batch_size // accumulation), mesh)
-    whole = document_loss(loss_fn) if isinstance(loss_fn, SegmentedLoss) else loss_fn
+    part = _on_mesh(
+        objective.empty_batch(run.data.batch_size // accumulation), mesh
+    )
+    whole = (
+        document_loss(loss_fn)
+        if isinstance(loss_fn, SegmentedLoss)
+        else loss_fn
+    )
     key = jax.eval_shape(partial(jax.random.key, 0))
     lower = partial(on_mesh, jax.jit(whole), state.params, part, key)
     yield AbstractProgram("loss", lower, parts, idle=state.opt_state)
     if objective.head == "language_model" and not objective.parts:
         # Evaluations merge the matrices of LoRA into the other parameters.
-        merged = dataclasses.replace(state, params=without_matrices(state.params))
+        merged = dataclasses.replace(
+            state, params=without_matrices(state.params)
+        )
         yield from _evaluation_programs(run, objective, mesh, merged)
 
 
 def evaluation_length(run: RunConfig) -> int:
     """Returns the maximum tokens that evaluations read of a document, according to the config.
 
-    Whole documents, ``evaluation.max_source_length=0``, are as long as the model's
-    positions; for a model without a limit, they are assumed to be as long as in
-    training.
+    Whole documents, ``evaluation.max_source_length=0``, are as long as the
+    model's positions; for a model without a limit, they are assumed to be as
+    long as in training.
     """
     length = run.evaluation.max_source_length
     if length == 0:
@@ -118,7 +131,9 @@ def _objective(run: RunConfig, devices: Sequence[jax.Device]) -> Objective:
     config = steps.with_start_dropouts(run, config, run.init_from)
     unused = max(config.vocab_size - NUM_BYTE_IDS - 1, 0)
     tokenizer = ByteTokenizer(extra_ids=1, unused_ids=unused)
-    setup = Setup(run.family, config, task, tokenizer, run, Path(), _no_model, devices)
+    setup = Setup(
+        run.family, config, task, tokenizer, run, Path(), _no_model, devices
+    )
     return objective(setup)
 
 
@@ -141,7 +156,9 @@ def _evaluation_programs(
             state.params,
             batch_size=evaluation.batch_size,
             length=input_length(config, evaluation_length(run)),
-            options=of_whole_texts(options, evaluation.generation(), "whole documents"),
+            options=of_whole_texts(
+                options, evaluation.generation(), "whole documents"
+            ),
             kernel_bytes=MAX_KERNEL_CACHE_BYTES,
         )
         programs = list(generator)
@@ -156,7 +173,9 @@ def _lower(mesh: Mesh, run: RunConfig, jitted: Any, *arguments: Any) -> Lowered:
     return _inside(mesh, run, partial(jitted.lower, *arguments))
 
 
-def _inside(mesh: Mesh, run: RunConfig, lower: Callable[[], Lowered]) -> Lowered:
+def _inside(
+    mesh: Mesh, run: RunConfig, lower: Callable[[], Lowered]
+) -> Lowered:
     with activate(mesh, run.mesh.rules):
         return lower()
 

@@ -1,7 +1,7 @@
 """The frozen reference model of preference training: its log-probabilities, computed once.
 
-They replace the model in every step, so that a run does not store a second set of
-parameters. They are stored in the run's directory:
+They replace the model in every step, so that a run does not store a second set
+of parameters. They are stored in the run's directory:
 
     reference.json    hash of the reference's weights, hash of the examples, log-probabilities
 """
@@ -43,9 +43,9 @@ class ReferencedExamples(Sequence[Example]):
 
     Attributes:
         lengths, counts: attributes of ``store`` with these names.
-        log_probs: float32 [examples, 2], log-probabilities of the chosen and rejected
-            targets; None before they are computed, in which case examples do not
-            contain them.
+        log_probs: float32 [examples, 2], log-probabilities of the chosen and
+            rejected targets; None before they are computed, in which case
+            examples do not contain them.
     """
 
     def __init__(self, store: ExampleList | PreparedExamples) -> None:
@@ -91,13 +91,13 @@ def add_reference(
         objective: objective of the run.
         store: training examples of the run.
         weights: hash of the reference model's weights.
-        initial_params: initial parameters of the run; None for random ones. Ignored if
-            the run has a checkpoint.
+        initial_params: initial parameters of the run; None for random ones.
+            Ignored if the run has a checkpoint.
 
     Raises:
-        InputError: the run is resumed, and its log-probabilities are missing, damaged,
-            or from another reference or other examples; or the reference's values are
-            not finite.
+        InputError: the run is resumed, and its log-probabilities are missing,
+            damaged, or from another reference or other examples; or the
+            reference's values are not finite.
     """
     path = objective.setup.workdir / REFERENCE
     goes_on = has_checkpoint(objective.setup.workdir)
@@ -119,7 +119,9 @@ def add_reference(
     store.log_probs = log_probs
 
 
-def _difference(saved: _Saved, weights: str, examples: str, count: int) -> str | None:
+def _difference(
+    saved: _Saved, weights: str, examples: str, count: int
+) -> str | None:
     """Returns a description of the difference between saved and required values; None if equal."""
     if saved.weights != weights:
         return (
@@ -132,7 +134,9 @@ def _difference(saved: _Saved, weights: str, examples: str, count: int) -> str |
 
 
 def _compute(
-    objective: Preferences, store: ReferencedExamples, initial_params: Params | None
+    objective: Preferences,
+    store: ReferencedExamples,
+    initial_params: Params | None,
 ) -> np.ndarray:
     """Returns the log-probabilities of all pairs, float32 [examples, 2], equal on all hosts."""
     run = objective.setup.run
@@ -141,15 +145,21 @@ def _compute(
     log_probs = np.zeros((len(store), 2), np.float32)
     params = _place(objective, initial_params)
     shown = run.training.progress and jax.process_index() == 0
-    bar = Bar(total=len(store), desc="reference model", unit="pair", disable=not shown)
+    bar = Bar(
+        total=len(store), desc="reference model", unit="pair", disable=not shown
+    )
     with activate(mesh, rules), bar:
-        for indices, length in _groups(store.lengths, objective.source_lengths, rows):
+        for indices, length in _groups(
+            store.lengths, objective.source_lengths, rows
+        ):
             feed = feed_of(mesh)
             # Each host reads its share of the rows.
             num_rows = rows // feed.count
             examples = [
                 store[i]
-                for i in indices[feed.index * num_rows : (feed.index + 1) * num_rows]
+                for i in indices[
+                    feed.index * num_rows : (feed.index + 1) * num_rows
+                ]
             ]
             batch = pad_batch(
                 examples,
@@ -201,7 +211,11 @@ def _hash_of(store: ReferencedExamples) -> str:
     """Returns a short hash of the token ids of all examples."""
     digest = hashlib.blake2b(digest_size=8)
     for example in store:
-        for ids in (example["input_ids"], example["labels"], example["rejected"]):
+        for ids in (
+            example["input_ids"],
+            example["labels"],
+            example["rejected"],
+        ):
             digest.update(len(ids).to_bytes(8, "little"))
             digest.update(np.ascontiguousarray(ids, np.int32).data)
     return digest.hexdigest()
@@ -217,14 +231,18 @@ def _read(path: Path) -> _Saved:
     try:
         values: Any = content["log_probs"]
         log_probs = np.asarray(values, np.float32).reshape(-1, 2)
-        return _Saved(str(content["weights"]), str(content["examples"]), log_probs)
+        return _Saved(
+            str(content["weights"]), str(content["examples"]), log_probs
+        )
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({error}); copy the run again") from None
+        raise InputError(
+            f"{path} is damaged ({error}); copy the run again"
+        ) from None
 
 
 def _write(path: Path, saved: _Saved) -> None:
-    # A flat list, because nested lists would exceed the limit of containers in a JSON
-    # file.
+    # A flat list, because nested lists would exceed the limit of containers in
+    # a JSON file.
     numbers = [float(value) for value in saved.log_probs.reshape(-1)]
     content = {
         "weights": saved.weights,

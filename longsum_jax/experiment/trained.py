@@ -6,7 +6,11 @@ from typing import Any
 
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.experiment.config import DataOptions, EvaluationOptions, RunConfig
+from longsum_jax.experiment.config import (
+    DataOptions,
+    EvaluationOptions,
+    RunConfig,
+)
 from longsum_jax.experiment.objectives.base import Objective, Setup
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.inference.model import Model
@@ -28,28 +32,31 @@ def objective_of(
 ) -> Objective:
     """Returns the objective of a task for a trained model, with a split's documents read.
 
-    Its ``evaluate`` takes the parameters of the model. Documents get the prefix with
-    which the model was trained.
+    Its ``evaluate`` takes the parameters of the model. Documents get the prefix
+    with which the model was trained.
 
     Args:
-        model: model with the head that the objective trains, and with a tokenizer.
+        model: model with the head that the objective trains, and with a
+            tokenizer.
         task: task to evaluate, with any objective except summarization.
         split: split of the task.
         examples: number of documents, taken from the start; None for all.
         batch_size: documents per forward pass.
-        max_source_length: maximum tokens to read of a document (of a sentence for
-            extraction, of a document with a choice for multiple choice); None for the
-            model's number of positions, or its length in training.
+        max_source_length: maximum tokens to read of a document (of a sentence
+            for extraction, of a document with a choice for multiple choice);
+            None for the model's number of positions, or its length in training.
         seed: random seed of masks and of random baselines.
 
     Raises:
-        InputError: a model without the head, the labels or a tokenizer, or missing or
-            invalid documents.
+        InputError: a model without the head, the labels or a tokenizer, or
+            missing or invalid documents.
     """
     objective = OBJECTIVES[task.objective]
     _check_head(model, task, objective)
     if not model.has_tokenizer:
-        raise InputError("the model holds no tokenizer; add one with --tokenizer")
+        raise InputError(
+            "the model holds no tokenizer; add one with --tokenizer"
+        )
     task = dataclasses.replace(
         task,
         prefix=model.summarization.get("prefix", ""),
@@ -62,7 +69,10 @@ def objective_of(
         training=LoopOptions(steps=1, seed=seed),
         data=DataOptions(split=split),  # the split for collecting labels
         evaluation=EvaluationOptions(
-            split=split, examples=examples or LARGEST, batch_size=batch_size, seed=seed
+            split=split,
+            examples=examples or LARGEST,
+            batch_size=batch_size,
+            seed=seed,
         ),
     )
     task, config = objective.resolve(run)
@@ -111,8 +121,8 @@ def _trained_length(model: Model, task: Task, positions: int | None) -> int:
         return model.config.max_sentence_length
     if positions is None:
         return task.max_source_length
-    # The document is repeated for each choice: using all positions would multiply the
-    # work.
+    # The document is repeated for each choice: using all positions would
+    # multiply the work.
     return (
         min(task.max_source_length, positions)
         if task.objective == "choose"
@@ -135,7 +145,9 @@ def _with_label_names(config: Any) -> Any:
 def _check_labels(model: Model, task: Task, config: Any) -> None:
     """Raises InputError unless the documents have the labels that the model was trained on."""
     for name in ("problem_type", "num_labels"):
-        actual, expected = (getattr(x, name, None) for x in (config, model.config))
+        actual, expected = (
+            getattr(x, name, None) for x in (config, model.config)
+        )
         if actual != expected:
             raise InputError(
                 f'task "{task.name}" has {name} {actual}, the model {expected}; give the task that '

@@ -1,7 +1,7 @@
 """The model from which a training run is initialized.
 
-It is a directory or workdir that may lack a head, or this library's additions to a
-family.
+It is a directory or workdir that may lack a head, or this library's additions
+to a family.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,8 @@ ENCODER_ATTENTION = (
     "encoder/attention/",
     "encoder/relative_attention_bias/",
 )
-# Config fields that do not affect parameter shapes, except the fields of attentions.
+# Config fields that do not affect parameter shapes, except the fields of
+# attentions.
 _COMPUTATION = (
     "activation_function",
     "feed_forward_proj",
@@ -51,15 +52,18 @@ class WarmStart:
         config: config of the model to train.
         seed: random seed of the parameters that are missing in ``path``.
         draws_attention: whether to reinitialize the encoder's attention even if
-            ``path`` has one; its family may then be another one whose other layers are
-            the same.
+            ``path`` has one; its family may then be another one whose other
+            layers are the same.
 
     Attributes:
-        generation_config: generation options of the start model, from its directory.
-        summarization: summarization settings of the start model, from its config.json.
+        generation_config: generation options of the start model, from its
+            directory.
+        summarization: summarization settings of the start model, from its
+            config.json.
         auxiliary: auxiliary models of the start model, for reading segments.
-        fresh: paths of new parameters: of the head, of additions to the family's
-            published class (attention or memories), or of the whole encoder attention.
+        fresh: paths of new parameters: of the head, of additions to the
+            family's published class (attention or memories), or of the whole
+            encoder attention.
 
     Raises:
         InputError: the model cannot be loaded, is of another family, has other
@@ -75,7 +79,12 @@ class WarmStart:
         *,
         draws_attention: bool = False,
     ) -> None:
-        self._path, self._family, self._config, self._seed = path, family, config, seed
+        self._path, self._family, self._config, self._seed = (
+            path,
+            family,
+            config,
+            seed,
+        )
         self._drawn = ENCODER_ATTENTION if draws_attention else ()
         self._model = load(path)
         self._shapes = family.parameter_shapes(config)
@@ -115,7 +124,8 @@ class WarmStart:
         expected = self._shapes
         unpublished = self._family.unpublished_parameters(self._config)
         shapes = {
-            name: x.shape for name, x in jax.eval_shape(self._loaded_params).items()
+            name: x.shape
+            for name, x in jax.eval_shape(self._loaded_params).items()
         }
         difference = compare_trees(expected, shapes)
         differing = sorted(name for names in difference for name in names)
@@ -125,13 +135,17 @@ class WarmStart:
             if not name.startswith((*HEAD, *self._drawn))
             and (name in shapes or name not in unpublished)
         ]
-        if foreign and all(name.startswith(ENCODER_ATTENTION) for name in foreign):
+        if foreign and all(
+            name.startswith(ENCODER_ATTENTION) for name in foreign
+        ):
             raise InputError(
                 f"config.init_from: the encoder of {path} has another attention than config.model "
                 f"({foreign[0]} is only in one of them); give the same, or initialize it by "
                 "config.init_fresh=encoder_attention"
             )
-        is_other_family = self._model.family is not self._family and not self._drawn
+        is_other_family = (
+            self._model.family is not self._family and not self._drawn
+        )
         if is_other_family or foreign:
             first = foreign[0] if foreign else "its family"
             raise InputError(
@@ -140,15 +154,23 @@ class WarmStart:
                 f"{max(len(foreign) - 1, 0)} more"
             )
         new = self._drawn
-        if self._model.config.head != self._config.head or self._has_other_labels():
+        if (
+            self._model.config.head != self._config.head
+            or self._has_other_labels()
+        ):
             # other heads and labels may share the names of parameters
             new = (*new, *HEAD)
-        return [name for name in expected if name.startswith(new) or name in differing]
+        return [
+            name
+            for name in expected
+            if name.startswith(new) or name in differing
+        ]
 
     def _has_other_labels(self) -> bool:
         """Returns True if the head's rows are for other labels, or for another order of labels."""
         there, here = (
-            getattr(c, "id2label", ()) for c in (self._model.config, self._config)
+            getattr(c, "id2label", ())
+            for c in (self._model.config, self._config)
         )
         return bool(there and here) and tuple(there) != tuple(here)
 
@@ -156,7 +178,8 @@ class WarmStart:
         """Raises InputError for a field that changes the computation with the parameters."""
         for name in _COMPUTATION:
             there, here = (
-                getattr(c, name, None) for c in (self._model.config, self._config)
+                getattr(c, name, None)
+                for c in (self._model.config, self._config)
             )
             if there != here:
                 raise InputError(
@@ -166,7 +189,9 @@ class WarmStart:
 
     def _loaded_params(self) -> dict[str, Any]:
         """Returns arrays by flat path, with layers grouped as in the model to train."""
-        flat = flax.traverse_util.flatten_dict(_to_dict(self._model.params), sep="/")
+        flat = flax.traverse_util.flatten_dict(
+            _to_dict(self._model.params), sep="/"
+        )
         return regroup(flat, self._shapes)
 
     def _draw_fresh(self) -> dict[str, Any]:

@@ -31,22 +31,22 @@ def summary_programs(
     """Yields the programs that summarize documents: "read" and "search", for the target's devices.
 
     The target's devices are the devices of the active mesh, otherwise
-    ``jax.default_device``, see ``ops.platform``; they must also be active when the
-    programs are lowered.
+    ``jax.default_device``, see ``ops.platform``; they must also be active when
+    the programs are lowered.
 
-    On one device, several documents are read one by one and searched in slots, see
-    ``continuous``; on a mesh, they are read and searched together.
+    On one device, several documents are read one by one and searched in slots,
+    see ``continuous``; on a mesh, they are read and searched together.
 
     Args:
         module: module of the model.
-        params: shapes of the parameters, from ``jax.eval_shape`` of the family's
-            ``init_params`` or of loaded parameters.
-        batch_size: documents that are summarized together, at least one per device of a
-            mesh.
+        params: shapes of the parameters, from ``jax.eval_shape`` of the
+            family's ``init_params`` or of loaded parameters.
+        batch_size: documents that are summarized together, at least one per
+            device of a mesh.
         length: tokens of a padded document.
         options: generation options.
-        kernel_bytes: maximum bytes of state-space kernels that are cached between
-            calls.
+        kernel_bytes: maximum bytes of state-space kernels that are cached
+            between calls.
         storage: storage type of the decoder's weights and keys, see ``Model``.
     """
     programs = Programs(module, storage)
@@ -57,13 +57,18 @@ def summary_programs(
         variables |= KernelCache(module, kernel_bytes, programs.kernels).shapes(
             params, length
         )
-    kernels = {name: tree for name, tree in variables.items() if name != "params"}
+    kernels = {
+        name: tree for name, tree in variables.items() if name != "params"
+    }
     layers = programs.search.weight_shapes(params)
     # Copied weights are on the device in addition to the parameters.
     search_params, copies = params, layers
     # the layers are views of the parameters
     if layers is not None and storage == "float32":
-        search_params = {**params, "decoder": jax.tree.map(_nothing, params["decoder"])}
+        search_params = {
+            **params,
+            "decoder": jax.tree.map(_nothing, params["decoder"]),
+        }
         copies = None
     keys = None
     # Only shapes of the per-row keys [batch] are needed.
@@ -82,27 +87,32 @@ def summary_programs(
     source = programs.read.eval_shape(*documents(batch_size))
     sizes = {"batch_size": batch_size, "options": options}
     if batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1:
-        # All documents at once: nothing else is on the device while they are read.
+        # All documents at once: nothing else is on the device while they are
+        # read.
         read = documents(batch_size)
         lower_read = partial(programs.read.lower, *read)
         search: tuple[Any, ...] = (params, layers, source, keys)
         lower_search = partial(programs.search.program.lower, *search, **sizes)
         slots: Any = ()
     else:
-        # Slots: one document is read at a time, while the slots' state stays on the
-        #     device.
+        # Slots: one document is read at a time, while the slots' state stays on
+        #     the device.
         stored = {"stores_states": source.states is not None}
         state = programs.slots.begin.eval_shape(params, source, **sizes)
         read = documents(1)
         lower_read = partial(programs.read.lower, *read, **stored)
         num_done = jax.ShapeDtypeStruct((), jnp.int32)
         search = (params, layers, source, state, keys, num_done)
-        lower_search = partial(programs.slots.advance.lower, *search, options=options)
+        lower_search = partial(
+            programs.slots.advance.lower, *search, options=options
+        )
         slots = source, state
     # Do not count parameters twice if the layers are views of them.
     held = (search_params, *search[1:])
     # While one program runs, the arrays of the other stay on the device.
-    yield AbstractProgram("read", lower_read, {}, arguments=read, idle=(slots, copies))
+    yield AbstractProgram(
+        "read", lower_read, {}, arguments=read, idle=(slots, copies)
+    )
     yield AbstractProgram(
         "search", lower_search, {}, options.max_new_tokens, held, kernels
     )
@@ -114,4 +124,6 @@ def _nothing(leaf: Any) -> jax.ShapeDtypeStruct:
 
 def parameter_shapes(family: Family, config: Any) -> Params:
     """Returns the shapes of a model's parameters, float32, without logical names."""
-    return meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
+    return meta.unbox(
+        jax.eval_shape(family.init_params(config), jax.random.key(0))
+    )

@@ -33,7 +33,8 @@ def best_span(
 ) -> tuple[int, int, float]:
     """Returns the first and last token of the highest-scoring span, and its score.
 
-    The score is the sum of the start and end logits (Devlin et al. 2019, section 4.2).
+    The score is the sum of the start and end logits (Devlin et al. 2019,
+    section 4.2).
 
     Args:
         logits: [length, 2], start and end logits.
@@ -70,19 +71,20 @@ def answer(
 ) -> list[Answer]:
     """Finds the answer to each question in its document.
 
-    A document longer than the model's positions is read in windows that overlap by
-    half; the highest-scoring answer of all windows is returned.
+    A document longer than the model's positions is read in windows that overlap
+    by half; the highest-scoring answer of all windows is returned.
 
     Args:
         model: model with a question answering head.
-        questions, documents: one question per document, or a single pair of texts.
+        questions, documents: one question per document, or a single pair of
+            texts.
         max_answer_length: maximum tokens of an answer.
         batch_size: windows read together.
 
     Raises:
-        InputError: a model of another kind, no tokenizer, a value that is not a text,
-            an empty document, a question that leaves no room for the document, an
-            option out of range.
+        InputError: a model of another kind, no tokenizer, a value that is not a
+            text, an empty document, a question that leaves no room for the
+            document, an option out of range.
     """
     if model.config.head != "question_answering":
         raise InputError(
@@ -105,10 +107,14 @@ def answer(
     ):
         if not isinstance(question, str):
             kind = type(question).__name__
-            raise InputError(f"question {number} is of type {kind}; give a string")
+            raise InputError(
+                f"question {number} is of type {kind}; give a string"
+            )
         check_text(Request(document, f"document {number}", question))
     inputs = zip(questions, documents, strict=True)
-    windows = [_windows(model, question, document) for question, document in inputs]
+    windows = [
+        _windows(model, question, document) for question, document in inputs
+    ]
     # Read the windows of all documents together, then group them again.
     pairs = [window.pair for window in itertools.chain.from_iterable(windows)]
     logits = iter(pair_logits(model, pairs, batch_size=batch_size))
@@ -116,7 +122,9 @@ def answer(
     for document, parts in zip(documents, windows, strict=True):
         spans = tokenizer.spans(document)
         outputs = list(itertools.islice(logits, len(parts)))
-        answers.append(_best_answer(document, spans, parts, outputs, max_answer_length))
+        answers.append(
+            _best_answer(document, spans, parts, outputs, max_answer_length)
+        )
     return answers
 
 
@@ -135,13 +143,17 @@ def _windows(
     ids = tokenizer.encode(document)
     if not ids:
         raise InputError("a document is empty; give a text with the answer")
-    question_ids = tokenizer.encode(model.summarization.get("prefix", "") + question)
+    question_ids = tokenizer.encode(
+        model.summarization.get("prefix", "") + question
+    )
     limit = max_input_length(model.config)
     # Raises an error if there is no room for the document.
     tokenizer.join_pair(question_ids, ids[:1], limit, truncation="second")
     # Tokens of the question and special tokens, which every window contains.
     num_around = len(tokenizer.join_pair(question_ids, []).ids)
-    windows = text_windows(len(ids), None if limit is None else limit - num_around)
+    windows = text_windows(
+        len(ids), None if limit is None else limit - num_around
+    )
     pairs = [
         tokenizer.join_pair(question_ids, ids[window.start : window.stop])
         for window in windows
@@ -161,7 +173,9 @@ def _best_answer(
 ) -> Answer:
     answers = []
     for window, window_logits in zip(windows, logits, strict=True):
-        first, last, score = best_span(window_logits, window.pair.second, max_length)
+        first, last, score = best_span(
+            window_logits, window.pair.second, max_length
+        )
         # From positions in the pair to positions in the document.
         offset = window.pair.second.start - window.start
         text = span_text(document, spans, first - offset, last - offset)

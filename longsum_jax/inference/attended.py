@@ -29,7 +29,8 @@ from longsum_jax.typing import Array
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-LEAST_SHARE = 0.1  # minimum share of the attention for all sources except the first
+# minimum share of the attention for all sources except the first
+LEAST_SHARE = 0.1
 # the number of summary sentences is rounded up to a multiple of this
 _GROUPS_AT_ONCE = 8
 _WEIGHTS = "cross_attention_weights"
@@ -38,18 +39,19 @@ _WEIGHTS = "cross_attention_weights"
 def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
     """Returns each sentence of a summary with the document sentences that the model attended to.
 
-    The decoder runs once more over the summary. The score of a document sentence is the
-    share of cross-attention that its tokens receive, averaged over layers, heads and
-    the tokens of the summary sentence. Support and flags are copied from
-    ``Summary.sources``, which uses words.
+    The decoder runs once more over the summary. The score of a document
+    sentence is the share of cross-attention that its tokens receive, averaged
+    over layers, heads and the tokens of the summary sentence. Support and flags
+    are copied from ``Summary.sources``, which uses words.
 
     Args:
         model: model with ``full`` cross-attention.
-        summary: summary by that model, with its document, which it read in one input.
+        summary: summary by that model, with its document, which it read in one
+            input.
 
     Raises:
-        InputError: a model of another kind, or a document that it cannot read in one
-            input.
+        InputError: a model of another kind, or a document that it cannot read
+            in one input.
     """
     check_attends(model)
     request = summary.request
@@ -67,7 +69,9 @@ def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
     ids, owners, placed = _read_document(model, request, summary)
     targets, groups = _read_summary(model, summary)
     # [statements, ids], the mean over each statement's tokens
-    weights = cross_attention_weights(model, ids[None], targets[None], groups[None])[0]
+    weights = cross_attention_weights(
+        model, ids[None], targets[None], groups[None]
+    )[0]
     statements = []
     for number, statement in enumerate(summary.sources):
         inside = owners >= 0
@@ -118,14 +122,18 @@ def _read_document(
     owners = _owners(lasts, placed.ends)
     sentence_indices = np.full(len(ids), -1)
     start = prompt.num_before(tokenizer)
-    num_after = len(prompt.source(tokenizer, PromptedIds([], prompted.tail))) - start
+    num_after = (
+        len(prompt.source(tokenizer, PromptedIds([], prompted.tail))) - start
+    )
     stop = len(ids) - num_after
     # Special tokens and the text after the document belong to no sentence.
     sentence_indices[start:stop] = owners[: stop - start]
     return np.array(ids, np.int32), sentence_indices, placed
 
 
-def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndarray]:
+def _read_summary(
+    model: "Model", summary: Summary
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ids of a summary, and the weights that average them over each sentence.
 
     The weights are float32 [ids, sentences]; columns sum to 1.
@@ -160,7 +168,9 @@ def _strongest(
     selected = order[:1] + [
         number for number in order[1:] if shares[number] >= LEAST_SHARE
     ]
-    return tuple(placed.source(number, float(shares[number])) for number in selected)
+    return tuple(
+        placed.source(number, float(shares[number])) for number in selected
+    )
 
 
 def cross_attention_weights(
@@ -172,12 +182,12 @@ def cross_attention_weights(
         model: encoder-decoder with ``full`` cross-attention.
         ids: int [batch, length].
         targets: int [batch, target_length], teacher-forced decoder outputs.
-        groups: [batch, target_length, groups], weights of the target tokens in each
-            group.
+        groups: [batch, target_length, groups], weights of the target tokens in
+            each group.
 
     Returns:
-        float32 [batch, groups, length], attention weights averaged over layers and
-        heads.
+        float32 [batch, groups, length], attention weights averaged over layers
+        and heads.
 
     Raises:
         InputError: a process that was forked after the model was loaded.
@@ -190,10 +200,14 @@ def cross_attention_weights(
     # Round up all sizes, so that few programs are compiled.
     more = -count % _GROUPS_AT_ONCE
     added = length - targets.shape[1]
-    targets = np.pad(targets, ((0, 0), (0, added)), constant_values=config.pad_token_id)
+    targets = np.pad(
+        targets, ((0, 0), (0, added)), constant_values=config.pad_token_id
+    )
     groups = np.pad(groups, ((0, 0), (0, added), (0, more)))
     variables = {"params": model.params}
-    weights = np.asarray(_weights(model.module, variables, *padded, targets, groups))
+    weights = np.asarray(
+        _weights(model.module, variables, *padded, targets, groups)
+    )
     # If the decoder attends to the encoder's global tokens, they come first.
     weights = weights[..., weights.shape[-1] - padded.ids.shape[1] :]
     return weights[:, :count, : ids.shape[1]]
@@ -216,7 +230,12 @@ def _weights(
     )
     with nn.intercept_methods(partial(_keep_weights, groups)):
         _, intermediates = module.apply(
-            variables, ids, mask, decoder_ids, mutable=["intermediates"], **inputs
+            variables,
+            ids,
+            mask,
+            decoder_ids,
+            mutable=["intermediates"],
+            **inputs,
         )
     # One [batch, groups, keys] per layer; stacked layers have leading axes.
     layers = [
@@ -234,7 +253,11 @@ def _is_kept(path: Any) -> bool:
 
 
 def _keep_weights(
-    groups: Array, call: Callable[..., Any], args: Any, kwargs: Any, context: Any
+    groups: Array,
+    call: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    context: Any,
 ) -> Any:
     """Stores the cross-attention weights alongside the layer's normal output."""
     module = context.module
@@ -243,7 +266,8 @@ def _keep_weights(
         weights = _group_weights(
             module.q(x), keys, kwargs["mask"], groups, module.scale
         )
-        # The method of the base class, which is called inside, would store them again.
+        # The method of the base class, which is called inside, would store them
+        # again.
         module.sow(
             "intermediates",
             _WEIGHTS,
@@ -260,7 +284,8 @@ def _group_weights(
     """Returns the weights of groups of queries, [batch, groups, length], averaged over heads.
 
     Args:
-        q, k: [batch, queries or keys, heads, head_dim]; keys possibly with fewer heads.
+        q, k: [batch, queries or keys, heads, head_dim]; keys possibly with
+            fewer heads.
         mask: bool [batch, 1, 1, keys].
         groups: [batch, queries, groups].
         scale: factor of the dot products, possibly with a soft cap.

@@ -8,7 +8,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.sentences import SentenceModel, extract, sentence_encoder
+from longsum_jax.inference.sentences import (
+    SentenceModel,
+    extract,
+    sentence_encoder,
+)
 from longsum_jax.text.segment_inputs import Auxiliary, SegmentInputOptions
 
 
@@ -30,13 +34,14 @@ LoadModel = Callable[[], SavedModel]
 class AuxiliaryModels(NamedTuple):
     """Functions that load the auxiliary models of a model; None if no weights are needed.
 
-    The field names match ``SegmentInputOptions`` and the subdirectories of a model
-    directory.
+    The field names match ``SegmentInputOptions`` and the subdirectories of a
+    model directory.
 
     Attributes:
-        extractor: loader of a model that selects important sentences; None for central
-            ones.
-        sentence_encoder: loader of a model that embeds sentences; None for TF-IDF.
+        extractor: loader of a model that selects important sentences; None for
+            central ones.
+        sentence_encoder: loader of a model that embeds sentences; None for
+            TF-IDF.
     """
 
     extractor: LoadModel | None = None
@@ -54,10 +59,13 @@ class AuxiliaryModels(NamedTuple):
     def functions(self) -> Auxiliary:
         """Returns the functions that run the models.
 
-        Models are loaded at the first call, and stay on the device until ``release``.
+        Models are loaded at the first call, and stay on the device until
+        ``release``.
         """
         models = {
-            name: _OnDemand(load) for name, load in self._asdict().items() if load
+            name: _OnDemand(load)
+            for name, load in self._asdict().items()
+            if load
         }
         functions: dict[str, Callable[..., Any]] = {}
         if "sentence_encoder" in models:
@@ -74,14 +82,18 @@ class AuxiliaryModels(NamedTuple):
         """Loads the models; returns hashes of weights and tokenizers by name."""
         loaders = self._asdict().items()
         return {
-            name: _fingerprint(load()) for name, load in loaders if load is not None
+            name: _fingerprint(load())
+            for name, load in loaders
+            if load is not None
         }
 
     def writers(self) -> dict[str, Callable[[Path], None]]:
         """Returns functions that save the models, by the names of their subdirectories."""
         loaders = self._asdict().items()
         return {
-            name: partial(_save, load) for name, load in loaders if load is not None
+            name: partial(_save, load)
+            for name, load in loaders
+            if load is not None
         }
 
     def named_inside(self, summarization: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +101,10 @@ class AuxiliaryModels(NamedTuple):
         inside = {name: name for name in self.writers()}
         if not inside or "segments" not in summarization:
             return dict(summarization)
-        return {**summarization, "segments": {**summarization["segments"], **inside}}
+        return {
+            **summarization,
+            "segments": {**summarization["segments"], **inside},
+        }
 
 
 class _OnDemand:

@@ -1,16 +1,16 @@
 """Continuous batching: when a document is finished, the next one takes its slot.
 
-A few slots are decoded together. When one is done, its summary is returned, the next
-document is encoded into the slot, and the same compiled program continues with all
-slots:
+A few slots are decoded together. When one is done, its summary is returned, the
+next document is encoded into the slot, and the same compiled program continues
+with all slots:
 
     slot 0   document 0 -----------> document 4 --------> ...
     slot 1   document 1 --> document 3 ------------> document 5 -> ...
     slot 2   document 2 -----------------> document 6 ---> ...
 
-The longest documents come first. All slots have the same length: the longest length
-among their documents, rounded up to a power of two. So there are few programs, and
-slots get shorter over time.
+The longest documents come first. All slots have the same length: the longest
+length among their documents, rounded up to a power of two. So there are few
+programs, and slots get shorter over time.
 """
 
 import itertools
@@ -34,9 +34,11 @@ from longsum_jax.typing import Params
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
 # (index of a document that is not finished, its sequences so far on the host)
 OnProgress = Callable[[int, Generated], None]
-# (indices in slots, number of slots) -> indices of cancelled documents, new (ids, mask)
+# (indices in slots, number of slots) -> indices of cancelled documents, new
+# (ids, mask)
 Arrivals = Callable[
-    [Sequence[int], int], tuple[set[int], Sequence[tuple[np.ndarray, np.ndarray]]]
+    [Sequence[int], int],
+    tuple[set[int], Sequence[tuple[np.ndarray, np.ndarray]]],
 ]
 # On CPUs, a matrix product with 32 rows takes twice as long as one with 16.
 MAX_SLOTS = 16
@@ -47,8 +49,8 @@ _STEPS_BETWEEN_ARRIVALS = 8
 def num_slots(config: Any, lengths: Sequence[int]) -> int:
     """Returns the number of documents to decode together, a power of two.
 
-    It is at most ``MAX_SLOTS``, and small enough to store the keys and values of the
-    longest document in every slot.
+    It is at most ``MAX_SLOTS``, and small enough to store the keys and values
+    of the longest document in every slot.
 
     Args:
         config: config of the model.
@@ -58,7 +60,9 @@ def num_slots(config: Any, lengths: Sequence[int]) -> int:
     width = stack.kv_heads * stack.d_kv * jnp.dtype(stack.dtype).itemsize
     # Keys and values of all layers, for one slot.
     bytes_of_longest = 2 * stack.num_layers * width * max(lengths, default=1)
-    count = min(MAX_SLOTS, len(lengths), max_cross_cache_bytes() // bytes_of_longest)
+    count = min(
+        MAX_SLOTS, len(lengths), max_cross_cache_bytes() // bytes_of_longest
+    )
     # The largest power of two up to count.
     return 1 << (max(count, 1).bit_length() - 1)
 
@@ -70,12 +74,12 @@ class ContinuousBatch:
         programs: programs of the model.
         params: parameters of the model.
         pad: function that pads ids and masks.
-        variables: function from padded inputs to the parameters and cached kernels of
-            their length.
+        variables: function from padded inputs to the parameters and cached
+            kernels of their length.
         batch_size: number of slots.
         options: generation options.
-        seed: random seed for sampling; a document's samples do not depend on when it
-            enters.
+        seed: random seed for sampling; a document's samples do not depend on
+            when it enters.
     """
 
     def __init__(
@@ -98,7 +102,8 @@ class ContinuousBatch:
         self._options = options
         self._keys = None
         if options.do_sample:
-            # The same key for all slots, so that samples do not depend on the slot.
+            # The same key for all slots, so that samples do not depend on the
+            # slot.
             self._keys = jnp.broadcast_to(jax.random.key(seed), (batch_size,))
         # shapes of the encoded slots by slot length
         self._shapes: dict[int, DecoderSource] = {}
@@ -114,9 +119,9 @@ class ContinuousBatch:
         # Pad first, because slot lengths depend on the padded lengths.
         rows = [self._pad(ids, mask) for ids, mask in documents]
         lengths = self._slot_lengths([row.ids.shape[1] for row in rows])
-        # Keys and values of the longest documents may be too large to store, see
-        # ``Decoder``. These documents use other programs, so all of them must finish
-        # before others enter.
+        # Keys and values of the longest documents may be too large to store,
+        # see ``Decoder``. These documents use other programs, so all of them
+        # must finish before others enter.
         kinds = itertools.groupby(
             range(len(rows)), lambda i: self._stores_states(lengths[i])
         )
@@ -131,14 +136,16 @@ class ContinuousBatch:
     ) -> Iterator[tuple[int, Generated]]:
         """Decodes documents that arrive while others are decoded, until no document remains.
 
-        Documents enter within ``_STEPS_BETWEEN_ARRIVALS`` tokens if a slot is free. The
-        slots keep their length.
+        Documents enter within ``_STEPS_BETWEEN_ARRIVALS`` tokens if a slot is
+        free. The slots keep their length.
 
         Args:
-            length: slot length in tokens, at least the padded length of every document.
-            arrivals: function from the indices of the documents in slots and the number
-                of slots to the indices of cancelled documents, and to the ids and masks
-                [1, length] of new documents, which are numbered in order of arrival.
+            length: slot length in tokens, at least the padded length of every
+                document.
+            arrivals: function from the indices of the documents in slots and
+                the number of slots to the indices of cancelled documents, and
+                to the ids and masks [1, length] of new documents, which are
+                numbered in order of arrival.
             on_progress: callback for each unfinished document after some steps;
                 beam search has no sequences before a document is finished.
 
@@ -146,7 +153,9 @@ class ContinuousBatch:
             Indices of documents with their sequences on the host, in order of
             completion.
         """
-        yield from self._decode_kind([], [], deque(), arrivals, length, on_progress)
+        yield from self._decode_kind(
+            [], [], deque(), arrivals, length, on_progress
+        )
 
     def _decode_kind(
         self,
@@ -174,17 +183,24 @@ class ContinuousBatch:
         source = jax.tree.map(
             lambda x: jnp.zeros(x.shape, x.dtype), self._shapes_of(length)
         )
-        state = slots.begin(self._params, source, batch_size=batch_size, **sizes)
+        state = slots.begin(
+            self._params, source, batch_size=batch_size, **sizes
+        )
         inside: dict[int, int] = {}  # slot -> document
-        cancelled: set[int] = set()  # slots that still decode a cancelled document
+        # slots that still decode a cancelled document
+        cancelled: set[int] = set()
         num_arrived = 0
         # documents that arrived and have no slot yet
         new_rows: dict[int, PaddedInputs] = {}
         while True:
             if arrivals is not None:
                 dropped, arrived = arrivals(list(inside.values()), batch_size)
-                cancelled |= {slot for slot in inside if inside[slot] in dropped}
-                inside = {slot: i for slot, i in inside.items() if i not in dropped}
+                cancelled |= {
+                    slot for slot in inside if inside[slot] in dropped
+                }
+                inside = {
+                    slot: i for slot, i in inside.items() if i not in dropped
+                }
                 for ids, mask in arrived:
                     new_rows[num_arrived] = self._pad(ids, mask)
                     waiting.append(num_arrived)
@@ -193,7 +209,8 @@ class ContinuousBatch:
                 return
             if arrivals is None:
                 longest = min([*inside.values(), *itertools.islice(waiting, 1)])
-                # The longest documents are finished: continue with shorter slots.
+                # The longest documents are finished: continue with shorter
+                # slots.
                 if lengths[longest] < length:
                     length = lengths[longest]
                     shapes = self._shapes_of(length)
@@ -214,14 +231,20 @@ class ContinuousBatch:
                 source, state = slots.enter(
                     source, state, read, np.int32(slot), **sizes
                 )
-            # Stop as soon as one slot is done; if no document is waiting, only when all
-            # are.
+            # Stop as soon as one slot is done; if no document is waiting, only
+            # when all are.
             num_running = len(inside) + len(cancelled)
             stops_early = waiting or arrivals is not None
-            num_done = batch_size - num_running + 1 if stops_early else batch_size
-            max_steps = None if arrivals is None else np.int32(_STEPS_BETWEEN_ARRIVALS)
+            num_done = (
+                batch_size - num_running + 1 if stops_early else batch_size
+            )
+            max_steps = (
+                None if arrivals is None else np.int32(_STEPS_BETWEEN_ARRIVALS)
+            )
             arguments = source, state, self._keys, np.int32(num_done), max_steps
-            state, out = slots.advance(self._params, self._layers, *arguments, **sizes)
+            state, out = slots.advance(
+                self._params, self._layers, *arguments, **sizes
+            )
             # A single transfer for all slots.
             done, out = jax.device_get((state.done, out))
             cancelled = {slot for slot in cancelled if not done[slot]}
@@ -244,7 +267,10 @@ class ContinuousBatch:
 
     def _slot_lengths(self, lengths: Sequence[int]) -> list[int]:
         """Returns each document's length rounded up to a power of two, at most the longest one."""
-        return [min(1 << (length - 1).bit_length(), lengths[0]) for length in lengths]
+        return [
+            min(1 << (length - 1).bit_length(), lengths[0])
+            for length in lengths
+        ]
 
     def _stores_states(self, length: int) -> bool:
         """Returns True if slots of this length store encoder states instead of keys and values."""
@@ -257,5 +283,7 @@ class ContinuousBatch:
             ids = np.zeros((self._batch_size, length), np.int32)
             padded = self._pad(ids, ids == 0)
             read = self._programs.read
-            self._shapes[length] = read.eval_shape({"params": self._params}, *padded)
+            self._shapes[length] = read.eval_shape(
+                {"params": self._params}, *padded
+            )
         return self._shapes[length]

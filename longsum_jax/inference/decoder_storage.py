@@ -8,11 +8,14 @@ from longsum_jax.errors import InputError
 from longsum_jax.ops.storage import STORAGES, Storage, Stored, store
 from longsum_jax.typing import Array
 
-# Maps that decoding steps apply, with the number of axes they contract. The encoder's
-# key and value maps and the maps of memories are not converted.
+# Maps that decoding steps apply, with the number of axes they contract. The
+# encoder's key and value maps and the maps of memories are not converted.
 _STORED_MAPS = {
     **{("self_attention", name): 1 for name in ("q", "k", "v")},
-    **{(attention, "o"): 2 for attention in ("self_attention", "cross_attention")},
+    **{
+        (attention, "o"): 2
+        for attention in ("self_attention", "cross_attention")
+    },
     ("cross_attention", "q"): 1,
     **{("feed_forward", name): 1 for name in ("wi", "wi_0", "wi_1", "wo")},
 }
@@ -75,7 +78,9 @@ def stored_decoder(
             if name in stored[module]:
                 linear = stored[module][name]
                 # One scale for each output: the contracted axes come first.
-                kernel = _store(linear["kernel"], storage, tuple(range(num_inputs)))
+                kernel = _store(
+                    linear["kernel"], storage, tuple(range(num_inputs))
+                )
                 stored[module][name] = dict(linear, kernel=kernel)
         copies.append(stored)
     return StoredDecoder(tuple(copies), _store(table.T, storage, (0,)))

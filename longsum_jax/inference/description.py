@@ -44,9 +44,7 @@ def _short_count(number: int) -> str:
 def _longest_input(config: Any, summarization: Mapping[str, Any]) -> str:
     if "segments" in summarization:
         try:
-            return (
-                f"segments of {segment_options(summarization).segment_length:,} tokens"
-            )
+            return f"segments of {segment_options(summarization).segment_length:,} tokens"
         except InputError:  # invalid options; summarizing reports them
             return "segments"
     # The model's positions, and the length up to which kernels are exact.

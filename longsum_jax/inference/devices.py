@@ -18,7 +18,9 @@ from longsum_jax.typing import Params
 
 
 @contextlib.contextmanager
-def on_devices(params: Params, devices: Sequence[jax.Device]) -> Iterator[Params]:
+def on_devices(
+    params: Params, devices: Sequence[jax.Device]
+) -> Iterator[Params]:
     """Yields parameters replicated on all devices; within the block, batches are split over them.
 
     Args:

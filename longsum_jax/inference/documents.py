@@ -42,7 +42,9 @@ def check_counts(number: int, **lists: Sequence[Any]) -> None:
     """Raises InputError unless each list has ``number`` items, one per document."""
     for name, items in lists.items():
         if isinstance(items, str):
-            raise InputError(f"{name} is a text; give a list of one for each document")
+            raise InputError(
+                f"{name} is a text; give a list of one for each document"
+            )
         if len(items) != number:
             raise InputError(
                 f"{name} has {counted(len(items), 'item')} for {counted(number, 'document')}; give "
@@ -65,13 +67,15 @@ def check_overflow(
         total: number of tokens of the document.
         limit: maximum number of tokens.
         on_overflow: "error" to raise.
-        is_longest: True if the model reads no longer input, so that the limit cannot be
-            raised.
+        is_longest: True if the model reads no longer input, so that the limit
+            cannot be raised.
     """
     if total <= limit or on_overflow != "error":
         return
     if is_longest:
-        problem = f"this model reads at most {limit} at once; choose strategy=auto"
+        problem = (
+            f"this model reads at most {limit} at once; choose strategy=auto"
+        )
     else:
         problem = f"more than max_source_length={limit}; raise it"
     raise InputError(
@@ -84,7 +88,8 @@ class TokenizedDocument(NamedTuple):
 
     Attributes:
         ids: tokens that the model reads, including special tokens.
-        total_tokens: tokens of the whole document, including tokens beyond the limit.
+        total_tokens: tokens of the whole document, including tokens beyond the
+            limit.
     """
 
     ids: list[int]
@@ -98,8 +103,8 @@ class DocumentSummarizer:
         config: config of the model.
         tokenizer: tokenizer of the model.
         generate: function that decodes a batch.
-        make_slots: factory of decoding slots; None to decode batches that start and end
-            together.
+        make_slots: factory of decoding slots; None to decode batches that start
+            and end together.
     """
 
     def __init__(
@@ -174,8 +179,8 @@ class DocumentSummarizer:
             batch_size: documents decoded together.
             options: generation options.
             seed: random seed for sampling.
-            padded_length: function from the longest length of a batch to its padded
-                length.
+            padded_length: function from the longest length of a batch to its
+                padded length.
         """
         if batch_size == "auto":
             documents = list(documents)
@@ -183,17 +188,19 @@ class DocumentSummarizer:
                 self._config, [len(document.ids) for document in documents]
             )
         batch_size = rows_on_devices(batch_size)
-        # On a mesh, each device decodes its share of the rows, and all rows start and
-        # end together.
+        # On a mesh, each device decodes its share of the rows, and all rows
+        # start and end together.
         is_on_mesh = jax.sharding.get_abstract_mesh().size > 1
         together = batch_size == 1 or is_on_mesh or self._make_slots is None
         if not together:
             documents = list(documents)
-            # Slots without a document would still be decoded, so use no more than
-            # needed.
+            # Slots without a document would still be decoded, so use no more
+            # than needed.
             batch_size = padded_rows(len(documents), batch_size)
             together = batch_size == 1
-        decode: Callable[..., Any] = self._in_batches if together else self._in_slots
+        decode: Callable[..., Any] = (
+            self._in_batches if together else self._in_slots
+        )
         sizes = {"batch_size": batch_size, "options": options, "seed": seed}
         return decode(documents, padded_length, **sizes)
 
@@ -215,9 +222,9 @@ class DocumentSummarizer:
         others and one program reads all lengths.
 
         Args:
-            arrivals: function from the indices of the documents in slots and the number
-                of slots to the indices of cancelled documents, and to new documents,
-                which are numbered in order of arrival.
+            arrivals: function from the indices of the documents in slots and
+                the number of slots to the indices of cancelled documents, and
+                to new documents, which are numbered in order of arrival.
             slot_length: length to which documents are padded, at least their
                 own; the model may pad it further.
             batch_size: number of slots.
@@ -229,7 +236,9 @@ class DocumentSummarizer:
         num_arrived = 0
         documents: dict[int, TokenizedDocument] = {}
 
-        def new_rows(inside: Sequence[int], size: int) -> tuple[set[int], list[Any]]:
+        def new_rows(
+            inside: Sequence[int], size: int
+        ) -> tuple[set[int], list[Any]]:
             nonlocal num_arrived
             cancelled, arrived = arrivals(inside, size)
             for index in cancelled:
@@ -238,7 +247,8 @@ class DocumentSummarizer:
                 documents[num_arrived] = document
                 num_arrived += 1
             rows = [
-                self._rows([document], lambda _: slot_length) for document in arrived
+                self._rows([document], lambda _: slot_length)
+                for document in arrived
             ]
             return cancelled, rows
 
@@ -247,8 +257,12 @@ class DocumentSummarizer:
                 on_text(index, partial(self._decoded, out, 0))
 
         assert self._make_slots is not None
-        slots = self._make_slots(batch_size=batch_size, options=options, seed=seed)
-        for index, out in slots.decode_arriving(slot_length, new_rows, on_progress):
+        slots = self._make_slots(
+            batch_size=batch_size, options=options, seed=seed
+        )
+        for index, out in slots.decode_arriving(
+            slot_length, new_rows, on_progress
+        ):
             yield index, self._summary(documents.pop(index), out, 0)
 
     def _in_slots(
@@ -258,7 +272,9 @@ class DocumentSummarizer:
         **sizes: Any,
     ) -> Iterator[tuple[int, Summary]]:
         # Longest first: slots then only ever shrink.
-        order = sorted(range(len(documents)), key=lambda i: -len(documents[i].ids))
+        order = sorted(
+            range(len(documents)), key=lambda i: -len(documents[i].ids)
+        )
         assert self._make_slots is not None
         slots = self._make_slots(**sizes)
         rows = (self._rows([documents[i]], padded_length) for i in order)
@@ -278,8 +294,8 @@ class DocumentSummarizer:
         remaining = iter(documents)
         start = 0
         while batch := list(itertools.islice(remaining, batch_size)):
-            # Pad the last batch with copies, so that it has the shape that is already
-            # compiled.
+            # Pad the last batch with copies, so that it has the shape that is
+            # already compiled.
             filled = batch + batch[-1:] * (batch_size - len(batch))
             ids, mask = self._rows(filled, padded_length)
             out = jax.device_get(self._generate(ids, mask, options, seed))

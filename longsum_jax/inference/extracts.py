@@ -31,20 +31,20 @@ def summarize(
 
     Args:
         text: document of any length. The ranker was trained on English.
-        length: length of the summary: "short" (75 words), "medium" (150), "long" (400),
-            "250 words", "7 sentences" or "5%" of the document's words; a number counts
-            words. Summaries do not exceed it, unless every sentence of the document
-            does.
+        length: length of the summary: "short" (75 words), "medium" (150),
+            "long" (400), "250 words", "7 sentences" or "5%" of the document's
+            words; a number counts words. Summaries do not exceed it, unless
+            every sentence of the document does.
         query: topic of the summary; None for the whole document.
         outline: headings and pages, for references to sources; None for none.
 
     Returns:
-        The summary, one sentence per line; its ``sources`` contain the location of each
-        sentence.
+        The summary, one sentence per line; its ``sources`` contain the location
+        of each sentence.
 
     Raises:
-        InputError: an empty document, a file name instead of a text, a blank query, or
-            an invalid length.
+        InputError: an empty document, a file name instead of a text, a blank
+            query, or an invalid length.
     """
     outline = NO_OUTLINE if outline is None else outline
     request = Request(text, "the document", query, outline)
@@ -78,9 +78,14 @@ def _results(
             yield [(index, InputError(f"{request.name}: {error}"))]
 
 
-def _summary(request: Request, ranker: Ranker, length: str | int | Length) -> Summary:
+def _summary(
+    request: Request, ranker: Ranker, length: str | int | Length
+) -> Summary:
     extract = ranker.summarize(
-        request.text, length=length, query=request.query, outline=request.outline
+        request.text,
+        length=length,
+        query=request.query,
+        outline=request.outline,
     )
     return Summary(
         text=extract.text,

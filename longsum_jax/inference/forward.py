@@ -43,7 +43,9 @@ def encode(
             )
     ids, mask = check_inputs(input_ids, attention_mask, runner.config)
     padded = runner.padded(ids, mask, inputs, bucket)
-    states = runner.programs.encode(runner.variables(padded), *padded, layer=layer)
+    states = runner.programs.encode(
+        runner.variables(padded), *padded, layer=layer
+    )
     # Drop the padding; global tokens, if any, come before the tokens.
     padding = padded.ids.shape[1] - ids.shape[1]
     return _first_tokens(states.astype(jnp.float32), states.shape[1] - padding)
@@ -65,7 +67,9 @@ def logits(
     ids, mask = check_inputs(input_ids, attention_mask, runner.config)
     if runner.config.head != "language_model":
         return _head_logits(runner, ids, mask, decoder_ids, inputs, bucket)
-    decoder_ids = _checked_targets(runner, decoder_ids, "decoder_input_ids", len(ids))
+    decoder_ids = _checked_targets(
+        runner, decoder_ids, "decoder_input_ids", len(ids)
+    )
     padded = runner.padded(ids, mask, inputs, bucket)
     targets = _padded_targets(runner, decoder_ids, bucket)
     outputs = runner.programs.logits(runner.variables(padded), *padded, targets)
@@ -95,7 +99,9 @@ def log_probs(
     return _first_tokens(outputs, targets.shape[1])
 
 
-def _checked_targets(runner: Runner, ids: Any, name: str, rows: int) -> np.ndarray:
+def _checked_targets(
+    runner: Runner, ids: Any, name: str, rows: int
+) -> np.ndarray:
     """Returns decoder ids, int32 [rows, target_length]."""
     ids = check_ids(ids, name, runner.config.vocab_size)
     if len(ids) != rows:
@@ -110,8 +116,12 @@ def _padded_targets(runner: Runner, ids: np.ndarray, bucket: int) -> np.ndarray:
     """Returns decoder ids padded at their end, which does not affect earlier positions."""
     config = runner.config
     length = ids.shape[1]
-    padding = padded_length(length, config.max_target_length, 0, bucket) - length
-    return np.pad(ids, ((0, 0), (0, padding)), constant_values=config.pad_token_id)
+    padding = (
+        padded_length(length, config.max_target_length, 0, bucket) - length
+    )
+    return np.pad(
+        ids, ((0, 0), (0, padding)), constant_values=config.pad_token_id
+    )
 
 
 def _choice_logits(
@@ -134,9 +144,15 @@ def _choice_logits(
     def rows(name: str, value: Any) -> np.ndarray:
         return like_ids(choices, value, name).reshape(-1, shape[-1])
 
-    mask = None if attention_mask is None else rows("attention_mask", attention_mask)
+    mask = (
+        None
+        if attention_mask is None
+        else rows("attention_mask", attention_mask)
+    )
     # Every choice is a row: [batch * choices, length].
-    ids, mask = check_inputs(choices.reshape(-1, shape[-1]), mask, runner.config)
+    ids, mask = check_inputs(
+        choices.reshape(-1, shape[-1]), mask, runner.config
+    )
     inputs = {name: rows(name, value) for name, value in inputs.items()}
     return _head_logits(runner, ids, mask, decoder_ids, inputs, bucket).reshape(
         shape[:-1]
@@ -162,7 +178,9 @@ def _head_logits(
     padded = runner.padded(ids, mask, inputs, bucket)
     outputs = runner.programs.logits(runner.variables(padded), *padded)
     return (
-        _first_tokens(outputs, ids.shape[1]) if config.head in TOKEN_HEADS else outputs
+        _first_tokens(outputs, ids.shape[1])
+        if config.head in TOKEN_HEADS
+        else outputs
     )
 
 
@@ -179,7 +197,9 @@ def _check_head(runner: Runner, decoder_ids: Any) -> None:
             "this model gives a score to every sentence of a document; use extract"
         )
     if head in ("none", "pooler"):
-        raise InputError("this model has no head, so it gives no logits; use encode")
+        raise InputError(
+            "this model has no head, so it gives no logits; use encode"
+        )
 
 
 def _first_tokens(outputs: Array, length: int) -> Array:
@@ -188,4 +208,6 @@ def _first_tokens(outputs: Array, length: int) -> Array:
         return outputs[:, :length]
     # A JAX slice would be compiled once for every length.
     first = np.asarray(outputs)[:, :length]
-    return jax.device_put(first, outputs.sharding if outputs.committed else None)
+    return jax.device_put(
+        first, outputs.sharding if outputs.committed else None
+    )

@@ -24,9 +24,9 @@ class _CachedKernels(NamedTuple):
 class KernelCache:
     """Caches state-space kernels by length; a module is applied to them and its parameters.
 
-    Kernels depend only on parameters and length. The least recently used lengths are
-    evicted first, and all lengths if the parameters are replaced. Kernels of 12 layers
-    with 768 channels take 74 KB per token of the length.
+    Kernels depend only on parameters and length. The least recently used
+    lengths are evicted first, and all lengths if the parameters are replaced.
+    Kernels of 12 layers with 768 channels take 74 KB per token of the length.
 
     Args:
         module: module with the methods of ``models.encoder_decoder``.
@@ -39,18 +39,22 @@ class KernelCache:
         self.limit = limit
         self._make = make or kernel_program(module)
         # Only state-space layers have kernels.
-        attentions = [name for name, _ in parse_hybrid(module.config.encoder_attention)]
+        attentions = [
+            name for name, _ in parse_hybrid(module.config.encoder_attention)
+        ]
         self._has_kernels = "s4d" in attentions
         self._lock = threading.Lock()
         # leaves of the parameters that the entries belong to
         self._leaves: list[Any] = []
-        self._entries: OrderedDict[int, _CachedKernels] = OrderedDict()  # by length
+        # by length
+        self._entries: OrderedDict[int, _CachedKernels] = OrderedDict()
 
     def __call__(self, params: Params, length: int) -> Mapping[str, Any]:
         """Returns variables for inputs of ``length`` padded tokens: {KERNELS: ...}, or {}.
 
-        Returns {} for models without state-space layers, for kernels beyond the limit,
-        and on a mesh, on which every device computes the kernels of its own channels.
+        Returns {} for models without state-space layers, for kernels beyond the
+        limit, and on a mesh, on which every device computes the kernels of its
+        own channels.
         """
         if not self._is_used:
             return {}
@@ -92,7 +96,8 @@ class KernelCache:
 
     def _add(self, params: Params, length: int) -> None:
         num_bytes = _num_bytes(self._make.eval_shape(params, length))
-        # Without a cache entry's variables, the model computes its kernels itself.
+        # Without a cache entry's variables, the model computes its kernels
+        # itself.
         if not 0 < num_bytes <= self.limit:
             self._entries[length] = _CachedKernels({}, 0)
             return
@@ -102,7 +107,9 @@ class KernelCache:
             > self.limit
         ):
             self._entries.popitem(last=False)
-        self._entries[length] = _CachedKernels(self._make(params, length), num_bytes)
+        self._entries[length] = _CachedKernels(
+            self._make(params, length), num_bytes
+        )
 
 
 def kernel_program(module: Any) -> Any:

@@ -60,33 +60,35 @@ def load(
     Hub.
 
     Args:
-        path: a directory in Hugging Face layout (as published, or written by ``save``
-            or ``convert``), the workdir of a training run, a LoRA adapter in PEFT's
-            layout, which is merged into its base model, or the name "org/name" of a
-            repository.
+        path: a directory in Hugging Face layout (as published, or written by
+            ``save`` or ``convert``), the workdir of a training run, a LoRA
+            adapter in PEFT's layout, which is merged into its base model, or
+            the name "org/name" of a repository.
         dtype: dtype of the computation.
         matmul_precision: precision of float32 matmuls, see
             ``models.config.ModelConfig``.
         param_dtype: dtype of the parameters; "bfloat16" halves their memory
             (state-space kernels stay float32).
-        tokenizer: .model file or directory to use instead of the tokenizer in ``path``.
-        which: checkpoint of a training run: the best one by its evaluation, or the
-            latest.
+        tokenizer: .model file or directory to use instead of the tokenizer in
+            ``path``.
+        which: checkpoint of a training run: the best one by its evaluation, or
+            the latest.
         revision: branch, tag or commit of a repository.
-        architecture: transformers class of the weights in ``path``, if its config.json
-            names the wrong class or none.
+        architecture: transformers class of the weights in ``path``, if its
+            config.json names the wrong class or none.
         base: base model of an adapter, as for ``path``; by default the one
             that its adapter_config.json names.
-        decoder_storage: storage type, on one CPU, of the decoder's weights, the output
-            embeddings and the document's keys and values in decoding; computation is in
-            float32. "bfloat16" rounds each weight by at most 2^-8 and halves the bytes
-            read per token; "int8" rounds by at most 1/254 of the largest weight of an
-            output, or value of a key, and quarters them. The copies are made at the
-            first summary, in addition to the parameters.
+        decoder_storage: storage type, on one CPU, of the decoder's weights, the
+            output embeddings and the document's keys and values in decoding;
+            computation is in float32. "bfloat16" rounds each weight by at most
+            2^-8 and halves the bytes read per token; "int8" rounds by at most
+            1/254 of the largest weight of an output, or value of a key, and
+            quarters them. The copies are made at the first summary, in addition
+            to the parameters.
 
     Raises:
-        InputError: a file is missing, damaged or does not fit, and the error names it;
-            no device starts.
+        InputError: a file is missing, damaged or does not fit, and the error
+            names it; no device starts.
     """
     if param_dtype not in ("float32", "bfloat16"):
         raise InputError(
@@ -108,7 +110,9 @@ def load(
             architecture=architecture,
             decoder_storage=decoder_storage,
         )
-        model.params = merge_adapter(model.params, model.family, model.config, adapter)
+        model.params = merge_adapter(
+            model.params, model.family, model.config, adapter
+        )
         return model
     if base is not None:
         raise InputError(
@@ -120,8 +124,11 @@ def load(
     # Verify checksums concurrently with reading.
     with checksums.checking(directory):
         runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
-        family, config = huggingface.read_config(directory, architecture, **runtime)
-        # Weights of training runs are in checkpoints, not in the model directory.
+        family, config = huggingface.read_config(
+            directory, architecture, **runtime
+        )
+        # Weights of training runs are in checkpoints, not in the model
+        # directory.
         if is_run:
             params = _trained_params(path, family, config, which, param_dtype)
         else:
@@ -232,8 +239,8 @@ def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
     """Returns the models named by ``options``, each loaded once, at its first use.
 
     Args:
-        options: options whose ``extractor`` and ``sentence_encoder`` are accepted by
-            ``load``.
+        options: options whose ``extractor`` and ``sentence_encoder`` are
+            accepted by ``load``.
     """
     paths = {name: getattr(options, name) for name in AuxiliaryModels._fields}
     loaders: dict[str, Any] = {
@@ -244,7 +251,9 @@ def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
     return AuxiliaryModels(**loaders)
 
 
-def _auxiliary_of(directory: Path, summarization: Mapping[str, Any]) -> AuxiliaryModels:
+def _auxiliary_of(
+    directory: Path, summarization: Mapping[str, Any]
+) -> AuxiliaryModels:
     """Returns the models named by config.json in a model directory."""
     segments = summarization.get("segments")
     # missing, or invalid, which is reported on use
@@ -327,4 +336,6 @@ def _tokenizer(
 ) -> Tokenizer | None:
     if path is None and not has_tokenizer(directory):
         return None
-    return load_tokenizer(directory if path is None else path, vocab_size=vocab_size)
+    return load_tokenizer(
+        directory if path is None else path, vocab_size=vocab_size
+    )

@@ -8,7 +8,8 @@ from longsum_jax.conversion.lsg import first_token
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
 
-TOLERANCE = 1e-4  # relative to the largest output; float32 errors are a hundredth of it
+# relative to the largest output; float32 errors are a hundredth of it
+TOLERANCE = 1e-4
 _BLOCKS = 16  # blocks of the long input, for a model without a maximum length
 _TARGET_LENGTH = 8
 
@@ -18,9 +19,10 @@ class LsgCheck(NamedTuple):
 
     Attributes:
         length: tokens of the long input, whose outputs are finite.
-        equal_length: tokens of the input on which both models agree; 0 if they need not
-            agree.
-        difference: largest difference on that input, relative to the largest output.
+        equal_length: tokens of the input on which both models agree; 0 if they
+            need not agree.
+        difference: largest difference on that input, relative to the largest
+            output.
     """
 
     length: int
@@ -48,13 +50,14 @@ def check_lsg(
 ) -> LsgCheck:
     """Runs a converted model on random tokens, and compares it with its original.
 
-    Up to two blocks, LSG attention equals full attention, and the first global token is
-    initialized from the first token's embedding. So if the global token replaces the
-    first token (``mask_first_token``), outputs for a text that begins with this token
-    must not change, whatever the options of the conversion. Exempt are models whose
-    texts have no fixed first token, models with T5's bias, which does not apply to
-    global tokens, causal models, whose global tokens attend to nothing, originals with
-    LSG attention, and global tokens without the token type of other tokens.
+    Up to two blocks, LSG attention equals full attention, and the first global
+    token is initialized from the first token's embedding. So if the global
+    token replaces the first token (``mask_first_token``), outputs for a text
+    that begins with this token must not change, whatever the options of the
+    conversion. Exempt are models whose texts have no fixed first token, models
+    with T5's bias, which does not apply to global tokens, causal models, whose
+    global tokens attend to nothing, originals with LSG attention, and global
+    tokens without the token type of other tokens.
 
     Args:
         original, converted: models before and after ``Model.to_lsg``.
@@ -78,7 +81,9 @@ def check_lsg(
         return LsgCheck(length)
     # A single global token replaces the first token.
     exact = converted.with_lsg_options(
-        num_global_tokens=1, mask_first_token=True, pass_global_tokens_to_decoder=True
+        num_global_tokens=1,
+        mask_first_token=True,
+        pass_global_tokens_to_decoder=True,
     )
     # Up to two blocks, every token attends to all others.
     short = min(2 * block, original.config.max_source_length or 2 * block)
@@ -97,9 +102,15 @@ def _must_agree(original: Model, use_token_ids: bool) -> bool:
     """Returns True if the first global token can replace the first token."""
     config = original.config
     stack = config.encoder_stack
-    if config.encoder_attention != "full" or stack.causal or stack.relative_attention:
+    if (
+        config.encoder_attention != "full"
+        or stack.causal
+        or stack.relative_attention
+    ):
         return False
-    return (use_token_ids or not config.has_token_types) and not config.reference_quirks
+    return (
+        use_token_ids or not config.has_token_types
+    ) and not config.reference_quirks
 
 
 def _draw(
@@ -109,7 +120,9 @@ def _draw(
     config = model.config
     special = {first_id, config.pad_token_id, config.eos_token_id}
     # Special tokens occur only at their usual positions.
-    ids = rng.choice([i for i in range(config.vocab_size) if i not in special], length)
+    ids = rng.choice(
+        [i for i in range(config.vocab_size) if i not in special], length
+    )
     if first_id is not None:
         ids[0] = first_id
     if config.eos_token_id is not None:

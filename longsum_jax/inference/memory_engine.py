@@ -6,7 +6,10 @@ from typing import NamedTuple, cast
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.inference.devices import rows_on_devices
-from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
+from longsum_jax.inference.documents import (
+    DocumentSummarizer,
+    TokenizedDocument,
+)
 from longsum_jax.inference.rounds import Plan, run_plans
 from longsum_jax.inference.segments import SegmentSummarizer
 from longsum_jax.inference.strategies import budget_of
@@ -32,11 +35,11 @@ class _Segmented(NamedTuple):
 class MemoryEngine:
     """Summarizes segment by segment, as the model was trained to.
 
-    Segments are read in order if they carry a memory or may not repeat the summaries of
-    earlier ones; a batch then has one segment from each of as many documents as it has
-    rows. Otherwise segments of any document are decoded as soon as a slot is free.
-    Sampled segments are also read in order, because their random keys depend on their
-    index in the document.
+    Segments are read in order if they carry a memory or may not repeat the
+    summaries of earlier ones; a batch then has one segment from each of as many
+    documents as it has rows. Otherwise segments of any document are decoded as
+    soon as a slot is free. Sampled segments are also read in order, because
+    their random keys depend on their index in the document.
 
     Args:
         segments: summarizer that reads segments in order.
@@ -73,7 +76,9 @@ class MemoryEngine:
         """Returns a summary of every document, read batch by batch."""
         if self._any_order:
             done = dict(
-                self._in_any_order(map(self._read, requests), self._options.batch_size)
+                self._in_any_order(
+                    map(self._read, requests), self._options.batch_size
+                )
             )
             return [done[i] for i in range(len(requests))]
         rows = self._rows(self._options.batch_size)
@@ -86,7 +91,8 @@ class MemoryEngine:
     def work(self) -> StreamFunctions:
         """Returns the functions for ``summarize_stream``.
 
-        Reading moves extractors and sentence encoders to the device and off it again.
+        Reading moves extractors and sentence encoders to the device and off it
+        again.
         """
         return StreamFunctions(
             self._read, self._length, self._summarize, reads_on_device=True
@@ -148,16 +154,24 @@ class MemoryEngine:
         self, documents: Sequence[_Segmented], batch_size: BatchSize
     ) -> Iterator[list[tuple[int, Summary]]]:
         if self._any_order:
-            yield from ([done] for done in self._in_any_order(documents, batch_size))
+            yield from (
+                [done] for done in self._in_any_order(documents, batch_size)
+            )
             return
         rows = self._rows(batch_size)
         for start in range(0, len(documents), rows):
-            summaries = self._summarize_batch(documents[start : start + rows], rows)
+            summaries = self._summarize_batch(
+                documents[start : start + rows], rows
+            )
             yield list(enumerate(summaries, start))
 
-    def _summarize_batch(self, batch: Sequence[_Segmented], rows: int) -> list[Summary]:
+    def _summarize_batch(
+        self, batch: Sequence[_Segmented], rows: int
+    ) -> list[Summary]:
         on_segment = self._on_segment
-        show = None if on_segment is None else (lambda _, text: on_segment(text))
+        show = (
+            None if on_segment is None else (lambda _, text: on_segment(text))
+        )
         inputs = [document.inputs for document in batch]
         joiners = [self._joiner(document) for document in batch]
         summaries = self._segments.summarize(
@@ -177,10 +191,14 @@ class MemoryEngine:
     def _finished(self, summary: Summary, document: _Segmented) -> Summary:
         """Returns a summary with its coverage, and its token count if it may have been cut."""
         coverage = summary_coverage(document.request.text, summary.text)
-        summary = dataclasses.replace(summary, strategy="memory", coverage=coverage)
+        summary = dataclasses.replace(
+            summary, strategy="memory", coverage=coverage
+        )
         if self._options.length is None:
             return summary
-        ids = self._tokenizer.add_special_tokens(self._tokenizer.encode(summary.text))
+        ids = self._tokenizer.add_special_tokens(
+            self._tokenizer.encode(summary.text)
+        )
         return dataclasses.replace(summary, summary_tokens=len(ids))
 
     def _joiner(self, document: _Segmented) -> Joiner:
@@ -191,6 +209,8 @@ class MemoryEngine:
             return Joiner(merges=False)
         inputs = document.inputs
         budget = budget_of(
-            cast(Length, self._options.length), inputs.document.text, inputs.read_tokens
+            cast(Length, self._options.length),
+            inputs.document.text,
+            inputs.read_tokens,
         )
         return Joiner(budget.limit, budget.cost)

@@ -28,7 +28,10 @@ from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.decoder_storage import check_storage
 from longsum_jax.inference.description import describe
 from longsum_jax.inference.devices import on_devices
-from longsum_jax.inference.documents import DocumentSummarizer, document_token_id
+from longsum_jax.inference.documents import (
+    DocumentSummarizer,
+    document_token_id,
+)
 from longsum_jax.inference.memory_engine import MemoryEngine
 from longsum_jax.inference.padding import (
     BUCKET,
@@ -73,26 +76,27 @@ class Model:
     """A model family's module with parameters and a tokenizer.
 
     Arrays of ids may have any length: they are padded to one of a few lengths
-    (``bucket_length``), each compiled once, and neither padding nor other rows change
-    the result of a row. Threads may share a model; a process forked after the model was
-    loaded gets an InputError when it uses it.
+    (``bucket_length``), each compiled once, and neither padding nor other rows
+    change the result of a row. Threads may share a model; a process forked
+    after the model was loaded gets an InputError when it uses it.
 
     Attributes:
         config: the family's config dataclass.
         module: the Flax module.
         params: the module's parameter tree, which may be replaced.
-        tokenizer: the tokenizer; InputError if the directory has none, in which case
-            only ids are accepted and returned.
-        generation_config: defaults of ``generate`` under their generation_config names.
-        summarization: settings of ``summarize`` in the checkpoint's config.json:
-            "prefix", options of ``generate``, and "segments" for models that read
-            segment by segment.
-        auxiliary: extractor and sentence encoder of a model that reads segment by
-            segment.
-        decoder_storage: storage type of the decoder's weights and the document's keys
-            in decoding, see ``load``.
-        sentence_modules: modules of a directory of sentence-transformers, which make
-            the vectors of sentences; None for mean states.
+        tokenizer: the tokenizer; InputError if the directory has none, in which
+            case only ids are accepted and returned.
+        generation_config: defaults of ``generate`` under their
+            generation_config names.
+        summarization: settings of ``summarize`` in the checkpoint's
+            config.json: "prefix", options of ``generate``, and "segments" for
+            models that read segment by segment.
+        auxiliary: extractor and sentence encoder of a model that reads segment
+            by segment.
+        decoder_storage: storage type of the decoder's weights and the
+            document's keys in decoding, see ``load``.
+        sentence_modules: modules of a directory of sentence-transformers, which
+            make the vectors of sentences; None for mean states.
     """
 
     def __init__(
@@ -131,8 +135,8 @@ class Model:
         """The tokenizer.
 
         Raises:
-            InputError: the model directory has no tokenizer, and none was passed to
-                ``load``.
+            InputError: the model directory has no tokenizer, and none was
+                passed to ``load``.
         """
         if self._tokenizer is None:
             raise InputError(
@@ -172,7 +176,9 @@ class Model:
     def first_id(self) -> int | None:
         """Id of the tokenizer's first prefix token; None without tokenizer or prefix."""
         return (
-            next(iter(self.tokenizer.prefix_ids), None) if self.has_tokenizer else None
+            next(iter(self.tokenizer.prefix_ids), None)
+            if self.has_tokenizer
+            else None
         )
 
     @property
@@ -180,8 +186,11 @@ class Model:
         """A short hash of the parameters; equal fingerprints mean equal weights."""
         digest = hashlib.blake2b(digest_size=8)
         for leaf in jax.tree.leaves(self.params):
-            # As bytes, because bfloat16 arrays do not support the buffer protocol.
-            digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
+            # As bytes, because bfloat16 arrays do not support the buffer
+            # protocol.
+            digest.update(
+                np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data
+            )
         return digest.hexdigest()
 
     @property
@@ -202,27 +211,28 @@ class Model:
     ) -> Array:
         """Returns encoder states, float32 [batch, length, d_model].
 
-        Encoder-decoders with LSG attention and ``pass_global_tokens_to_decoder`` return
-        [batch, num_globals + length, d_model], global tokens first: the full input of
-        their decoders.
+        Encoder-decoders with LSG attention and
+        ``pass_global_tokens_to_decoder`` return [batch, num_globals + length,
+        d_model], global tokens first: the full input of their decoders.
 
         Args:
             input_ids: int [batch, length].
             attention_mask: mask as for ``generate``.
-            layer: number of layers to apply, from 0 (embeddings) to the number of
-                layers; None for all. The states are equal to the output of an encoder
-                with only this many layers: if the encoder ends with a final norm (T5,
-                mBART, PEGASUS), the norm is applied to them.
-            bucket: token count to whose multiples the inputs are padded; a smaller one
-                computes less and compiles more.
-            **inputs: further inputs of some models under their Hugging Face names,
-                [batch, length]: for LED and Longformer ``global_attention_mask``,
-                nonzero on tokens with global attention (LED defaults to the first
-                token, transformers to no token); for BERT ``token_type_ids``.
+            layer: number of layers to apply, from 0 (embeddings) to the number
+                of layers; None for all. The states are equal to the output of
+                an encoder with only this many layers: if the encoder ends with
+                a final norm (T5, mBART, PEGASUS), the norm is applied to them.
+            bucket: token count to whose multiples the inputs are padded; a
+                smaller one computes less and compiles more.
+            **inputs: further inputs of some models under their Hugging Face
+                names, [batch, length]: for LED and Longformer
+                ``global_attention_mask``, nonzero on tokens with global
+                attention (LED defaults to the first token, transformers to no
+                token); for BERT ``token_type_ids``.
 
         Raises:
-            InputError: ids outside the vocabulary, mismatched shapes, or an invalid
-                layer.
+            InputError: ids outside the vocabulary, mismatched shapes, or an
+                invalid layer.
         """
         return forward.encode(
             self._runner, input_ids, attention_mask, inputs, layer, bucket
@@ -239,8 +249,8 @@ class Model:
     ) -> Array:
         """Returns teacher-forced logits, float32 [batch, target_length, vocab].
 
-        Models without a decoder accept no ``decoder_input_ids``. Their logits depend on
-        the head:
+        Models without a decoder accept no ``decoder_input_ids``. Their logits
+        depend on the head:
 
             masked_lm               [batch, length, vocab]
             causal_lm               [batch, length, vocab], next-token logits
@@ -250,12 +260,17 @@ class Model:
             multiple_choice         [batch, choices]
 
         Args:
-            input_ids, attention_mask, bucket, **inputs: inputs as for ``encode``;
-                [batch, choices, length] for "multiple_choice".
+            input_ids, attention_mask, bucket, **inputs: inputs as for
+                ``encode``; [batch, choices, length] for "multiple_choice".
             decoder_input_ids: int [batch, target_length].
         """
         return forward.logits(
-            self._runner, input_ids, attention_mask, decoder_input_ids, inputs, bucket
+            self._runner,
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            inputs,
+            bucket,
         )
 
     def log_probs(
@@ -269,12 +284,13 @@ class Model:
     ) -> Array:
         """Returns the log-probability of every target token given the input and earlier targets.
 
-        Their sum is the log-likelihood of the target text given the input. Padding at
-        the end of a row of targets is scored like any token and does not affect earlier
-        positions.
+        Their sum is the log-likelihood of the target text given the input.
+        Padding at the end of a row of targets is scored like any token and does
+        not affect earlier positions.
 
         Args:
-            input_ids, attention_mask, bucket, **inputs: inputs as for ``encode``.
+            input_ids, attention_mask, bucket, **inputs: inputs as for
+                ``encode``.
             target_ids: int [batch, target_length], special tokens included.
 
         Returns:
@@ -300,30 +316,36 @@ class Model:
 
         Args:
             input_ids: int [batch, length].
-            attention_mask: [batch, length], nonzero on real tokens; default: all except
-                padding ids.
+            attention_mask: [batch, length], nonzero on real tokens; default:
+                all except padding ids.
             seed: random seed for sampling.
-            **options: further inputs as for ``encode``, and generation options under
-                their generation_config names (max_new_tokens, num_beams,
-                length_penalty, no_repeat_ngram_size, early_stopping, min_new_tokens,
-                repetition_penalty, do_sample, temperature, top_k, top_p, ...). Defaults
-                come from ``generation_config``; None disables an option.
+            **options: further inputs as for ``encode``, and generation options
+                under their generation_config names (max_new_tokens, num_beams,
+                length_penalty, no_repeat_ngram_size, early_stopping,
+                min_new_tokens, repetition_penalty, do_sample, temperature,
+                top_k, top_p, ...). Defaults come from ``generation_config``;
+                None disables an option.
 
         Returns:
-            int32 [batch * num_return_sequences, <= 1 + max_new_tokens], in the layout
-            of transformers' ``generate``: start token first, padding after the end.
+            int32 [batch * num_return_sequences, <= 1 + max_new_tokens], in the
+            layout of transformers' ``generate``: start token first, padding
+            after the end.
 
         Raises:
             InputError: unknown or invalid options, ids outside the vocabulary,
                 mismatched shapes.
         """
         # Separate the encoder's inputs from generation options.
-        inputs = {name: options.pop(name) for name in _EXTRA_INPUTS if name in options}
+        inputs = {
+            name: options.pop(name) for name in _EXTRA_INPUTS if name in options
+        }
         generation = of_whole_texts(
             self.generation_options(**options), options, "generate"
         )
         return trim(
-            self._runner.generate(input_ids, attention_mask, generation, seed, inputs)
+            self._runner.generate(
+                input_ids, attention_mask, generation, seed, inputs
+            )
         )
 
     def generation_options(self, **options: Any) -> GenerationOptions:
@@ -350,15 +372,18 @@ class Model:
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns the options that ``summarize`` would use.
 
-        Options for summaries in the checkpoint override its general generation options.
+        Options for summaries in the checkpoint override its general generation
+        options.
 
         Raises:
-            InputError: as ``generation_options``, or num_return_sequences above 1.
+            InputError: as ``generation_options``, or num_return_sequences above
+                1.
         """
         settings = huggingface.summary_generation_config(
             self.generation_config, self.summarization
         )
-        # Some checkpoints set num_return_sequences; a document has exactly one summary.
+        # Some checkpoints set num_return_sequences; a document has exactly one
+        # summary.
         settings["num_return_sequences"] = None
         result = self._options(settings, options)
         if result.num_return_sequences > 1:
@@ -368,7 +393,9 @@ class Model:
             )
         return result
 
-    def summarize(self, texts: Sequence[str] | str, **options: Any) -> list[str]:
+    def summarize(
+        self, texts: Sequence[str] | str, **options: Any
+    ) -> list[str]:
         """Returns a summary of every document; takes the arguments of ``summaries``."""
         return [summary.text for summary in self.summaries(texts, **options)]
 
@@ -391,69 +418,75 @@ class Model:
     ) -> list[Summary]:
         """Summarizes documents in batches of ``batch_size`` documents of similar length.
 
-        A finished document is replaced by the next one (``inference.continuous``). With
-        segment memories and on a mesh, the documents of a batch start and end together
-        instead.
+        A finished document is replaced by the next one
+        (``inference.continuous``). With segment memories and on a mesh, the
+        documents of a batch start and end together instead.
 
-        The checkpoint's settings (``summarization``) are the defaults: its prefix is
-        prepended to every input, and its options apply unless overridden here. If they
-        contain "segments", documents of any length are read and summarized segment by
-        segment (``segments``).
+        The checkpoint's settings (``summarization``) are the defaults: its
+        prefix is prepended to every input, and its options apply unless
+        overridden here. If they contain "segments", documents of any length are
+        read and summarized segment by segment (``segments``).
 
         Args:
             texts: one or more documents.
             strategy: strategy for reading documents (``inference.strategies``).
-                "direct" reads each document whole, or its beginning; "extract" reads as
-                many sentences as fit, selected by the built-in ranker; "segments"
-                concatenates the summaries of all segments; "hierarchical" summarizes
-                segments, then their summaries; "refine" summarizes each segment
-                together with the summary of all earlier ones; "memory" reads segments
-                as the model was trained to. "auto" is "memory" for models with settings
-                of "segments", otherwise "direct" for documents that fit and
+                "direct" reads each document whole, or its beginning; "extract"
+                reads as many sentences as fit, selected by the built-in ranker;
+                "segments" concatenates the summaries of all segments;
+                "hierarchical" summarizes segments, then their summaries;
+                "refine" summarizes each segment together with the summary of
+                all earlier ones; "memory" reads segments as the model was
+                trained to. "auto" is "memory" for models with settings of
+                "segments", otherwise "direct" for documents that fit and
                 "hierarchical" for longer ones. ``Summary.strategy`` records the
                 strategy used.
-            length: length of each whole summary: "short" (75 words), "medium" (150),
-                "long" (400), "250 words", "7 sentences" or "5%" of the document's
-                words; a number counts words. Summaries are cut at sentence ends and
-                have at least one sentence. None leaves the length to the model.
-            max_source_length: maximum tokens to read of each document, including
-                special tokens, at least 2. None reads everything, or with "direct" up
-                to the model's number of positions. With "memory", reading ends after a
-                complete segment.
-            segment_length: tokens of an input when documents are cut; default: the
-                model's number of positions, or 1,024. With "auto", longer documents are
-                cut.
-            on_overflow: behavior for documents longer than ``max_source_length``, or
-                with "direct" than the model's positions: "truncate" reads their
-                beginning, "error" raises.
-            batch_size: documents or segments decoded together; affects speed and
-                memory, not results. "auto" picks the fastest number on CPUs, at most
-                16, reduced if keys and values would take more than 2 GiB; with "memory"
-                it is 1.
+            length: length of each whole summary: "short" (75 words), "medium"
+                (150), "long" (400), "250 words", "7 sentences" or "5%" of the
+                document's words; a number counts words. Summaries are cut at
+                sentence ends and have at least one sentence. None leaves the
+                length to the model.
+            max_source_length: maximum tokens to read of each document,
+                including special tokens, at least 2. None reads everything, or
+                with "direct" up to the model's number of positions. With
+                "memory", reading ends after a complete segment.
+            segment_length: tokens of an input when documents are cut; default:
+                the model's number of positions, or 1,024. With "auto", longer
+                documents are cut.
+            on_overflow: behavior for documents longer than
+                ``max_source_length``, or with "direct" than the model's
+                positions: "truncate" reads their beginning, "error" raises.
+            batch_size: documents or segments decoded together; affects speed
+                and memory, not results. "auto" picks the fastest number on
+                CPUs, at most 16, reduced if keys and values would take more
+                than 2 GiB; with "memory" it is 1.
             seed: random seed for sampling.
-            names: document names for error messages; default: "document 1", "document
-                2", ...
-            queries: text to look for in each document, or None; a query is prepended to
-                its document or to every segment, or replaces "{query}" in the prompt.
-            prompt: text around each document or segment, with the field "{document}"
-                and possibly "{query}". None takes the checkpoint's prefix; models with
-                a chat template and without a prefix get an instruction to summarize.
-                With a chat template, the prompt is the message of the user. Special
-                tokens in documents are read as text.
-            join: True to read all documents as one, with the first name and query. If
-                the tokenizer has PRIMERA's document token, it follows each document and
-                has global attention; otherwise an empty line separates them.
-            **options: options of ``generate``, but with one sequence per document.
+            names: document names for error messages; default: "document 1",
+                "document 2", ...
+            queries: text to look for in each document, or None; a query is
+                prepended to its document or to every segment, or replaces
+                "{query}" in the prompt.
+            prompt: text around each document or segment, with the field
+                "{document}" and possibly "{query}". None takes the checkpoint's
+                prefix; models with a chat template and without a prefix get an
+                instruction to summarize. With a chat template, the prompt is
+                the message of the user. Special tokens in documents are read as
+                text.
+            join: True to read all documents as one, with the first name and
+                query. If the tokenizer has PRIMERA's document token, it follows
+                each document and has global attention; otherwise an empty line
+                separates them.
+            **options: options of ``generate``, but with one sequence per
+                document.
 
         Returns:
-            A summary of every document, or of all together, with statistics on what was
-            read.
+            A summary of every document, or of all together, with statistics on
+            what was read.
 
         Raises:
-            InputError: no tokenizer, an empty text, a document that is too long with
-                on_overflow="error" or for the model, an unknown strategy or one that
-                this model does not support, a number or length out of range,
-                num_return_sequences above 1.
+            InputError: no tokenizer, an empty text, a document that is too long
+                with on_overflow="error" or for the model, an unknown strategy
+                or one that this model does not support, a number or length out
+                of range, num_return_sequences above 1.
         """
         check_arguments(options)
         call = SummaryOptions(
@@ -488,7 +521,8 @@ class Model:
         """Returns the token count of the longest input that ``summaries`` makes of each document.
 
         Args:
-            texts, strategy, max_source_length, segment_length: as for ``summaries``.
+            texts, strategy, max_source_length, segment_length: as for
+                ``summaries``.
             on_overflow, names, queries, prompt, join: as for ``summaries``.
 
         Raises:
@@ -530,22 +564,25 @@ class Model:
         """Summarizes a stream of documents; a thread reads and tokenizes ahead.
 
         Args:
-            requests: documents with their names and queries (``summary.Request``); may
-                be a generator.
-            strategy, length, max_source_length, segment_length: options of ``summaries``.
+            requests: documents with their names and queries
+                (``summary.Request``); may be a generator.
+            strategy, length, max_source_length, segment_length: options of
+                ``summaries``.
             on_overflow, seed, prompt, **options: options of ``summaries``.
-            batch_size: batch size as for ``summaries``. With "auto", documents of
-                similar lengths are grouped within a window of 64.
-            on_segment: callback with the summary of each segment as soon as it is
-                finished; for strategies "segments" and "memory" with batch_size=1.
+            batch_size: batch size as for ``summaries``. With "auto", documents
+                of similar lengths are grouped within a window of 64.
+            on_segment: callback with the summary of each segment as soon as it
+                is finished; for strategies "segments" and "memory" with
+                batch_size=1.
 
         Yields:
-            In order of completion, lists of document indices in ``requests`` with their
-            summaries, or with the InputError for a document that cannot be summarized.
+            In order of completion, lists of document indices in ``requests``
+            with their summaries, or with the InputError for a document that
+            cannot be summarized.
 
         Raises:
-            InputError: as ``summaries``, except for errors that concern a single
-                document.
+            InputError: as ``summaries``, except for errors that concern a
+                single document.
         """
         call = SummaryOptions(
             strategy=strategy,
@@ -572,10 +609,12 @@ class Model:
             template: prompt of the user; None for the model's default.
 
         Raises:
-            InputError: the template has no field for the document, or the model's chat
-                template fails.
+            InputError: the template has no field for the document, or the
+                model's chat template fails.
         """
-        return make_prompt(self.tokenizer, template, self.summarization.get("prefix"))
+        return make_prompt(
+            self.tokenizer, template, self.summarization.get("prefix")
+        )
 
     @property
     def separator(self) -> str:
@@ -592,19 +631,20 @@ class Model:
         """Selects sentences of documents with a model trained by ``configs/extractor.py``.
 
         Args:
-            documents: texts, which are split into sentences (``text.sentences``), or
-                lists of sentences.
-            **options: ``queries``, a text or None for each document, as in training;
-                ``threshold``, the probability above which a sentence is selected (0.5);
-                ``top_k``, the number of sentences selected if none is above the
-                threshold (3); ``batch_size``, sentences encoded together (64).
+            documents: texts, which are split into sentences
+                (``text.sentences``), or lists of sentences.
+            **options: ``queries``, a text or None for each document, as in
+                training; ``threshold``, the probability above which a sentence
+                is selected (0.5); ``top_k``, the number of sentences selected
+                if none is above the threshold (3); ``batch_size``, sentences
+                encoded together (64).
 
         Returns:
             For each document the indices of the selected sentences, ascending.
 
         Raises:
-            InputError: a model of another kind, no tokenizer, a document without
-                sentences, an option out of range.
+            InputError: a model of another kind, no tokenizer, a document
+                without sentences, an option out of range.
         """
         return sentences.extract(self, documents, **options)
 
@@ -617,14 +657,15 @@ class Model:
         """Finds the answer to each question in its document with a question answering head.
 
         Args:
-            questions, documents: one question per document, or a single pair of texts.
-            **options: ``max_answer_length``, maximum answer length in tokens (30);
-                ``batch_size``, document windows read together (16).
+            questions, documents: one question per document, or a single pair of
+                texts.
+            **options: ``max_answer_length``, maximum answer length in tokens
+                (30); ``batch_size``, document windows read together (16).
 
         Raises:
-            InputError: a model of another kind, no tokenizer, a value that is not a
-                text, an empty document, a question that leaves no room for the
-                document, an option out of range.
+            InputError: a model of another kind, no tokenizer, a value that is
+                not a text, an empty document, a question that leaves no room
+                for the document, an option out of range.
         """
         return answers.answer(self, questions, documents, **options)
 
@@ -640,12 +681,14 @@ class Model:
         )
         return self._replace(config, params)
 
-    def to_lsg(self, max_source_length: int | None = None, **options: Any) -> "Model":
+    def to_lsg(
+        self, max_source_length: int | None = None, **options: Any
+    ) -> "Model":
         """Returns this model with LSG attention in place of full attention.
 
         See ``conversion.lsg.to_lsg``. Global tokens are initialized from the
-        tokenizer's first and mask tokens unless ``first_id`` and ``mask_id`` are
-        passed.
+        tokenizer's first and mask tokens unless ``first_id`` and ``mask_id``
+        are passed.
         """
         # Explicit ids override the tokenizer's.
         ids: dict[str, Any] = {
@@ -659,7 +702,10 @@ class Model:
                 "token for LSG's global tokens; load it with tokenizer=PATH"
             )
         if self.has_tokenizer:
-            ids = {"first_id": self.first_id, "mask_id": self.tokenizer.mask_id} | ids
+            ids = {
+                "first_id": self.first_id,
+                "mask_id": self.tokenizer.mask_id,
+            } | ids
         config, params = to_lsg(
             self.family,
             self.config,
@@ -681,8 +727,9 @@ class Model:
         """Returns an encoder-decoder of this encoder and a second one, to be fine-tuned.
 
         The second model becomes the decoder, with random cross-attentions; see
-        ``conversion.warm_start``. A summary begins and ends with the special tokens of
-        this model's tokenizer unless ``start_id`` and ``end_id`` are given.
+        ``conversion.warm_start``. A summary begins and ends with the special
+        tokens of this model's tokenizer unless ``start_id`` and ``end_id`` are
+        given.
 
         Args:
             decoder: encoder with the same vocabulary, possibly this model.
@@ -692,31 +739,42 @@ class Model:
         Raises:
             InputError: see ``conversion.warm_start``.
         """
-        special = self.tokenizer.add_special_tokens([]) if self.has_tokenizer else []
+        special = (
+            self.tokenizer.add_special_tokens([]) if self.has_tokenizer else []
+        )
         if len(special) > 1:
             start_id = special[0] if start_id is None else start_id
             end_id = special[-1] if end_id is None else end_id
-        encoder, other = ((m.family, m.config, m.params) for m in (self, decoder))
+        encoder, other = (
+            (m.family, m.config, m.params) for m in (self, decoder)
+        )
         config, params = warm_start(
             encoder, other, start_id=start_id, end_id=end_id, seed=seed
         )
-        return Model(FAMILIES["encoder-decoder"], config, params, self._tokenizer)
+        return Model(
+            FAMILIES["encoder-decoder"], config, params, self._tokenizer
+        )
 
     def with_lsg_options(self, **options: Any) -> "Model":
         """Returns this model with other options of its LSG attention, such as the global tokens."""
-        return self._replace(with_lsg_options(self.config, **options), self.params)
+        return self._replace(
+            with_lsg_options(self.config, **options), self.params
+        )
 
-    def with_cross_attention(self, cross_attention: str, **options: Any) -> "Model":
+    def with_cross_attention(
+        self, cross_attention: str, **options: Any
+    ) -> "Model":
         """Returns this model with another cross-attention over the same parameters.
 
         Args:
-            cross_attention: name in ``layers.attention.registry.CROSS_ATTENTIONS`` of a
+            cross_attention: name in
+                ``layers.attention.registry.CROSS_ATTENTIONS`` of a
                 cross-attention without additional parameters.
             **options: options of the cross-attention, such as ``hepos_stride``.
 
         Raises:
-            InputError: the model has no decoder, the cross-attention is unknown or has
-                additional parameters, or an option is out of range.
+            InputError: the model has no decoder, the cross-attention is unknown
+                or has additional parameters, or an option is out of range.
         """
         config = with_cross_attention(
             self.family, self.config, cross_attention, **options
@@ -732,8 +790,8 @@ class Model:
             with model.on_all_devices() as parallel:
                 summaries = parallel.summaries(texts, batch_size="auto")
 
-        The documents of a batch then start and end together. With one device, it yields
-        this model.
+        The documents of a batch then start and end together. With one device,
+        it yields this model.
 
         Args:
             devices: devices to use, by default all local ones; each stores all
@@ -780,12 +838,14 @@ class Model:
 
         Args:
             path: a new directory.
-            dtype: dtype of the weights in the file; state-space kernels and auxiliary
-                models keep theirs. None keeps the dtype of ``params``.
+            dtype: dtype of the weights in the file; state-space kernels and
+                auxiliary models keep theirs. None keeps the dtype of
+                ``params``.
 
         Raises:
-            InputError: the directory is not empty or not writable, a weight is out of
-                range for ``dtype``, or an auxiliary model cannot be loaded.
+            InputError: the directory is not empty or not writable, a weight is
+                out of range for ``dtype``, or an auxiliary model cannot be
+                loaded.
         """
         huggingface.write_model(
             path,
@@ -840,7 +900,8 @@ class Model:
     @property
     def segment_summarizer(self) -> SegmentSummarizer:
         """The summarizer for models that were trained to read segment by segment."""
-        self.check_process()  # it compiles programs of its own, outside of the runner
+        # it compiles programs of its own, outside of the runner
+        self.check_process()
         return self._segment_summarizer
 
     @cached_property
@@ -863,7 +924,9 @@ class Model:
             self.config,
             self.tokenizer.plain,
             generate=partial(self._runner.generate, inputs={}),
-            make_slots=partial(self._runner.slots, partial(self.padded, inputs={})),
+            make_slots=partial(
+                self._runner.slots, partial(self.padded, inputs={})
+            ),
         )
 
     @property
@@ -877,17 +940,25 @@ class Model:
         )
 
     def _generate(
-        self, ids: np.ndarray, mask: np.ndarray, options: GenerationOptions, seed: int
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        options: GenerationOptions,
+        seed: int,
     ) -> Generated:
         return self._runner.generate(
             ids, mask, options, seed, self._document_inputs(ids)
         )
 
-    def padded_document(self, ids: np.ndarray, mask: np.ndarray) -> PaddedInputs:
+    def padded_document(
+        self, ids: np.ndarray, mask: np.ndarray
+    ) -> PaddedInputs:
         """Returns the padded encoder inputs of documents, with their global attention."""
         return self.padded(ids, mask, self._document_inputs(ids))
 
-    def encoded_documents(self, ids: np.ndarray, mask: np.ndarray) -> EncodedDocuments:
+    def encoded_documents(
+        self, ids: np.ndarray, mask: np.ndarray
+    ) -> EncodedDocuments:
         """Returns encoded documents for ``programs.NoisySearch``.
 
         Args:

@@ -31,21 +31,23 @@ from longsum_jax.typing import Params
 class NoisySummarizer:
     """Summarizes documents by ``decoding.noise``: a share of the tokens ignores the document.
 
-    A summary depends on the document, the seed and the options, not on the other
-    documents of a batch. The unconditional model reads an empty document in its prompt.
+    A summary depends on the document, the seed and the options, not on the
+    other documents of a batch. The unconditional model reads an empty document
+    in its prompt.
 
     Args:
         model: model that reads the documents.
-        unconditional: model that the noise is drawn from, with the same tokenizer; None
-            for ``model``. SCOPE uses the model before fine-tuning.
+        unconditional: model that the noise is drawn from, with the same
+            tokenizer; None for ``model``. SCOPE uses the model before
+            fine-tuning.
         noise: probability with which a token is drawn from ``unconditional``.
 
     Attributes:
         config, params, summarization: attributes of ``model`` with these names.
 
     Raises:
-        InputError: a probability outside [0, 1], a model without a decoder or that
-            reads segment by segment, or another tokenizer or vocabulary.
+        InputError: a probability outside [0, 1], a model without a decoder or
+            that reads segment by segment, or another tokenizer or vocabulary.
     """
 
     trained_strategy: Strategy = "direct"
@@ -149,7 +151,11 @@ class NoisySummarizer:
         return prompt.source(tokenizer, prompt.encode(tokenizer, "", None))
 
     def _generate(
-        self, ids: np.ndarray, mask: np.ndarray, options: GenerationOptions, seed: int
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        options: GenerationOptions,
+        seed: int,
     ) -> Generated:
         if not options.do_sample:
             raise InputError(
@@ -159,7 +165,9 @@ class NoisySummarizer:
         empty = np.tile(np.array(self._empty_ids, np.int32), (len(ids), 1))
         return self._search(
             self._model.encoded_documents(ids, mask),
-            self._unconditional.encoded_documents(empty, np.ones(empty.shape, bool)),
+            self._unconditional.encoded_documents(
+                empty, np.ones(empty.shape, bool)
+            ),
             _document_keys(ids, mask, seed),
             self._noise,
             batch_size=len(ids),

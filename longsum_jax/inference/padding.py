@@ -15,8 +15,8 @@ from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
 BUCKET = 64  # tokens; lengths are rounded up to a multiple of this
 FINE_BUCKET = 8  # for many short rows, which reuse the same programs
-# Limit of padding in a batch: a share, or a number of tokens that is cheaper than
-# another batch.
+# Limit of padding in a batch: a share, or a number of tokens that is cheaper
+# than another batch.
 MAX_PADDING = 1 / 8
 FEW_TOKENS = 64
 
@@ -27,7 +27,8 @@ class PaddedInputs(NamedTuple):
     Attributes:
         ids: int32 [batch, length].
         mask: bool [batch, length], True on real tokens.
-        extra: further inputs of some encoders, by the names of the module's arguments.
+        extra: further inputs of some encoders, by the names of the module's
+            arguments.
     """
 
     ids: np.ndarray
@@ -58,7 +59,9 @@ def padded_length(
     """
     # Round up to a multiple that the attention requires, or to a bucket.
     padded = (
-        -(-length // multiple) * multiple if multiple else bucket_length(length, bucket)
+        -(-length // multiple) * multiple
+        if multiple
+        else bucket_length(length, bucket)
     )
     return padded if limit is None else max(length, min(padded, limit))
 
@@ -70,13 +73,17 @@ def input_length(config: Any, length: int, bucket: int = BUCKET) -> int:
     return padded_length(length, max_input_length(config), multiple, bucket)
 
 
-def batches_by_length(lengths: Sequence[Any], batch_size: int) -> Iterator[list[int]]:
+def batches_by_length(
+    lengths: Sequence[Any], batch_size: int
+) -> Iterator[list[int]]:
     """Yields the indices of rows of similar length, longest first.
 
-    A batch ends before a row that would exceed the limit of padding (``MAX_PADDING``).
+    A batch ends before a row that would exceed the limit of padding
+    (``MAX_PADDING``).
 
     Args:
-        lengths: length of every row, or tuples of lengths, compared from the first on.
+        lengths: length of every row, or tuples of lengths, compared from the
+            first on.
         batch_size: maximum rows of a batch.
     """
     # Longest first, so that the first row of a batch sets its length.
@@ -85,7 +92,9 @@ def batches_by_length(lengths: Sequence[Any], batch_size: int) -> Iterator[list[
     inputs = np.atleast_2d(np.transpose([lengths[i] for i in order]))
     start = 0
     while start < len(order):
-        count = _rows_of_batch(inputs[:, start : start + batch_size], batch_size)
+        count = _rows_of_batch(
+            inputs[:, start : start + batch_size], batch_size
+        )
         yield order[start : start + count]
         start += count
 
@@ -93,9 +102,11 @@ def batches_by_length(lengths: Sequence[Any], batch_size: int) -> Iterator[list[
 def _rows_of_batch(lengths: np.ndarray, batch_size: int) -> int:
     """Returns the number of leading rows, with lengths int [inputs, rows], that make a batch."""
     counts = np.arange(1, lengths.shape[1] + 1)
-    filled = np.array([padded_rows(count, batch_size) for count in counts.tolist()])
-    # Tokens after padding, [counts]: rows times the longest length so far, over all
-    # inputs.
+    filled = np.array(
+        [padded_rows(count, batch_size) for count in counts.tolist()]
+    )
+    # Tokens after padding, [counts]: rows times the longest length so far, over
+    # all inputs.
     tokens = filled * np.maximum.accumulate(lengths, 1).sum(0)
     padding = tokens - lengths.sum(0).cumsum()
     fits = padding <= np.maximum(tokens * MAX_PADDING, FEW_TOKENS)
@@ -115,14 +126,18 @@ def pad_rows(
 
     Args:
         rows: rows of ids, at least 1 and at most ``batch_size``.
-        batch_size: maximum rows of an array. Copies of the last row are added up to
-            ``padded_rows``, so that few programs are compiled.
+        batch_size: maximum rows of an array. Copies of the last row are added
+            up to ``padded_rows``, so that few programs are compiled.
         pad_id: id of the padding at the end of a row.
 
     Returns:
-        ids int32 and mask bool, True on the ids of the rows, [rows, longest length].
+        ids int32 and mask bool, True on the ids of the rows, [rows, longest
+        length].
     """
-    filled = [*rows, *[rows[-1]] * (padded_rows(len(rows), batch_size) - len(rows))]
+    filled = [
+        *rows,
+        *[rows[-1]] * (padded_rows(len(rows), batch_size) - len(rows)),
+    ]
     lengths = np.array([len(row) for row in filled])
     # [rows, longest length], True on ids
     mask = np.arange(lengths.max()) < lengths[:, None]
@@ -146,15 +161,15 @@ def pad_inputs(
     Args:
         ids: int32 [batch, length].
         mask: bool [batch, length].
-        inputs: "global_attention_mask" or "token_type_ids", under their Hugging Face
-            names.
+        inputs: "global_attention_mask" or "token_type_ids", under their Hugging
+            Face names.
         config: config of the model.
         family: name of the model family, for errors.
         bucket: bucket size, see ``bucket_length``.
 
     Raises:
-        InputError: an input that this model does not take, a mismatched shape, or a
-            bucket below 1.
+        InputError: an input that this model does not take, a mismatched shape,
+            or a bucket below 1.
     """
     check_whole("bucket", bucket, 1)
     attention = get_encoder_attention(config)
@@ -166,7 +181,10 @@ def pad_inputs(
         is_global = is_global_token(ids, config, np) & mask
         inputs = {"global_attention_mask": is_global, **inputs}
     for name, value in inputs.items():
-        if name == "global_attention_mask" and "global_indices" in attention.inputs:
+        if (
+            name == "global_attention_mask"
+            and "global_indices" in attention.inputs
+        ):
             extra["global_indices"] = global_indices(like_ids(ids, value, name))
         elif name == "token_type_ids" and config.has_token_types:
             types = like_ids(ids, value, name)
@@ -196,13 +214,13 @@ def document_inputs(
 ) -> Mapping[str, np.ndarray]:
     """Returns the further inputs for several documents that are read as one.
 
-    The first token and the separators after documents get global attention (PRIMERA,
-    section 3.1), in models whose attention supports global tokens.
+    The first token and the separators after documents get global attention
+    (PRIMERA, section 3.1), in models whose attention supports global tokens.
 
     Args:
         ids: int32 [batch, length].
-        document_id: id of the separator after each document; None for models without
-            one.
+        document_id: id of the separator after each document; None for models
+            without one.
         config: config of the model.
     """
     if (
@@ -256,14 +274,17 @@ def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
     if kind not in ("question", "choice"):
         return
     is_behind = (ids == config.sep_token_id).cumsum(-1) > 0
-    # The tokens up to the first separator: the question, or the text before the choice.
+    # The tokens up to the first separator: the question, or the text before the
+    # choice.
     first, has_end = (
         (~is_behind).sum(-1, keepdims=True),
         is_behind.any(-1, keepdims=True),
     )
     # Tokens of a question precede a separator, tokens of a choice follow it.
     is_global = (
-        ~is_behind if kind == "question" else np.arange(ids.shape[1]) > first + 1
+        ~is_behind
+        if kind == "question"
+        else np.arange(ids.shape[1]) > first + 1
     )
     counts = (is_global & has_end & mask).sum(-1)
     if counts.max() > config.max_global_tokens:
@@ -304,7 +325,11 @@ def check_ids(ids: Any, name: str, vocab_size: int) -> np.ndarray:
     if ids is None:
         raise InputError(f"{name} is missing; give integers [batch, length]")
     ids = rectangular(ids, name)
-    if ids.ndim != 2 or ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
+    if (
+        ids.ndim != 2
+        or ids.size == 0
+        or not np.issubdtype(ids.dtype, np.integer)
+    ):
         raise InputError(
             f"{name} has shape {ids.shape} and type {ids.dtype}; give integers [batch, length]"
         )
@@ -324,12 +349,13 @@ def check_inputs(
 
     Args:
         input_ids: int [batch, length].
-        attention_mask: [batch, length], nonzero on real tokens; None for all except
-            padding ids.
+        attention_mask: [batch, length], nonzero on real tokens; None for all
+            except padding ids.
         config: config of the model.
 
     Raises:
-        InputError: ids outside the vocabulary, too many tokens, mismatched shapes.
+        InputError: ids outside the vocabulary, too many tokens, mismatched
+            shapes.
     """
     ids = check_ids(input_ids, "input_ids", config.vocab_size)
     check_length(ids.shape[1], config.max_source_length, "input_ids")
@@ -384,7 +410,9 @@ def kernel_limit(config: Any) -> int | None:
     return MAX_LENGTH
 
 
-def check_kernel_length(length: int, config: Any, name: str, remedy: str) -> None:
+def check_kernel_length(
+    length: int, config: Any, name: str, remedy: str
+) -> None:
     """Raises InputError if state-space kernels are not exact for this many tokens."""
     limit = kernel_limit(config)
     if limit is not None and length > limit:

@@ -52,7 +52,9 @@ def pipeline_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
         if not any(value is allowed for allowed in values):
             raise InputError(f"{name}={value!r} is not supported; leave it out")
     truncation = options.pop("truncation", None)
-    if not isinstance(truncation, bool | str | None) or (truncation not in _TRUNCATION):
+    if not isinstance(truncation, bool | str | None) or (
+        truncation not in _TRUNCATION
+    ):
         raise InputError(
             f"truncation={truncation!r} must be true, to read only the beginning of "
             "a long document, or false, to read all of it"

@@ -1,9 +1,10 @@
 """The compiled programs of a loaded model.
 
-Generation is two programs: ``read`` encodes documents and computes their keys and
-values, the other one searches. In a single program, XLA would choose one layout of the
-keys for both and copy them at every token. The documents of a batch are searched
-together (``Search``), or enter and leave one by one (``SlotPrograms``).
+Generation is two programs: ``read`` encodes documents and computes their keys
+and values, the other one searches. In a single program, XLA would choose one
+layout of the keys for both and copy them at every token. The documents of a
+batch are searched together (``Search``), or enter and leave one by one
+(``SlotPrograms``).
 """
 
 import operator
@@ -34,7 +35,11 @@ from longsum_jax.decoding.search import (
 from longsum_jax.errors import InputError
 from longsum_jax.inference.decoder_storage import StoredDecoder, stored_decoder
 from longsum_jax.inference.kernel_cache import kernel_program
-from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftCache
+from longsum_jax.layers.decoder_cache import (
+    DecoderCache,
+    DecoderSource,
+    DraftCache,
+)
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import constrain_rows, is_on_one_cpu
 from longsum_jax.ops.device_memory import check_memory
@@ -43,8 +48,8 @@ from longsum_jax.typing import AnyArray, Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
 Inputs = Mapping[str, AnyArray]  # optional inputs of some encoders
-# Weights that steps read besides the parameters: one tree per layer, or None to slice
-# them.
+# Weights that steps read besides the parameters: one tree per layer, or None to
+# slice them.
 Weights = tuple[Any, ...] | StoredDecoder | None
 
 
@@ -55,19 +60,20 @@ class Programs:
 
     Args:
         module: module of a model.
-        storage: storage type of the decoder's weights and the document's keys in
-            decoding.
+        storage: storage type of the decoder's weights and the document's keys
+            in decoding.
 
     Attributes:
-        encode: (variables, ids, mask, inputs, layer=None) -> encoder states [batch,
-            length, d_model], after ``layer`` layers if it is set.
+        encode: (variables, ids, mask, inputs, layer=None) -> encoder states
+            [batch, length, d_model], after ``layer`` layers if it is set.
         logits: (variables, ids, mask, inputs, *decoder_ids) -> logits, see
             ``Model.logits``.
-        log_probs: (variables, ids, mask, inputs, targets) -> log-probabilities of the
-            targets, see ``Model.log_probs``.
+        log_probs: (variables, ids, mask, inputs, targets) -> log-probabilities
+            of the targets, see ``Model.log_probs``.
         read: (variables, ids, mask, inputs) -> the encoded documents, a
             ``DecoderSource``.
-        search, slots: decode encoded documents, see ``Search`` and ``SlotPrograms``.
+        search, slots: decode encoded documents, see ``Search`` and
+            ``SlotPrograms``.
         kernels: see ``kernel_cache.kernel_program``.
     """
 
@@ -114,7 +120,8 @@ class Programs:
 class Program:
     """A function that is compiled once per shape of its arguments.
 
-    A program that takes more memory than a device has is rejected before it runs.
+    A program that takes more memory than a device has is rejected before it
+    runs.
 
     Args:
         function: function of arrays.
@@ -138,7 +145,9 @@ class Program:
             compile_and_check()
         return self._jitted(*arguments, **sizes)
 
-    def prepare(self, *arguments: Any, **sizes: Any) -> Callable[[], None] | None:
+    def prepare(
+        self, *arguments: Any, **sizes: Any
+    ) -> Callable[[], None] | None:
         """Traces the program; returns a function that compiles it and checks its memory use.
 
         Returns None if that is already done.
@@ -151,14 +160,16 @@ class Program:
         signature = _signature(arguments, sizes)
         if signature in self._checked:
             return None
-        # Trace in this thread, because JAX's contexts, such as the mesh, are local to
-        # it.
+        # Trace in this thread, because JAX's contexts, such as the mesh, are
+        # local to it.
         lowered = self.lower(*arguments, **sizes)
 
         def compile_and_check() -> None:
             # The following call finds it in the compilation cache.
             check_memory(
-                lowered.compile(), "reading or summarizing these documents", _ADVICE
+                lowered.compile(),
+                "reading or summarizing these documents",
+                _ADVICE,
             )
             self._checked.add(signature)
 
@@ -189,7 +200,8 @@ class Search:
     def weights(self, params: Params) -> Weights:
         """Returns the weights that steps read: ``layer_views``, or copies in the storage type.
 
-        Copies are made once and reused as long as the parameters are the same arrays.
+        Copies are made once and reused as long as the parameters are the same
+        arrays.
 
         Args:
             params: parameters of the module.
@@ -217,7 +229,8 @@ class Search:
         """Returns the shapes of ``weights`` for shapes of parameters on the target's devices.
 
         Raises:
-            InputError: a storage type other than float32, and the target is not a CPU.
+            InputError: a storage type other than float32, and the target is not
+                a CPU.
         """
         if self._storage == "float32":
             return (
@@ -292,13 +305,15 @@ class Search:
     ) -> Iterator[None]:
         """Compiles the program for ``arguments`` in a thread during the body of the ``with``.
 
-        Does nothing if it is already compiled, nor on accelerators and meshes (which
-        have no ``layer_views``): there, the program depends on the devices of its
-        arguments.
+        Does nothing if it is already compiled, nor on accelerators and meshes
+        (which have no ``layer_views``): there, the program depends on the
+        devices of its arguments.
         """
         _, layers, *_ = arguments
         compile_program = (
-            None if layers is None else self.program.prepare(*arguments, **sizes)
+            None
+            if layers is None
+            else self.program.prepare(*arguments, **sizes)
         )
         if compile_program is None:
             yield
@@ -353,8 +368,8 @@ class NoisySearch:
             conditional: the documents, encoded by the module that reads them.
             unconditional: as many empty documents, encoded by the other module.
             keys: PRNG keys of the rows.
-            noise: probability with which a token is sampled from the unconditional
-                module.
+            noise: probability with which a token is sampled from the
+                unconditional module.
             batch_size: number of documents.
             options: generation options with sampling.
         """
@@ -366,15 +381,16 @@ class SlotPrograms:
     """The programs of continuous batching: documents enter and leave the search one by one.
 
     Attributes:
-        begin: (params, source, batch_size=, options=) -> the state of a search, all
-            slots free.
-        enter: (source, state, row, slot, options=) -> source and state with the encoded
-            document ``row`` in a slot.
-        shrink: (source, state, batch_size=, shapes=) -> both, truncated to the smaller
-            ``shapes``.
-        advance: (params, layers, source, state, keys, num_done, max_steps, options=) ->
-            the state once ``num_done`` slots are done or free, or after ``max_steps``
-            steps (None for no limit), and the sequences of all slots.
+        begin: (params, source, batch_size=, options=) -> the state of a search,
+            all slots free.
+        enter: (source, state, row, slot, options=) -> source and state with the
+            encoded document ``row`` in a slot.
+        shrink: (source, state, batch_size=, shapes=) -> both, truncated to the
+            smaller ``shapes``.
+        advance: (params, layers, source, state, keys, num_done, max_steps,
+            options=) -> the state once ``num_done`` slots are done or free, or
+            after ``max_steps`` steps (None for no limit), and the sequences of
+            all slots.
     """
 
     def __init__(self, module: Any) -> None:
@@ -382,7 +398,9 @@ class SlotPrograms:
         self.begin = Program(partial(_begin, module), static_argnames=sizes)
         # Donated arguments are updated in place.
         donated = "source", "state"
-        self.enter = Program(_enter, static_argnames="options", donate_argnames=donated)
+        self.enter = Program(
+            _enter, static_argnames="options", donate_argnames=donated
+        )
         self.shrink = Program(_shrink, static_argnames=("batch_size", "shapes"))
         self.advance = Program(
             partial(_advance, module),
@@ -404,8 +422,9 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
         params: parameters of a decoder.
 
     Returns:
-        Arrays that share the memory of ``params``; None on accelerators and meshes,
-        where sharing is impossible and programs slice the stacked parameters.
+        Arrays that share the memory of ``params``; None on accelerators and
+        meshes, where sharing is impossible and programs slice the stacked
+        parameters.
     """
     if not all(map(lies_on_one_cpu, jax.tree.leaves(params))):
         return None
@@ -432,7 +451,9 @@ def _encode(
     inputs: Inputs,
     layer: int | None = None,
 ) -> Array:
-    return module.apply(variables, ids, mask, method="encode", layer=layer, **inputs)
+    return module.apply(
+        variables, ids, mask, method="encode", layer=layer, **inputs
+    )
 
 
 def _logits(
@@ -474,7 +495,11 @@ def _read(
     states = module.apply(variables, ids, mask, method="encode", **inputs)
     # Keys and values, or encoder states if the former would be too large.
     source = module.apply(
-        variables, states, mask, stores_states=stores_states, method="read_source"
+        variables,
+        states,
+        mask,
+        stores_states=stores_states,
+        method="read_source",
     )
     return source.stored(storage).with_ids(ids, mask)
 
@@ -490,7 +515,8 @@ def _search(
     batch_size: int,
     options: GenerationOptions,
 ) -> Generated:
-    # Keep the sharding of the source; planned programs take shapes, which have none.
+    # Keep the sharding of the source; planned programs take shapes, which have
+    # none.
     source = constrain_rows(source)
     cache = constrain_rows(_empty_cache(module, params, source, options))
     decoder = _decoder(module, params, layers, source)
@@ -525,12 +551,18 @@ def _noisy_search(
         params, weights, source = encoded
         source = constrain_rows(source)
         decoders.append(_decoder(module, params, weights, source))
-        caches.append(constrain_rows(_empty_cache(module, params, source, options)))
+        caches.append(
+            constrain_rows(_empty_cache(module, params, source, options))
+        )
     # One key per beam [batch * beams], so that beams draw independent noise.
     beam_keys = row_keys(keys, batch_size, options.decoder_beams)
-    decoder = noisy_decoder(decoders[0], decoders[1], noise=noise, keys=beam_keys)
+    decoder = noisy_decoder(
+        decoders[0], decoders[1], noise=noise, keys=beam_keys
+    )
     cache = noisy_cache(caches[0], caches[1], batch_size)
-    out = generate(decoder, cache, batch_size=batch_size, options=options, rng=keys)
+    out = generate(
+        decoder, cache, batch_size=batch_size, options=options, rng=keys
+    )
     return _replicated(out)
 
 
@@ -557,12 +589,19 @@ def _decoder(
         return apply(ids, cache, source, layers)
 
     return CachedDecoder(
-        step, DecoderCache.reorder, DraftCache.kept, source.documents, source.earlier
+        step,
+        DecoderCache.reorder,
+        DraftCache.kept,
+        source.documents,
+        source.earlier,
     )
 
 
 def _empty_cache(
-    module: Any, params: Params, source: DecoderSource, options: GenerationOptions
+    module: Any,
+    params: Params,
+    source: DecoderSource,
+    options: GenerationOptions,
 ) -> DecoderCache:
     return module.apply(
         {"params": params},
@@ -611,7 +650,11 @@ def _enter(
 
 
 def _shrink(
-    source: DecoderSource, state: SearchState, *, batch_size: int, shapes: DecoderSource
+    source: DecoderSource,
+    state: SearchState,
+    *,
+    batch_size: int,
+    shapes: DecoderSource,
 ) -> tuple[DecoderSource, SearchState]:
     def cut(x: Array, shape: tuple[int, ...]) -> Array:
         # [rows, ...] -> [batch, pages, ...], to truncate each slot separately.
@@ -635,7 +678,11 @@ def _fit(x: Array, shape: tuple[int, ...]) -> Array:
     """Truncates or zero-pads every axis at its end."""
     x = x[tuple(map(slice, shape))]
     return jnp.pad(
-        x, [(0, target - size) for target, size in zip(shape, x.shape, strict=True)]
+        x,
+        [
+            (0, target - size)
+            for target, size in zip(shape, x.shape, strict=True)
+        ],
     )
 
 

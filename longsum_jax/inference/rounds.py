@@ -16,8 +16,8 @@ from longsum_jax.inference.documents import TokenizedDocument
 from longsum_jax.inference.strategies import StepInput
 from longsum_jax.inference.summary import Summary
 
-# (inputs, max_new_tokens or None) -> indices of inputs with their summaries, as they
-# finish
+# (inputs, max_new_tokens or None) -> indices of inputs with their summaries, as
+# they finish
 Decode = Callable[
     [Iterable[TokenizedDocument], int | None], Iterator[tuple[int, Summary]]
 ]
@@ -76,12 +76,14 @@ class _PendingInput(NamedTuple):
         return self.piece.max_new_tokens
 
 
-def run_plans(plans: Iterable[Plan], decode: Decode) -> Iterator[tuple[int, Summary]]:
+def run_plans(
+    plans: Iterable[Plan], decode: Decode
+) -> Iterator[tuple[int, Summary]]:
     """Yields document indices in ``plans`` with their summaries, in order of completion.
 
     Args:
-        plans: plans of the documents; may be a generator, which is consumed during the
-            first round.
+        plans: plans of the documents; may be a generator, which is consumed
+            during the first round.
         decode: function that summarizes inputs.
     """
     waiting: Iterable[_PendingInput] = _pending_inputs(enumerate(plans))
@@ -105,7 +107,9 @@ def run_plans(plans: Iterable[Plan], decode: Decode) -> Iterator[tuple[int, Summ
         )
 
 
-def _pending_inputs(plans: Iterable[tuple[int, Plan]]) -> Iterator[_PendingInput]:
+def _pending_inputs(
+    plans: Iterable[tuple[int, Plan]],
+) -> Iterator[_PendingInput]:
     for document, plan in plans:
         for number, piece in enumerate(plan.pieces):
             yield _PendingInput(document, plan, number, piece)
@@ -115,8 +119,11 @@ def _decoded(
     inputs: Iterable[_PendingInput], decode: Decode
 ) -> Iterator[tuple[_PendingInput, Summary]]:
     """Yields summaries of inputs; consecutive inputs with the same limit are decoded together."""
-    for limit, alike in itertools.groupby(inputs, lambda pending: pending.limit):
-        # Filled while decode consumes the inputs; maps its indices back to them.
+    for limit, alike in itertools.groupby(
+        inputs, lambda pending: pending.limit
+    ):
+        # Filled while decode consumes the inputs; maps its indices back to
+        # them.
         decoded: list[_PendingInput] = []
         for index, summary in decode(_documents(alike, decoded), limit):
             yield decoded[index], summary

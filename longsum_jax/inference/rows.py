@@ -57,13 +57,14 @@ def row_logits(
     Args:
         model: model with a head, see ``Model.logits``.
         rows: rows of ids, including special tokens.
-        batch_size: maximum number of rows of similar length that are read together.
-        reduce: function applied to the logits of a batch on its device, such as an
-            argmax over the axis.
+        batch_size: maximum number of rows of similar length that are read
+            together.
+        reduce: function applied to the logits of a batch on its device, such as
+            an argmax over the axis.
 
     Returns:
-        For every row [length, outputs], or [outputs] if the head applies to the whole
-        text.
+        For every row [length, outputs], or [outputs] if the head applies to the
+        whole text.
     """
     return _logits(model, rows, None, batch_size, reduce)
 
@@ -107,7 +108,10 @@ def _logits(
 
 
 def pair_probabilities(
-    model: ReadingModel, groups: Iterable[Sequence[TokenPair]], *, batch_size: int
+    model: ReadingModel,
+    groups: Iterable[Sequence[TokenPair]],
+    *,
+    batch_size: int,
 ) -> Iterator[np.ndarray]:
     """Yields the probabilities of a classifier's labels for every group of pairs of texts.
 

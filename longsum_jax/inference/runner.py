@@ -13,8 +13,16 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import ContinuousBatch, Pad
-from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES, KernelCache
-from longsum_jax.inference.padding import BUCKET, PaddedInputs, check_inputs, pad_inputs
+from longsum_jax.inference.kernel_cache import (
+    MAX_KERNEL_CACHE_BYTES,
+    KernelCache,
+)
+from longsum_jax.inference.padding import (
+    BUCKET,
+    PaddedInputs,
+    check_inputs,
+    pad_inputs,
+)
 from longsum_jax.inference.programs import EncodedDocuments, Programs
 from longsum_jax.models.family import Family
 from longsum_jax.ops.storage import Storage
@@ -24,14 +32,15 @@ from longsum_jax.typing import Params
 class Runner:
     """Runs the programs of a module with its parameters, on the device or from host memory.
 
-    A process forked after the runner was made gets an InputError when it uses it.
+    A process forked after the runner was made gets an InputError when it uses
+    it.
 
     Args:
         family: family of the model.
         config: config of the module.
         params: parameters of the module.
-        storage: storage type of the decoder's weights and the document's keys in
-            decoding.
+        storage: storage type of the decoder's weights and the document's keys
+            in decoding.
 
     Attributes:
         family, config: the arguments of these names.
@@ -60,7 +69,8 @@ class Runner:
     @params.setter
     def params(self, params: Params | None) -> None:
         self._params: Any = params
-        self._host_params: Params | None = None  # the copy made by ``to_host``, if any
+        # the copy made by ``to_host``, if any
+        self._host_params: Params | None = None
 
     @property
     def name(self) -> str:
@@ -95,7 +105,10 @@ class Runner:
 
     def variables(self, padded: PaddedInputs) -> Mapping[str, Any]:
         """Returns the parameters and the cached state-space kernels of this length."""
-        return {"params": self.params, **self.kernels(self.params, padded.ids.shape[1])}
+        return {
+            "params": self.params,
+            **self.kernels(self.params, padded.ids.shape[1]),
+        }
 
     def generate(
         self,
@@ -112,7 +125,8 @@ class Runner:
             attention_mask: [batch, length]; None for all except padding ids.
             options: generation options.
             seed: random seed for sampling.
-            inputs: further inputs of some encoders under their Hugging Face names.
+            inputs: further inputs of some encoders under their Hugging Face
+                names.
 
         Raises:
             InputError: ids outside the vocabulary, mismatched shapes.
@@ -122,8 +136,8 @@ class Runner:
         )
         keys = None
         if options.do_sample:
-            # All rows have the same key, so a row's samples do not depend on its
-            # position in the batch.
+            # All rows have the same key, so a row's samples do not depend on
+            # its position in the batch.
             keys = jnp.broadcast_to(jax.random.key(seed), (len(padded.ids),))
         ids, mask, extra = padded
         variables = self.variables(padded)
@@ -148,16 +162,23 @@ class Runner:
 
         Args:
             pad: function that pads the ids and masks of documents.
-            **sizes: ``batch_size``, ``options`` and ``seed``, see ``ContinuousBatch``.
+            **sizes: ``batch_size``, ``options`` and ``seed``, see
+                ``ContinuousBatch``.
         """
         return ContinuousBatch(
-            self.programs, self.params, pad=pad, variables=self.variables, **sizes
+            self.programs,
+            self.params,
+            pad=pad,
+            variables=self.variables,
+            **sizes,
         )
 
     @cached_property
     def kernels(self) -> KernelCache:
         """The cache of state-space kernels by input length."""
-        return KernelCache(self.module, MAX_KERNEL_CACHE_BYTES, self.programs.kernels)
+        return KernelCache(
+            self.module, MAX_KERNEL_CACHE_BYTES, self.programs.kernels
+        )
 
     @property
     def programs(self) -> Programs:

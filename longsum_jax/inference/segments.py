@@ -1,21 +1,22 @@
 """Summarizes documents of any length in constant device memory, segment by segment.
 
-The same three compiled programs process every segment, using the memory of the segments
-before it:
+The same three compiled programs process every segment, using the memory of the
+segments before it:
 
     memory 0 -> read segment 0 -> search for summary 0 -> write summary 0 -> memory 1
     memory 1 -> read segment 1 -> search for summary 1 -> write summary 1 -> memory 2
     ...
 
-Reading encodes a segment. Searching does not change the memory. Writing runs the
-decoder once more over the summary that the search returned, and adds it to the memory.
-The summaries of a document's segments are joined (AWESOME, section 3).
+Reading encodes a segment. Searching does not change the memory. Writing runs
+the decoder once more over the summary that the search returned, and adds it to
+the memory. The summaries of a document's segments are joined (AWESOME, section
+3).
 
-Segments of a model without memories are independent. They are decoded like documents,
-in slots (``continuous``): see ``SegmentSummarizer.steps``. With
-``segments_no_repeat_ngram_size`` they are not: a search then also takes the summaries
-of earlier segments, in arrays for the next power of two of segments, each of which is
-compiled once.
+Segments of a model without memories are independent. They are decoded like
+documents, in slots (``continuous``): see ``SegmentSummarizer.steps``. With
+``segments_no_repeat_ngram_size`` they are not: a search then also takes the
+summaries of earlier segments, in arrays for the next power of two of segments,
+each of which is compiled once.
 """
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -111,14 +112,19 @@ class SegmentSummarizer:
         self._keep = jax.jit(partial(_keep, module), donate_argnames="vectors")
 
     def read(
-        self, request: Request, prompt: Prompt, limit: int | None, on_overflow: Overflow
+        self,
+        request: Request,
+        prompt: Prompt,
+        limit: int | None,
+        on_overflow: Overflow,
     ) -> SegmentInputs:
         """Cuts a document into segments.
 
         Args:
             request: document to read.
             prompt: text around every segment.
-            limit: maximum tokens to read, including special tokens; None for all.
+            limit: maximum tokens to read, including special tokens; None for
+                all.
             on_overflow: behavior for longer documents.
 
         Raises:
@@ -131,7 +137,9 @@ class SegmentSummarizer:
             self._options,
             prompt=prompt,
             query=request.query,
-            max_tokens=None if limit is None else max(1, limit - self._num_special),
+            max_tokens=None
+            if limit is None
+            else max(1, limit - self._num_special),
             auxiliary=self._auxiliary,
             borders=request.borders,
         )
@@ -159,7 +167,8 @@ class SegmentSummarizer:
     ) -> Generator[list[StepInput], list[Summary], Summary]:
         """Summarizes a document with independent segments, in a single round."""
         summaries = yield [
-            StepInput(TokenizedDocument(ids, len(ids))) for ids in document.sources
+            StepInput(TokenizedDocument(ids, len(ids)))
+            for ids in document.sources
         ]
         for index, summary in enumerate(summaries):
             ended = summary.ended == "eos"
@@ -187,28 +196,33 @@ class SegmentSummarizer:
             generation: generation options for every segment.
             seed: random seed for sampling.
             joiners: joiner of the segment summaries of each document.
-            on_segment: callback with the index of a document in the batch and the
-                summary of its next segment, as soon as it is decoded.
+            on_segment: callback with the index of a document in the batch and
+                the summary of its next segment, as soon as it is decoded.
         """
         self.release_auxiliary()
         num_segments = max(len(document.sources) for document in documents)
-        # Pad the last batch with copies, so that it has the shape that is already
-        # compiled.
+        # Pad the last batch with copies, so that it has the shape that is
+        # already compiled.
         filled = [*documents, *[documents[-1]] * (batch_size - len(documents))]
-        segments = [self._segment(filled, index) for index in range(num_segments)]
+        segments = [
+            self._segment(filled, index) for index in range(num_segments)
+        ]
         length = segments[0]["ids"].shape[1]
         memory, vectors = self._start(
             params, batch_size, length, generation.max_new_tokens
         )
         if self._options.salient == "vectors":
-            # Segments read vectors of any other segment, so all are stored first.
+            # Segments read vectors of any other segment, so all are stored
+            # first.
             for segment in segments:
                 arrays = segment["ids"], segment["mask"], segment["slots"]
                 vectors = self._keep(params, vectors, *arrays)
         outputs: list[Generated] = []
         for index, segment in enumerate(segments):
             # Vectors of important tokens, for models that read them.
-            salient = (vectors, segment["reads"]) if "reads" in segment else None
+            salient = (
+                (vectors, segment["reads"]) if "reads" in segment else None
+            )
             mask = segment["mask"]
             states, memory, source = self._read_segment(
                 params, segment["ids"], mask, memory, salient
@@ -236,11 +250,15 @@ class SegmentSummarizer:
                 if index < len(document.sources):
                     out = outputs[-1]
                     text, ended = self._text(out, row), bool(out.ended[row])
-                    part = self._join(document, index, text, ended, joiners[row])
+                    part = self._join(
+                        document, index, text, ended, joiners[row]
+                    )
                     if on_segment is not None:
                         on_segment(row, part)
         summaries = []
-        for row, (document, joiner) in enumerate(zip(documents, joiners, strict=False)):
+        for row, (document, joiner) in enumerate(
+            zip(documents, joiners, strict=False)
+        ):
             of_document = outputs[: len(document.sources)]
             num_tokens = sum(int(out.lengths[row]) for out in of_document)
             ended = all(bool(out.ended[row]) for out in of_document)
@@ -271,8 +289,8 @@ class SegmentSummarizer:
         Rows of documents without a segment at this index are padding.
 
         Returns:
-            ids int32 and mask bool [batch, length]; with vectors also slots int32
-            [batch, length] and reads int32 [batch, num_vectors], see
+            ids int32 and mask bool [batch, length]; with vectors also slots
+            int32 [batch, length] and reads int32 [batch, num_vectors], see
             ``SegmentInputs.vectors``.
         """
         options = self._options
@@ -293,7 +311,9 @@ class SegmentSummarizer:
         if options.salient != "vectors":
             return segment
         segment["slots"] = np.full(padded.ids.shape, -1, np.int32)
-        segment["reads"] = np.full((len(documents), options.num_vectors), -1, np.int32)
+        segment["reads"] = np.full(
+            (len(documents), options.num_vectors), -1, np.int32
+        )
         for row, document in unfinished:
             slots, reads = document.vectors(options)
             segment["slots"][row, : slots.shape[1]] = slots[index]
@@ -301,7 +321,11 @@ class SegmentSummarizer:
         return segment
 
     def _summary(
-        self, document: SegmentInputs, joiner: Joiner, num_tokens: int, ended: bool
+        self,
+        document: SegmentInputs,
+        joiner: Joiner,
+        num_tokens: int,
+        ended: bool,
     ) -> Summary:
         return Summary(
             text=joiner.text,
@@ -334,10 +358,10 @@ def _said(
 
     Args:
         outputs: outputs of the segments up to now.
-        batch_size, num_segments, max_new_tokens: sizes of the batch, which determine
-            the shape.
-        special_ids: tokens at the start or end of summaries. They are omitted, so that
-            several summaries may start or end alike.
+        batch_size, num_segments, max_new_tokens: sizes of the batch, which
+            determine the shape.
+        special_ids: tokens at the start or end of summaries. They are omitted,
+            so that several summaries may start or end alike.
     """
     row_length = max_new_tokens + 1  # a summary and a zero after it
     # A power of two, so that few shapes are compiled.
@@ -403,12 +427,12 @@ def _read_segment(
         storage: storage type of the segment's keys and values.
         ids, mask: ids and mask of the segment, [batch, length].
         memory: memory before the segment.
-        salient: vectors of important tokens of other segments, and the indices that
-            this segment reads; None for models without them.
+        salient: vectors of important tokens of other segments, and the indices
+            that this segment reads; None for models without them.
 
     Returns:
-        Encoder states, the memory after reading, and the encoded segment for the
-        decoder.
+        Encoder states, the memory after reading, and the encoded segment for
+        the decoder.
     """
     apply = partial(module.apply, {"params": params})
     inputs: Mapping[str, Any] = (

@@ -10,7 +10,11 @@ import numpy as np
 from longsum_jax.checkpoints.sentence_modules import SentenceModules
 from longsum_jax.errors import InputError, check_whole
 from longsum_jax.inference.documents import check_counts
-from longsum_jax.inference.padding import batches_by_length, bucket_length, pad_rows
+from longsum_jax.inference.padding import (
+    batches_by_length,
+    bucket_length,
+    pad_rows,
+)
 from longsum_jax.inference.summary import listed
 from longsum_jax.layers.attention.global_tokens import without_globals
 from longsum_jax.models.family import Family
@@ -40,18 +44,21 @@ class SentenceModel(Protocol):
 
 
 def sentence_encoder(
-    model: SentenceModel, *, max_sentence_length: int = 128, batch_size: int = 64
+    model: SentenceModel,
+    *,
+    max_sentence_length: int = 128,
+    batch_size: int = 64,
 ) -> SentenceEncoder:
     """Returns a function from sentences to vectors float32 [n, size], for ``segment_document``.
 
-    For models from directories of sentence-transformers, the vectors are made by their
-    modules; otherwise they are means of encoder states, not normalized, and ``size`` is
-    ``d_model``.
+    For models from directories of sentence-transformers, the vectors are made
+    by their modules; otherwise they are means of encoder states, not
+    normalized, and ``size`` is ``d_model``.
 
     Args:
         model: encoder, or encoder-decoder, of which the encoder is used.
-        max_sentence_length: maximum tokens read of a sentence, including special
-            tokens; the limit of the model's modules applies too.
+        max_sentence_length: maximum tokens read of a sentence, including
+            special tokens; the limit of the model's modules applies too.
         batch_size: sentences encoded together.
 
     Raises:
@@ -94,10 +101,14 @@ def extract(
     queries = queries or [None] * len(documents)
     check_counts(len(documents), queries=queries)
     selected = []
-    for number, (document, query) in enumerate(zip(documents, queries, strict=True), 1):
+    for number, (document, query) in enumerate(
+        zip(documents, queries, strict=True), 1
+    ):
         sentences = _sentences(document, f"document {number}")
         scores = _scores(model, tokenizer, sentences, query, batch_size)
-        selected.append(taken_sentences(scores, threshold=threshold, top_k=top_k))
+        selected.append(
+            taken_sentences(scores, threshold=threshold, top_k=top_k)
+        )
     return selected
 
 
@@ -123,8 +134,8 @@ def taken_sentences(
 ) -> list[int]:
     """Selects sentences by an extractor's scores, and returns their indices in ascending order.
 
-    Selects the sentences with a probability above ``threshold``, or the ``top_k`` best
-    if there are none.
+    Selects the sentences with a probability above ``threshold``, or the
+    ``top_k`` best if there are none.
 
     Args:
         scores: float [sentences], logits.
@@ -174,7 +185,9 @@ def _scores(
     padding = bucket_length(len(texts)) - len(texts)
     mask = np.arange(len(texts) + padding) < len(texts)
     padded = np.pad(vectors, ((0, padding), (0, 0)))
-    scores = _compiled_scores(model.module)(model.params, padded[None], mask[None])
+    scores = _compiled_scores(model.module)(
+        model.params, padded[None], mask[None]
+    )
     # Without the query and the padding.
     return np.asarray(scores)[0, len(texts) - len(sentences) : len(texts)]
 
@@ -182,7 +195,9 @@ def _scores(
 @functools.lru_cache(maxsize=8)
 def _compiled_scores(module: Any) -> Callable[..., Array]:
     def scores(params: Params, vectors: Array, mask: Array) -> Array:
-        return module.apply({"params": params}, vectors, mask, method="score_sentences")
+        return module.apply(
+            {"params": params}, vectors, mask, method="score_sentences"
+        )
 
     return jax.jit(scores)
 
@@ -205,7 +220,9 @@ def _sentence_vectors(
         tokenizer.add_special_tokens(row, max_sentence_length)
         for row in tokenizer.encode_batch(texts)
     ]
-    vectors = np.zeros((len(ids), modules.size(model.config.d_model)), np.float32)
+    vectors = np.zeros(
+        (len(ids), modules.size(model.config.d_model)), np.float32
+    )
     # Documents have few sentences each, so lengths are padded coarsely.
     lengths = [bucket_length(len(row)) for row in ids]
     for batch in batches_by_length(lengths, batch_size):

@@ -1,14 +1,14 @@
 """Strategies for summarizing a document that may exceed the model's maximum input length.
 
-A strategy is a generator. It yields rounds of inputs to be summarized, in any order and
-together with the inputs of other documents. It receives their summaries, and finally
-returns a draft:
+A strategy is a generator. It yields rounds of inputs to be summarized, in any
+order and together with the inputs of other documents. It receives their
+summaries, and finally returns a draft:
 
     hierarchical    yield [segment 0, segment 1, ...]  ->  yield [their joined summaries]  ->  draft
 
-So strategies do not depend on batches and devices, and all of them share compiled
-programs (``inference.rounds``). Models with memories read documents differently
-(``inference.segments``), which is strategy "memory".
+So strategies do not depend on batches and devices, and all of them share
+compiled programs (``inference.rounds``). Models with memories read documents
+differently (``inference.segments``), which is strategy "memory".
 """
 
 import dataclasses
@@ -41,8 +41,10 @@ from longsum_jax.text.sentences import (
 from longsum_jax.tokenizers.base import Tokenizer
 
 SEGMENT_LENGTH = 1024  # tokens of an input, for models without a maximum length
-SHORTEST_ROOM = 16  # minimum tokens of an input that must be left for the document
-OVERLAP = 10  # a segment repeats the end of the previous one: one tenth of its room
+# minimum tokens of an input that must be left for the document
+SHORTEST_ROOM = 16
+# a segment repeats the end of the previous one: one tenth of its room
+OVERLAP = 10
 SHORTEST_SUMMARY = 32  # minimum token limit for the summary of a segment
 
 
@@ -51,7 +53,8 @@ class StepInput(NamedTuple):
 
     Attributes:
         document: tokenized input.
-        max_new_tokens: maximum tokens of its summary; None for the model's setting.
+        max_new_tokens: maximum tokens of its summary; None for the model's
+            setting.
         is_final: True if its summary, unchanged, is the document's summary.
     """
 
@@ -67,8 +70,8 @@ class Draft(NamedTuple):
         text: text of the summary.
         tokens: token count of the summary.
         ended: True if the summary is complete.
-        read_tokens: tokens read of the document, including prompt and query; None for
-            all.
+        read_tokens: tokens read of the document, including prompt and query;
+            None for all.
     """
 
     text: str
@@ -86,8 +89,8 @@ class Budget(NamedTuple):
     Attributes:
         limit: maximum length in words or sentences.
         cost: function that returns the length of a sentence in the same unit.
-        tokens: token count that corresponds to the limit, by the document's tokens per
-            word.
+        tokens: token count that corresponds to the limit, by the document's
+            tokens per word.
     """
 
     limit: float
@@ -112,7 +115,9 @@ def budget_of(length: Length, text: str, num_tokens: int) -> Budget:
         # Assume that summary sentences are as long as the document's.
         per_sentence = num_tokens / len(split_sentences(text))
         return Budget(
-            length.value, lambda sentence: 1, math.ceil(length.value * per_sentence)
+            length.value,
+            lambda sentence: 1,
+            math.ceil(length.value * per_sentence),
         )
     words = num_words(text)
     limit = length.value
@@ -129,14 +134,16 @@ class Reader:
     Attributes:
         tokenizer: tokenizer of the model.
         prompt: text around the document in every input.
-        longest_whole: maximum tokens of a document that "auto" reads whole; None for no
-            limit.
-        longest_input: tokens of an input when documents are cut, including special
-            tokens.
+        longest_whole: maximum tokens of a document that "auto" reads whole;
+            None for no limit.
+        longest_input: tokens of an input when documents are cut, including
+            special tokens.
         is_longest_input: True if the model cannot read longer inputs.
         max_new_tokens: maximum tokens of a summary if no length is requested.
-        longest_summary: maximum tokens that the model can write; None for no limit.
-        length: requested length of the whole summary; None leaves it to the model.
+        longest_summary: maximum tokens that the model can write; None for no
+            limit.
+        length: requested length of the whole summary; None leaves it to the
+            model.
         separator: separator of documents that are read as one.
         on_segment: callback with the summary of each segment, in order.
     """
@@ -238,13 +245,17 @@ class StrategyInput:
     @property
     def final_tokens(self) -> int | None:
         """Maximum tokens of the whole summary if it is written in one piece."""
-        return None if self.budget is None else self._allowed(self.budget.tokens)
+        return (
+            None if self.budget is None else self._allowed(self.budget.tokens)
+        )
 
     def part_tokens(self, num_parts: int) -> int | None:
         """Returns the maximum tokens of each segment's summary if all are in the final summary."""
         if self.budget is None:
             return None
-        return self._allowed(max(SHORTEST_SUMMARY, self.budget.tokens // num_parts))
+        return self._allowed(
+            max(SHORTEST_SUMMARY, self.budget.tokens // num_parts)
+        )
 
     @property
     def notes_tokens(self) -> int | None:
@@ -253,7 +264,9 @@ class StrategyInput:
         return half if half < self.reader.max_new_tokens else None
 
     def _allowed(self, tokens: int) -> int:
-        longest = min(self.reader.longest_summary or MAX_NEW_TOKENS, MAX_NEW_TOKENS)
+        longest = min(
+            self.reader.longest_summary or MAX_NEW_TOKENS, MAX_NEW_TOKENS
+        )
         # coarse, so that few programs are compiled
         return min(coarse_length(tokens), longest)
 
@@ -276,17 +289,19 @@ class StrategyInput:
         """Returns segments that each fit into an input, without segments that have no words.
 
         Args:
-            texts: texts to cut, by default the document's parts. No segment spans two
-                texts.
+            texts: texts to cut, by default the document's parts. No segment
+                spans two texts.
             reserve: tokens of an input that are reserved for other text.
-            overlaps: whether a segment begins with the last sentences of the previous
-                one.
+            overlaps: whether a segment begins with the last sentences of the
+                previous one.
         """
         texts = self.parts if texts is None else texts
         if len(texts) == 1 and self.is_input(texts[0]):
             return [texts[0].strip()]
         pieces = [
-            piece for text in texts for piece in self._cut(text, reserve, overlaps)
+            piece
+            for text in texts
+            for piece in self._cut(text, reserve, overlaps)
         ]
         # Drop segments without words, but return at least one.
         return [piece for piece in pieces if unicode_words(piece)] or pieces[:1]
@@ -304,14 +319,17 @@ class StrategyInput:
         for before, segment in itertools.pairwise(segments):
             longer = _tail(before, self.reader.tokenizer, overlap) + segment
             # Concatenated texts may have more tokens than the sum of both.
-            overlapping.append(longer if self._length(longer) <= room else segment)
+            overlapping.append(
+                longer if self._length(longer) <= room else segment
+            )
         return [segment.strip() for segment in overlapping]
 
     def _segments(self, text: str, room: int) -> list[str]:
         """Returns the text cut into segments of at most ``room`` tokens, at headings if possible.
 
-        The lengths have the proportions of the defaults of SegmentOptions. A segment
-        may have more tokens than the sum over its sentences; it is then cut again.
+        The lengths have the proportions of the defaults of SegmentOptions. A
+        segment may have more tokens than the sum over its sentences; it is then
+        cut again.
         """
         options = SegmentOptions(room // 2, room * 3 // 4, room)
         headings = self.headings
@@ -322,14 +340,16 @@ class StrategyInput:
         for index in range(len(document.segments)):
             segment = document.segment_text(index)
             fits = self._length(segment) <= room
-            pieces += [segment] if fits else self._segments(segment, room * 3 // 4)
+            pieces += (
+                [segment] if fits else self._segments(segment, room * 3 // 4)
+            )
         return pieces
 
     def _length(self, text: str) -> int:
         """Returns the number of tokens that a text takes up in an input.
 
-        Surrounding white space is stripped first: a word without the space before it
-        may have more tokens.
+        Surrounding white space is stripped first: a word without the space
+        before it may have more tokens.
         """
         return len(self._ids(text.strip())) - self._lead
 
@@ -340,12 +360,18 @@ class StrategyInput:
 
     def _ids(self, text: str) -> list[int]:
         reader = self.reader
-        prompted = reader.prompt.encode(reader.tokenizer, text, self.request.query)
+        prompted = reader.prompt.encode(
+            reader.tokenizer, text, self.request.query
+        )
         return reader.prompt.source(reader.tokenizer, prompted)
 
     def joiner(self) -> Joiner:
         """Returns a joiner that concatenates summaries up to the requested length."""
-        return Joiner(self.budget.limit, self.budget.cost) if self.budget else Joiner()
+        return (
+            Joiner(self.budget.limit, self.budget.cost)
+            if self.budget
+            else Joiner()
+        )
 
     def joined_draft(
         self, summaries: Sequence[Summary], shares: Iterable[float]
@@ -359,13 +385,19 @@ class StrategyInput:
     def draft(self, joiner: Joiner, summaries: Sequence[Summary]) -> Draft:
         """Returns joined summaries as a draft."""
         tokenizer = self.reader.tokenizer
-        tokens = len(tokenizer.add_special_tokens(tokenizer.encode(joiner.text)))
-        return Draft(joiner.text, tokens, _have_ended(summaries) and not joiner.is_cut)
+        tokens = len(
+            tokenizer.add_special_tokens(tokenizer.encode(joiner.text))
+        )
+        return Draft(
+            joiner.text, tokens, _have_ended(summaries) and not joiner.is_cut
+        )
 
     def last_draft(self, summary: Summary) -> Draft:
         """Returns the summary of the last round, up to the requested length."""
         if self.budget is None:
-            return Draft(summary.text, summary.summary_tokens, summary.ended == "eos")
+            return Draft(
+                summary.text, summary.summary_tokens, summary.ended == "eos"
+            )
         return self.joined_draft([summary], [1.0])
 
 
@@ -400,7 +432,9 @@ def extract(source: StrategyInput) -> Steps:
         return (yield from direct(source))
     piece = source.piece(_best_sentences(source), source.final_tokens)
     [summary] = yield [source.final(piece)]
-    return source.last_draft(summary)._replace(read_tokens=len(piece.document.ids))
+    return source.last_draft(summary)._replace(
+        read_tokens=len(piece.document.ids)
+    )
 
 
 def segments(source: StrategyInput) -> Steps:
@@ -419,7 +453,9 @@ def segments(source: StrategyInput) -> Steps:
         summaries = yield inputs
         all_summaries += summaries
         for summary in summaries:
-            part = joiner.add(summary.text, next(shares), ended=summary.ended == "eos")
+            part = joiner.add(
+                summary.text, next(shares), ended=summary.ended == "eos"
+            )
             if source.reader.on_segment is not None:
                 source.reader.on_segment(part)
     return source.draft(joiner, all_summaries)
@@ -434,7 +470,8 @@ def _shares(pieces: Sequence[StepInput]) -> Iterator[float]:
 def hierarchical(source: StrategyInput) -> Steps:
     """Summarizes overlapping segments, then their summaries, until these fit into one input.
 
-    If a length is requested, stops as soon as the joined summaries are within it.
+    If a length is requested, stops as soon as the joined summaries are within
+    it.
     """
     texts = source.cut(overlaps=True)
     while len(texts) > 1:
@@ -443,7 +480,9 @@ def hierarchical(source: StrategyInput) -> Steps:
         joined = Joiner()
         for summary in summaries:
             joined.add(summary.text)
-        is_short = source.budget is not None and source.budget.holds(joined.text)
+        is_short = source.budget is not None and source.budget.holds(
+            joined.text
+        )
         # The joined summaries are the text of the next round.
         following = source.cut([joined.text]) if joined.text else []
         # no further progress
@@ -485,7 +524,8 @@ def _best_sentences(source: StrategyInput) -> str:
     lengths = map(len, source.reader.tokenizer.encode_batch(parsed.sentences))
     costs = np.array([length + 1 for length in lengths])  # plus a space
     selected = take_sentences(parsed, scores, costs, source.room)
-    # Find the document of each sentence, to put separators back between the documents.
+    # Find the document of each sentence, to put separators back between the
+    # documents.
     ends = np.cumsum([len(part) + len(BLANK_LINE) for part in source.parts])
     part_of = np.searchsorted(ends, parsed.starts, side="right")
     groups = itertools.groupby(selected, lambda sentence: part_of[sentence])
@@ -494,7 +534,8 @@ def _best_sentences(source: StrategyInput) -> str:
         sentences = [parsed.sentences[sentence] for sentence in group]
         parts.append(" ".join(sentences))
     best = source.reader.separator.join(parts)
-    # Joined sentences may have more tokens than the sum; then keep the first segment.
+    # Joined sentences may have more tokens than the sum; then keep the first
+    # segment.
     return best if source.is_input(best) else source.cut([best])[0]
 
 
@@ -511,11 +552,12 @@ STRATEGIES: dict[str, Callable[[StrategyInput], Steps]] = {
 def choose(source: StrategyInput) -> Strategy:
     """Returns the strategy that "auto" selects.
 
-    A document that fits is read whole. Longer ones are read with "hierarchical": of the
-    strategies that read the whole document, it retains the most content
-    (docs/results/strategies.md), and the summary is as long as the model was trained to
-    write. "segments" grows with the document, and "refine" needs sequential calls.
-    "extract" retains as much at lower cost, but does not read most of the document.
+    A document that fits is read whole. Longer ones are read with
+    "hierarchical": of the strategies that read the whole document, it retains
+    the most content (docs/results/strategies.md), and the summary is as long as
+    the model was trained to write. "segments" grows with the document, and
+    "refine" needs sequential calls. "extract" retains as much at lower cost,
+    but does not read most of the document.
     """
     return "direct" if source.fits else "hierarchical"
 
@@ -530,7 +572,11 @@ def summarize_steps(
         name: name in ``STRATEGIES``.
     """
     draft = yield from STRATEGIES[name](source)
-    read = len(source.document.ids) if draft.read_tokens is None else draft.read_tokens
+    read = (
+        len(source.document.ids)
+        if draft.read_tokens is None
+        else draft.read_tokens
+    )
     total = source.document.total_tokens
     return Summary(
         text=draft.text,

@@ -9,7 +9,10 @@ from typing import Any, cast
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
-from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
+from longsum_jax.inference.documents import (
+    DocumentSummarizer,
+    TokenizedDocument,
+)
 from longsum_jax.inference.rounds import Plan, run_plans
 from longsum_jax.inference.strategies import (
     Reader,
@@ -50,8 +53,8 @@ class StrategyEngine:
     def summaries(self, requests: Sequence[Request]) -> list[Summary]:
         """Returns a summary of every document.
 
-        A thread reads ahead while earlier documents are decoded; it also ends if an
-        error is raised.
+        A thread reads ahead while earlier documents are decoded; it also ends
+        if an error is raised.
         """
         with (
             ThreadPoolExecutor(1, "tokenizer") as thread,
@@ -78,7 +81,10 @@ class StrategyEngine:
         Raises:
             InputError: the document is empty or too long.
         """
-        strategy, limit = self._options.strategy, self._options.max_source_length
+        strategy, limit = (
+            self._options.strategy,
+            self._options.max_source_length,
+        )
         if strategy == "direct" and limit is None:
             limit = self._longest_input
         is_longest = strategy == "direct" and limit == self._longest_input
@@ -109,10 +115,14 @@ class StrategyEngine:
         strategy, source = self.source(request)
         length = len(source.document.ids)
         return (
-            length if strategy == "direct" else min(length, self._reader.longest_input)
+            length
+            if strategy == "direct"
+            else min(length, self._reader.longest_input)
         )
 
-    def _beginning(self, request: Request, document: TokenizedDocument) -> Request:
+    def _beginning(
+        self, request: Request, document: TokenizedDocument
+    ) -> Request:
         """Returns the beginning of a document, up to the last token that is read."""
         spans = self._reader.tokenizer.spans(request.text)
         # Special tokens have no span, so count back from the end.
@@ -158,7 +168,10 @@ class StrategyEngine:
         return generation
 
     def _decode(
-        self, documents: Iterable[TokenizedDocument], limit: int | None, **sizes: Any
+        self,
+        documents: Iterable[TokenizedDocument],
+        limit: int | None,
+        **sizes: Any,
     ) -> Iterator[tuple[int, Summary]]:
         generation = self.generation(limit)
         sizes = {
@@ -171,10 +184,13 @@ class StrategyEngine:
         self, plans: Sequence[Plan], batch_size: BatchSize
     ) -> Iterator[list[tuple[int, Summary]]]:
         limits = (self._options.max_source_length, self._longest_input)
-        limit = min((bound for bound in limits if bound is not None), default=None)
+        limit = min(
+            (bound for bound in limits if bound is not None), default=None
+        )
 
         def padded_length(length: int) -> int:
-            # At most the limit: padding beyond it would exceed the model's positions.
+            # At most the limit: padding beyond it would exceed the model's
+            # positions.
             coarse = coarse_length(length)
             return coarse if limit is None else max(length, min(coarse, limit))
 

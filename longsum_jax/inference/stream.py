@@ -1,7 +1,7 @@
 """Summarizes a stream of documents: a thread tokenizes the next ones while the device decodes.
 
-requests -> thread: read, tokenize -> window of some documents -> batches of similar
-length
+requests -> thread: read, tokenize -> window of some documents -> batches of
+similar length
 """
 
 import contextlib
@@ -12,13 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.summary import BatchSize, Request, Summary, check_request
+from longsum_jax.inference.summary import (
+    BatchSize,
+    Request,
+    Summary,
+    check_request,
+)
 
 T = TypeVar("T")
 
-_WINDOW = 64  # documents that are sorted by length together if batch_size="auto"
-# Batches in a window if batch_size is a number; a crash loses the window's unwritten
-# summaries.
+# documents that are sorted by length together if batch_size="auto"
+_WINDOW = 64
+# Batches in a window if batch_size is a number; a crash loses the window's
+# unwritten summaries.
 _BATCHES_IN_WINDOW = 4
 
 
@@ -26,19 +32,21 @@ class StreamFunctions(NamedTuple):
     """The functions with which a model summarizes, with the options of one call.
 
     Attributes:
-        read: function that tokenizes a document; raises InputError for one that does
-            not fit.
-        length: function that returns the token count of a document, by which documents
-            are batched.
-        summarize: function from documents and a batch size to the indices of finished
-            documents with their summaries, until all are done.
-        reads_on_device: True if ``read`` itself runs models; it is then not run in the
-            thread, in which it would compete for the device.
+        read: function that tokenizes a document; raises InputError for one that
+            does not fit.
+        length: function that returns the token count of a document, by which
+            documents are batched.
+        summarize: function from documents and a batch size to the indices of
+            finished documents with their summaries, until all are done.
+        reads_on_device: True if ``read`` itself runs models; it is then not run
+            in the thread, in which it would compete for the device.
     """
 
     read: Callable[[Request], Any]
     length: Callable[[Any], int]
-    summarize: Callable[[Sequence[Any], BatchSize], Iterator[list[tuple[int, Summary]]]]
+    summarize: Callable[
+        [Sequence[Any], BatchSize], Iterator[list[tuple[int, Summary]]]
+    ]
     reads_on_device: bool
 
 
@@ -62,8 +70,8 @@ def summarize_stream(
 
     Args:
         work: functions of the model.
-        requests: documents to summarize; a thread prefetches at most one window of
-            them.
+        requests: documents to summarize; a thread prefetches at most one window
+            of them.
         batch_size: documents that are decoded together.
 
     Raises:
@@ -93,8 +101,8 @@ def coarse_length(length: int) -> int:
 def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
     """Prefetches up to ``size`` values of an iterable in a thread.
 
-    An exception in the thread is raised by the iterator in place of the value. The
-    thread ends when the ``with`` block ends.
+    An exception in the thread is raised by the iterator in place of the value.
+    The thread ends when the ``with`` block ends.
     """
     # A bounded queue limits the values in memory.
     ready: queue.Queue[tuple[str, Any]] = queue.Queue(max(1, size))
@@ -148,13 +156,18 @@ def _read(work: StreamFunctions, index: int, request: Request) -> _StreamItem:
 def _summarize_window(
     work: StreamFunctions, window: Sequence[_StreamItem], batch_size: BatchSize
 ) -> Iterator[list[Result]]:
-    failed: list[Result] = [(item.index, item.error) for item in window if item.error]
+    failed: list[Result] = [
+        (item.index, item.error) for item in window if item.error
+    ]
     if failed:
         yield failed
     left = [item for item in window if not item.error]
-    if len(left) > 1:  # longest first: out-of-memory errors then occur at the start
+    # longest first: out-of-memory errors then occur at the start
+    if len(left) > 1:
         left.sort(key=lambda item: -item.length)
     if not left:
         return
     for done in work.summarize([item.document for item in left], batch_size):
-        yield [(left[i].index, summary.of(left[i].request)) for i, summary in done]
+        yield [
+            (left[i].index, summary.of(left[i].request)) for i, summary in done
+        ]

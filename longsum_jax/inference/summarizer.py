@@ -1,7 +1,8 @@
 """Summarizes documents with any strategy, all at once or as a stream.
 
-``make_engine`` returns the engine for the options of one call: a ``StrategyEngine``, or
-a ``MemoryEngine`` for models that were trained to read segment by segment.
+``make_engine`` returns the engine for the options of one call: a
+``StrategyEngine``, or a ``MemoryEngine`` for models that were trained to read
+segment by segment.
 """
 
 import dataclasses
@@ -106,8 +107,12 @@ def make_engine(
     )
     # An explicit limit also bounds token limits derived from a length.
     if options.get("max_new_tokens") is not None:
-        reader = dataclasses.replace(reader, longest_summary=generation.max_new_tokens)
-    return StrategyEngine(model.document_summarizer, reader, call, generation, longest)
+        reader = dataclasses.replace(
+            reader, longest_summary=generation.max_new_tokens
+        )
+    return StrategyEngine(
+        model.document_summarizer, reader, call, generation, longest
+    )
 
 
 def summarize_all(
@@ -121,8 +126,8 @@ def summarize_all(
     Args:
         engine: engine made by ``make_engine``.
         requests: documents to summarize.
-        longest_first: whether to read the longest first, so that running out of memory
-            happens early.
+        longest_first: whether to read the longest first, so that running out of
+            memory happens early.
     """
     order = list(range(len(requests)))
     if longest_first:
@@ -155,7 +160,10 @@ def _check(model: SummarizingModel, call: SummaryOptions) -> None:
             'strategy="memory" needs a model with settings of "segments" in its config.json, '
             "which this model lacks; give another strategy"
         )
-    if call.segment_length is not None and call.strategy in ("direct", "memory"):
+    if call.segment_length is not None and call.strategy in (
+        "direct",
+        "memory",
+    ):
         raise InputError(
             f"segment_length={call.segment_length} is for strategies that cut documents, not for "
             f'"{call.strategy}"; leave it out'

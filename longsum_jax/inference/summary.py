@@ -19,7 +19,8 @@ from longsum_jax.text.statements import (
     Statement,
 )
 
-# Behavior for documents beyond the limit: read their beginning, or raise InputError.
+# Behavior for documents beyond the limit: read their beginning, or raise
+# InputError.
 Overflow = Literal["truncate", "error"]
 # Strategy for reading a document, see ``inference.strategies``.
 Strategy = Literal[
@@ -39,8 +40,8 @@ class Request(NamedTuple):
         name: name of the document in error messages.
         query: text to look for in the document, or None.
         outline: headings and pages of the document, for references to sources.
-        borders: offsets in the text at which all but the first of several documents
-            begin.
+        borders: offsets in the text at which all but the first of several
+            documents begin.
     """
 
     text: str
@@ -69,9 +70,11 @@ def listed(texts: Any, name: str) -> list[Any]:
     """
     if isinstance(texts, str):
         return [texts]
-    # Iterating over dictionaries, sets or named tuples (``readers.Document``) yields no
-    # texts.
-    is_record = isinstance(texts, bytes | Mapping | Set) or hasattr(texts, "_fields")
+    # Iterating over dictionaries, sets or named tuples (``readers.Document``)
+    # yields no texts.
+    is_record = isinstance(texts, bytes | Mapping | Set) or hasattr(
+        texts, "_fields"
+    )
     if is_record or not isinstance(texts, Iterable):
         raise InputError(
             f"{name} is of type {type(texts).__name__}; give a string, or a list of strings"
@@ -89,7 +92,9 @@ def check_text(request: Request) -> None:
             f"{_READERS}"
         )
     if not request.text.strip():
-        raise InputError(f"{request.name} is empty; give it some text or leave it out")
+        raise InputError(
+            f"{request.name} is empty; give it some text or leave it out"
+        )
     if request.query is not None and not isinstance(request.query, str):
         raise InputError(
             f"the query of {request.name} is of type {type(request.query).__name__}; give a string "
@@ -102,7 +107,11 @@ def check_text(request: Request) -> None:
 def check_no_file_name(request: Request) -> None:
     """Raises InputError for a file name instead of a text."""
     name = request.text if isinstance(request.text, str) else ""
-    if len(name) <= _LONGEST_NAME and PurePath(name).suffix and os.path.isfile(name):
+    if (
+        len(name) <= _LONGEST_NAME
+        and PurePath(name).suffix
+        and os.path.isfile(name)
+    ):
         raise InputError(
             f"{request.name} is {name}, the name of a file; give its text: {_READERS}"
         )
@@ -114,20 +123,22 @@ class Summary:
 
     Attributes:
         text: text of the summary.
-        document_tokens: tokens of the document, including the end of sequence, as in
-            all lengths.
+        document_tokens: tokens of the document, including the end of sequence,
+            as in all lengths.
         read_tokens: tokens that the model read.
-        dropped_tokens: tokens that it did not read: beyond the limit, or not selected
-            by strategy "extract".
+        dropped_tokens: tokens that it did not read: beyond the limit, or not
+            selected by strategy "extract".
         summary_tokens: tokens of the summary.
         ended: "eos" if the model ended the summary, "limit" if it was cut at
             ``max_new_tokens`` or at the requested length.
-        unit: unit of the token counts: the model's tokens or, without a model, words
-            separated by white space.
-        strategy: strategy that read the document, one of ``inference.strategies``.
+        unit: unit of the token counts: the model's tokens or, without a model,
+            words separated by white space.
+        strategy: strategy that read the document, one of
+            ``inference.strategies``.
         coverage: share of each tenth of the document that supports the summary.
         request: the document, in which sources are found.
-        statements: sentences of the summary with their sources, if already computed.
+        statements: sentences of the summary with their sources, if already
+            computed.
         prompt: text around the document when the model read it.
     """
 
@@ -140,11 +151,15 @@ class Summary:
     unit: Literal["tokens", "words"] = "tokens"
     strategy: str = "direct"
     coverage: tuple[float, ...] = ()
-    request: Request | None = dataclasses.field(default=None, repr=False, compare=False)
+    request: Request | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
     statements: Sequence[Statement] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
-    prompt: Prompt = dataclasses.field(default=NO_PROMPT, repr=False, compare=False)
+    prompt: Prompt = dataclasses.field(
+        default=NO_PROMPT, repr=False, compare=False
+    )
 
     def of(self, request: Request) -> "Summary":
         """Returns this summary with its document."""
@@ -154,9 +169,9 @@ class Summary:
     def sources(self) -> Sequence[Statement]:
         """The sentences of the summary with the document sentences that support them.
 
-        Extracted sentences are their own sources. Otherwise sources are found by shared
-        n-grams on first access (``text.support.find_statements``); () for a summary
-        without its document.
+        Extracted sentences are their own sources. Otherwise sources are found
+        by shared n-grams on first access (``text.support.find_statements``); ()
+        for a summary without its document.
         """
         if self.statements is not None:
             return self.statements
@@ -164,7 +179,9 @@ class Summary:
             return ()
         from longsum_jax.text.support import find_statements
 
-        return find_statements(self.text, self.request.text, self.request.outline)
+        return find_statements(
+            self.text, self.request.text, self.request.outline
+        )
 
     def report(self) -> dict[str, Any]:
         """Returns all fields except text and sources, ready for JSON."""
@@ -180,7 +197,9 @@ class Summary:
 
     def about(self) -> str:
         """Returns a one-line description of what was read and how the summary ended."""
-        read = f"{self.read_tokens:,} of {self.document_tokens:,} {self.unit} read"
+        read = (
+            f"{self.read_tokens:,} of {self.document_tokens:,} {self.unit} read"
+        )
         if self.unit == "tokens" and self.strategy != "direct":
             read += f" ({self.strategy})"
         ended = "" if self.ended == "eos" else ", cut at the longest length"
@@ -213,7 +232,9 @@ def problems_of(statement: Statement) -> list[str]:
     """
     problems = [] if statement.is_supported else ["unsupported"]
     missing = [
-        f'"{flag.text}"' for flag in statement.flags if flag.missing == "document"
+        f'"{flag.text}"'
+        for flag in statement.flags
+        if flag.missing == "document"
     ]
     if missing:
         problems.append(f"not in the document: {', '.join(missing)}")
@@ -222,7 +243,9 @@ def problems_of(statement: Statement) -> list[str]:
 
 def notes_on(statement: Statement) -> list[str]:
     """Returns the warnings, sources and explanation of a sentence, one phrase each."""
-    sources = [_share(source) + place_of(source) for source in statement.sources]
+    sources = [
+        _share(source) + place_of(source) for source in statement.sources
+    ]
     return problems_of(statement) + sources + explanation_of(statement)
 
 
@@ -245,7 +268,10 @@ def lines_with_sources(statements: Sequence[Statement]) -> str:
     """Returns the sentences of a summary, one per line, each followed by its sources."""
     lines = []
     for statement in statements:
-        lines += [statement.text, *(f"    [{note}]" for note in notes_on(statement))]
+        lines += [
+            statement.text,
+            *(f"    [{note}]" for note in notes_on(statement)),
+        ]
     return "\n".join(lines)
 
 
@@ -259,7 +285,9 @@ _CARD = (
     "max-width: 48em; line-height: 1.5"
 )
 _FAINT = "opacity: 0.7"
-_DOUBTFUL = "text-decoration: underline dotted #c33; text-underline-offset: 0.2em"
+_DOUBTFUL = (
+    "text-decoration: underline dotted #c33; text-underline-offset: 0.2em"
+)
 
 
 def card(
@@ -270,25 +298,26 @@ def card(
 ) -> str:
     """Returns a summary as self-contained HTML.
 
-    Sentences with sources are followed by their number, which refers to a collapsed
-    list below. Unsupported sentences and sentences with entities missing from the
-    document are underlined.
+    Sentences with sources are followed by their number, which refers to a
+    collapsed list below. Unsupported sentences and sentences with entities
+    missing from the document are underlined.
 
     Args:
         text: text of the summary.
         about: line below the summary.
         title: title above the summary.
-        statements: sentences of the summary with their sources; () to show none.
+        statements: sentences of the summary with their sources; () to show
+            none.
     """
     head = f"<strong>{html.escape(title)}</strong>" if title else ""
     body, sources = _escaped(text), ""
     if statements:
         body = _marked(text, statements)
-        items = "".join(f"<li>{_listed(statement)}</li>" for statement in statements)
-        summary = "<summary>Sources</summary>"
-        sources = (
-            f'<details style="font-size: smaller">{summary}<ol>{items}</ol></details>'
+        items = "".join(
+            f"<li>{_listed(statement)}</li>" for statement in statements
         )
+        summary = "<summary>Sources</summary>"
+        sources = f'<details style="font-size: smaller">{summary}<ol>{items}</ol></details>'
     foot = f'<small style="{_FAINT}">{html.escape(about)}</small>'
     return f'<div style="{_CARD}">{head}<p dir="auto">{body}</p>{sources}{foot}</div>'
 
@@ -307,20 +336,28 @@ def _marked(text: str, statements: Sequence[Statement]) -> str:
         end = statement.end
         problems = "; ".join(problems_of(statement))
         style = (
-            f' style="{_DOUBTFUL}" title="{html.escape(problems)}"' if problems else ""
+            f' style="{_DOUBTFUL}" title="{html.escape(problems)}"'
+            if problems
+            else ""
         )
-        parts.append(f"<span{style}>{_escaped(text[statement.start : end])}</span>")
+        parts.append(
+            f"<span{style}>{_escaped(text[statement.start : end])}</span>"
+        )
         parts.append(f'<sup style="{_FAINT}">{number}</sup>')
     return "".join(parts) + _escaped(text[end:])
 
 
 def _listed(statement: Statement) -> str:
     """Returns the sources of a sentence as a list item, quoted if they differ from it."""
-    lines = [f"<em>{html.escape(problem)}</em>" for problem in problems_of(statement)]
+    lines = [
+        f"<em>{html.escape(problem)}</em>" for problem in problems_of(statement)
+    ]
     for source in statement.sources:
         label = f'<span style="{_FAINT}">{html.escape(_share(source) + place_of(source))}</span>'
         quote = f': <q dir="auto">{html.escape(source.text)}</q>'
         lines.append(label + ("" if source.text == statement.text else quote))
     for explanation in explanation_of(statement):
-        lines.append(f'<span style="{_FAINT}">{html.escape(explanation)}</span>')
+        lines.append(
+            f'<span style="{_FAINT}">{html.escape(explanation)}</span>'
+        )
     return "<br>".join(lines)

@@ -1,8 +1,8 @@
 """A directory of summaries: NAME_summary.txt and NAME_summary.json for each document.
 
-The JSON file also contains the summary and is written first, atomically. After an
-interruption, each document is therefore either finished or not, and a restart
-summarizes only unfinished ones.
+The JSON file also contains the summary and is written first, atomically. After
+an interruption, each document is therefore either finished or not, and a
+restart summarizes only unfinished ones.
 """
 
 import hashlib
@@ -57,13 +57,16 @@ class SummaryDirectory:
     Args:
         path: path of the directory, which is created.
         format: format of the readable files, a key of ``FORMATS``.
-        settings: all settings, apart from the documents, that summaries depend on.
+        settings: all settings, apart from the documents, that summaries depend
+            on.
 
     Raises:
         InputError: the directory cannot be created.
     """
 
-    def __init__(self, path: Path, format: str, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: Path, format: str, settings: Mapping[str, Any]
+    ) -> None:
         self._path = path
         self._format = format
         self._settings = dict(settings)
@@ -78,7 +81,8 @@ class SummaryDirectory:
     def claim(self, document: Document) -> OutputFiles | None:
         """Returns the output files of a document; None if the document was already claimed.
 
-        Documents with the same name get different files, the same ones in every run.
+        Documents with the same name get different files, the same ones in every
+        run.
 
         Raises:
             InputError: the directory cannot be read or written.
@@ -87,11 +91,15 @@ class SummaryDirectory:
         source = printable(os.path.realpath(document.path)) + _member(document)
         content = _digest(document.text)
         key = _digest(
-            json.dumps([content, document.query, self._settings], sort_keys=True)
+            json.dumps(
+                [content, document.query, self._settings], sort_keys=True
+            )
         )
-        # Names are UTF-8 on disk in any locale, in the form that os.listdir returns.
+        # Names are UTF-8 on disk in any locale, in the form that os.listdir
+        # returns.
         name = os.fsdecode(_stem(document).encode("utf-8", "surrogateescape"))
-        # Try NAME, NAME-2, ... until the files are new or belong to this document.
+        # Try NAME, NAME-2, ... until the files are new or belong to this
+        # document.
         for number in itertools.count(1):
             stem = name if number == 1 else f"{name}-{number}"
             claimed = _without_case(stem)
@@ -134,8 +142,8 @@ class SummaryDirectory:
             "key": files.key,
         }
         text = json_text(sidecar, indent=2) + "\n"
-        # Remove readable files of all formats first, so that none is older than the
-        # JSON file.
+        # Remove readable files of all formats first, so that none is older than
+        # the JSON file.
         previous = self._sidecar(files) or {}
         is_ours = previous.get("source") == files.source
         suffixes: set[str] = set()
@@ -143,7 +151,9 @@ class SummaryDirectory:
             suffixes = {shown.suffix for shown in FORMATS.values()}
         try:
             for suffix in suffixes:
-                (self._path / f"{files.stem}{_ENDING}{suffix}").unlink(missing_ok=True)
+                (self._path / f"{files.stem}{_ENDING}{suffix}").unlink(
+                    missing_ok=True
+                )
             atomic.write_text(self._path / f"{files.stem}{_ENDING}.json", text)
         except OSError as error:
             raise InputError(_not_written(self._path, error)) from None
@@ -164,13 +174,18 @@ class SummaryDirectory:
         return stems
 
     def _readable(self, files: OutputFiles) -> Path:
-        return self._path / f"{files.stem}{_ENDING}{FORMATS[self._format].suffix}"
+        return (
+            self._path / f"{files.stem}{_ENDING}{FORMATS[self._format].suffix}"
+        )
 
     def _write_readable(self, files: OutputFiles, entry: Entry) -> None:
-        shown = FORMATS["text" if self._format in _TEXT_OF_JSON else self._format]
+        shown = FORMATS[
+            "text" if self._format in _TEXT_OF_JSON else self._format
+        ]
         try:
             atomic.write_text(
-                self._readable(files), shown.begin + shown.show(entry) + shown.end
+                self._readable(files),
+                shown.begin + shown.show(entry) + shown.end,
             )
         except OSError as error:
             raise InputError(_not_written(self._path, error)) from None
@@ -221,7 +236,10 @@ def _stem(document: Document) -> str:
     )
     stem = path.stem + (f"_{inner}" if inner else "")
     # Without leading dots, which would hide the files.
-    return _UNSAFE.sub(_replacement, stem).strip(". ")[:_LONGEST_STEM] or "document"
+    return (
+        _UNSAFE.sub(_replacement, stem).strip(". ")[:_LONGEST_STEM]
+        or "document"
+    )
 
 
 def _replacement(unsafe: re.Match[str]) -> str:

@@ -25,8 +25,8 @@ class Entry(NamedTuple):
         notes: notes about omitted parts of the document.
         summary: summary of the document.
         seconds: time of the summary; for a batch, the time of the whole batch.
-        statements: sentences of the summary with their sources; None if sources are not
-            shown.
+        statements: sentences of the summary with their sources; None if sources
+            are not shown.
         id: row id of a document from a table, or None.
     """
 
@@ -50,7 +50,13 @@ class Entry(NamedTuple):
         file = document.name
         if document.path == STDIN:
             file = file.replace("standard input", STDIN, 1)
-        about = document.title, document.notes, summary, round(seconds, 2), statements
+        about = (
+            document.title,
+            document.notes,
+            summary,
+            round(seconds, 2),
+            statements,
+        )
         return cls(file, *about, document.id)
 
     def about(self) -> str:
@@ -68,7 +74,9 @@ class Entry(NamedTuple):
         if self.notes:
             about["notes"] = list(self.notes)
         if self.statements is not None:
-            about["sources"] = [statement.report() for statement in self.statements]
+            about["sources"] = [
+                statement.report() for statement in self.statements
+            ]
         return about
 
 
@@ -78,8 +86,8 @@ class Format(NamedTuple):
     Attributes:
         suffix: suffix of output files.
         show: function that formats one entry.
-        begin, between, end: text before, between and after the entries of a stream or
-            file.
+        begin, between, end: text before, between and after the entries of a
+            stream or file.
     """
 
     suffix: str
@@ -107,13 +115,18 @@ def _markdown(entry: Entry) -> str:
 def _item(statement: Statement) -> str:
     """Returns a sentence as a list item, with its sources as nested items."""
     return "\n".join(
-        ["1. " + statement.text, *(f"   - {note}" for note in notes_on(statement))]
+        [
+            "1. " + statement.text,
+            *(f"   - {note}" for note in notes_on(statement)),
+        ]
     )
 
 
 def _html(entry: Entry) -> str:
     shown = entry.statements or ()
-    page = card(entry.summary.text, entry.about(), entry.title or entry.file, shown)
+    page = card(
+        entry.summary.text, entry.about(), entry.title or entry.file, shown
+    )
     return terminal_text(page) + "\n"
 
 
@@ -131,8 +144,8 @@ FORMATS = {
     "text": Format(".txt", _text, between="\n"),
     "markdown": Format(".md", _markdown, between="\n"),
     "html": Format(".html", _html, begin=_PAGE, end="</body></html>\n"),
-    # Files in these formats contain plain text, because the sidecar file has all of the
-    # JSON.
+    # Files in these formats contain plain text, because the sidecar file has
+    # all of the JSON.
     "json": Format(".txt", _json, begin="[", between=",\n ", end="]\n"),
     "jsonl": Format(".txt", _json_line),
 }

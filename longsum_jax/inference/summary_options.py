@@ -56,9 +56,13 @@ class SummaryOptions:
             raise InputError(f'strategy="{self.strategy}" is not known; {hint}')
         if self.on_overflow not in get_args(Overflow):
             hint = did_you_mean(str(self.on_overflow), get_args(Overflow))
-            raise InputError(f'on_overflow="{self.on_overflow}" is not known; {hint}')
+            raise InputError(
+                f'on_overflow="{self.on_overflow}" is not known; {hint}'
+            )
         if not isinstance(self.prompt, str | None):
-            raise InputError(f"prompt={self.prompt!r} must be a text with {{document}}")
+            raise InputError(
+                f"prompt={self.prompt!r} must be a text with {{document}}"
+            )
         check_whole("seed", self.seed, 0)
         if self.seed >= 2**63:
             raise InputError(f"seed={self.seed} must be below 2**63")
@@ -96,18 +100,20 @@ def make_requests(
         names: document names for error messages; default: "document 1", "document 2",
             ...
         queries: query or None for each document.
-        separator: separator of documents that are read as one, with the first name and
-            query; None to read each document separately.
+        separator: separator of documents that are read as one, with the first
+            name and query; None to read each document separately.
 
     Raises:
-        InputError: a wrong number of names or queries; a document or query that is not
-            a text, an empty document, or a file name instead of a text.
+        InputError: a wrong number of names or queries; a document or query that
+            is not a text, an empty document, or a file name instead of a text.
     """
     texts = listed(texts, "texts")
     names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
     queries = queries or [None] * len(texts)
     check_counts(len(texts), names=names, queries=queries)
-    requests = [Request(*row) for row in zip(texts, names, queries, strict=True)]
+    requests = [
+        Request(*row) for row in zip(texts, names, queries, strict=True)
+    ]
     for request in requests:
         check_text(request)
         check_no_file_name(request)

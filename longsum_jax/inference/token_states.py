@@ -80,7 +80,8 @@ def text_windows(length: int, size: int | None) -> list[Window]:
     starts = [*range(0, length - size, max(size // 2, 1)), length - size]
     # Split the overlap of two windows in the middle.
     middles = [
-        (previous + size + start) // 2 for previous, start in itertools.pairwise(starts)
+        (previous + size + start) // 2
+        for previous, start in itertools.pairwise(starts)
     ]
     ranges = itertools.pairwise([0, *middles, length])
     return [
@@ -104,7 +105,8 @@ def token_states(
         model: model whose encoder is used.
         texts: ids without special tokens.
         special: special tokens around every window.
-        limit: maximum tokens read at once, including special tokens; None for no limit.
+        limit: maximum tokens read at once, including special tokens; None for
+            no limit.
         layer: layer of the encoder, see ``Model.encode``.
         batch_size: maximum number of windows read together.
 
@@ -125,7 +127,9 @@ def token_states(
         for i, window in numbered_windows
     ]
     # Including the states of special tokens around the text.
-    shapes = [(len(ids) + special.number, model.config.d_model) for ids in texts]
+    shapes = [
+        (len(ids) + special.number, model.config.d_model) for ids in texts
+    ]
     states = [np.zeros(shape, np.float32) for shape in shapes]
     # Read windows of similar length together.
     lengths = [bucket_length(len(row), FINE_BUCKET) for row in rows]
@@ -133,7 +137,9 @@ def token_states(
         ids, mask = pad_rows(
             [rows[i] for i in batch], batch_size, model.config.pad_token_id
         )
-        encoded = np.asarray(model.encode(ids, mask, layer=layer, bucket=FINE_BUCKET))
+        encoded = np.asarray(
+            model.encode(ids, mask, layer=layer, bucket=FINE_BUCKET)
+        )
         window_states = without_globals(encoded, ids.shape[1])
         # Without the rows that fill up the batch.
         for index, read in zip(batch, window_states[: len(batch)], strict=True):
@@ -145,11 +151,13 @@ def token_states(
     return states
 
 
-def _window_rows(window: Window, length: int, special: SurroundingTokens) -> slice:
+def _window_rows(
+    window: Window, length: int, special: SurroundingTokens
+) -> slice:
     """Returns the rows of a text's states that a window provides.
 
-    The first window also provides the special tokens before the text, the last one the
-    special tokens after it.
+    The first window also provides the special tokens before the text, the last
+    one the special tokens after it.
     """
     before, after = len(special.before), len(special.after)
     first = before + window.first if window.first else 0

@@ -12,7 +12,9 @@ from .attention.linear import EfficientAttention as EfficientAttention
 from .attention.linear import LinearAttention as LinearAttention
 from .attention.linformer import LinformerAttention as LinformerAttention
 from .attention.local import LocalAttention as LocalAttention
-from .attention.local import TransientGlobalAttention as TransientGlobalAttention
+from .attention.local import (
+    TransientGlobalAttention as TransientGlobalAttention,
+)
 from .attention.longformer import LongformerAttention as LongformerAttention
 from .attention.lsg import LsgAttention as LsgAttention
 from .attention.lsh import LshAttention as LshAttention
@@ -20,7 +22,9 @@ from .attention.multi_head import ExtraKeyValues as ExtraKeyValues
 from .attention.multi_head import MultiHeadAttention as MultiHeadAttention
 from .attention.multi_head import RelativePositionBias as RelativePositionBias
 from .attention.options import CrossAttentionOptions as CrossAttentionOptions
-from .attention.options import EncoderAttentionOptions as EncoderAttentionOptions
+from .attention.options import (
+    EncoderAttentionOptions as EncoderAttentionOptions,
+)
 from .attention.patterns import PatternAttention as PatternAttention
 from .attention.performer import PerformerAttention as PerformerAttention
 from .attention.registry import CROSS_ATTENTIONS as CROSS_ATTENTIONS

@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Shaped
 
-from longsum_jax.layers.partitioning import active_sequence_sharding, is_on_one_cpu
+from longsum_jax.layers.partitioning import (
+    active_sequence_sharding,
+    is_on_one_cpu,
+)
 from longsum_jax.typing import AnyArray
 
 CPU_ROWS = 512  # maximum rows of a dense map at a time, see ``map_over_length``
@@ -33,27 +36,28 @@ def map_over_length(
 
     Args:
         module: module whose parameters ``fn`` uses.
-        fn: function (module, *arrays [batch, chunk, ...]) -> [batch, chunk, ...], or a
-            pytree of such arrays; it must access parameters and dropout through its
-            argument.
-        chunk: maximum number of positions of a chunk; 0 or at least the length computes
-            all of them at once. On a CPU chunks have at most CPU_ROWS rows, so that the
-            values between two maps stay in its caches.
+        fn: function (module, *arrays [batch, chunk, ...]) -> [batch, chunk,
+            ...], or a pytree of such arrays; it must access parameters and
+            dropout through its argument.
+        chunk: maximum number of positions of a chunk; 0 or at least the length
+            computes all of them at once. On a CPU chunks have at most CPU_ROWS
+            rows, so that the values between two maps stay in its caches.
         arrays: inputs of ``fn``.
-        is_trained: True if the values between maps are saved for gradients, and leave
-            the caches
-            anyway: CPUs then have no smaller chunks, each of which would be copied to
-            the saved values.
-        recompute: True to recompute every chunk for the gradients, which then hold the
-            values between two maps for only one chunk. On one device a chunk then has
-            at most RECOMPUTED_ROWS rows.
+        is_trained: True if the values between maps are saved for gradients, and
+            leave the caches
+            anyway: CPUs then have no smaller chunks, each of which would be
+            copied to the saved values.
+        recompute: True to recompute every chunk for the gradients, which then
+            hold the values between two maps for only one chunk. On one device a
+            chunk then has at most RECOMPUTED_ROWS rows.
 
     Returns:
         The outputs of ``fn`` at all positions.
     """
     batch, length = arrays[0].shape[:2]
     sharding = active_sequence_sharding(batch)
-    # The shards of a length that does not divide evenly are not looped over separately.
+    # The shards of a length that does not divide evenly are not looped over
+    # separately.
     num_shards = 1
     if sharding is not None and length % sharding.num_shards == 0:
         num_shards = sharding.num_shards
@@ -71,10 +75,13 @@ def map_over_length(
         lambda module, carry, xs: (carry, of_chunk(module, *xs)),
         variable_broadcast="params",
         split_rngs={"params": False, "dropout": True},
-        check_constancy_invariants=False,  # so that ``fn`` is traced once, not twice
+        # so that ``fn`` is traced once, not twice
+        check_constancy_invariants=False,
     )
     _, out = scan(module, (), chunks)
-    return jax.tree.map(lambda x: _join_chunks(x, chunk, num_shards, shard_length), out)
+    return jax.tree.map(
+        lambda x: _join_chunks(x, chunk, num_shards, shard_length), out
+    )
 
 
 def _chunk_length(
@@ -90,8 +97,8 @@ def _chunk_length(
     if is_on_one_cpu():
         rows = 0 if is_trained else CPU_ROWS
     elif recompute and jax.sharding.get_abstract_mesh().size <= 1:
-        # On a mesh every chunk would gather its weights and reduce their gradients
-        # again.
+        # On a mesh every chunk would gather its weights and reduce their
+        # gradients again.
         rows = RECOMPUTED_ROWS
     if rows:
         chunk = min(chunk or length, max(1, rows // batch))
@@ -112,7 +119,9 @@ def _split_chunks(x: AnyArray, chunk: int, num_shards: int) -> Array:
     return x.reshape(*x.shape[:2], num_shards * chunk, *x.shape[4:])
 
 
-def _join_chunks(x: AnyArray, chunk: int, num_shards: int, shard_length: int) -> Array:
+def _join_chunks(
+    x: AnyArray, chunk: int, num_shards: int, shard_length: int
+) -> Array:
     """Joins [chunks, batch, shards * chunk, ...] to [batch, length, ...], without the padding."""
     x = x.reshape(*x.shape[:2], num_shards, chunk, *x.shape[3:])
     x = jnp.moveaxis(x, 0, 2)  # [batch, shards, chunks, chunk, ...]

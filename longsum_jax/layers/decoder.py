@@ -1,9 +1,9 @@
 """The transformer decoder: one layer, its cache, and the stack of layers.
 
-Training and scoring process all target positions at once (``Decoder.__call__``), with
-scanned layers. Generation processes one token at a time, layer by layer: every array
-belongs to one layer, parameters included, because slices of stacked arrays would be
-copied in every step.
+Training and scoring process all target positions at once
+(``Decoder.__call__``), with scanned layers. Generation processes one token at a
+time, layer by layer: every array belongs to one layer, parameters included,
+because slices of stacked arrays would be copied in every step.
 
     source = read_source(encoder states)        once: keys and values of the document
     cache = init_cache(source)                  empty: keys and values of decoded tokens
@@ -57,8 +57,8 @@ MAX_CROSS_CACHE_BYTES = 2**31  # see ``max_cross_cache_bytes``
 def max_cross_cache_bytes() -> int:
     """Returns the size above which keys and values of the encoder are not stored.
 
-    Every step then attends to the encoder states instead. Accelerators with much memory
-    store up to an eighth of it.
+    Every step then attends to the encoder states instead. Accelerators with
+    much memory store up to an eighth of it.
     """
     if target_platform() == "cpu":
         return MAX_CROSS_CACHE_BYTES
@@ -89,7 +89,9 @@ class DecoderLayer(Layer):
         deterministic: bool,
         state: MemoryState | tuple[()],
         valid: Bool[AnyArray, "batch target_length"],
-    ) -> tuple[Float[AnyArray, "batch target_length d_model"], MemoryState | tuple[()]]:
+    ) -> tuple[
+        Float[AnyArray, "batch target_length d_model"], MemoryState | tuple[()]
+    ]:
         """Applies the layer to all positions at once.
 
         Args:
@@ -118,12 +120,19 @@ class DecoderLayer(Layer):
         # With a memory, its keys are prepended, so that the causal mask must be
         # explicit.
         if extra is not None:
-            extra_arrays = *self.self_attention.project_extra(extra), extra.valid
+            extra_arrays = (
+                *self.self_attention.project_extra(extra),
+                extra.valid,
+            )
             k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
             options = {"bias": bias, "mask": mask}
-        y = self.self_attention.attend(u, k, v, **options, deterministic=deterministic)
+        y = self.self_attention.attend(
+            u, k, v, **options, deterministic=deterministic
+        )
         x = self.add_residual(self.self_norm, x, y, deterministic)
-        x, state = self.advance_memory(x, u, y, state, memories, valid, deterministic)
+        x, state = self.advance_memory(
+            x, u, y, state, memories, valid, deterministic
+        )
 
         # Cross-attention
         k, v = self.cross_attention.project_kv(encoder_states)
@@ -152,8 +161,8 @@ class DecoderLayer(Layer):
         """Returns the layer's cached inputs from a document.
 
         Args:
-            encoder_states: states of the source, or None to store no keys and values of
-                them.
+            encoder_states: states of the source, or None to store no keys and
+                values of them.
             memory: state of the memory, () without a memory.
         """
         cross_kv = None
@@ -161,13 +170,17 @@ class DecoderLayer(Layer):
             cross_kv = KeyValueCache.of(
                 *self.cross_attention.project_kv(encoder_states)
             )
-        return LayerSource(cross_kv, self._memory_source(memory) if memory else ())
+        return LayerSource(
+            cross_kv, self._memory_source(memory) if memory else ()
+        )
 
-    def _memory_source(self, memory: MemoryState) -> tuple[KeyValueCache, AnyArray]:
+    def _memory_source(
+        self, memory: MemoryState
+    ) -> tuple[KeyValueCache, AnyArray]:
         memories, extra = self.replay_memory(memory)
         slots = memories[-1]
-        # An attentive memory has its own projections, a compressive one uses the
-        # projections of self-attention.
+        # An attentive memory has its own projections, a compressive one uses
+        # the projections of self-attention.
         if extra is None:
             k, v = self.memory.project_kv(slots)
         else:
@@ -191,25 +204,28 @@ class DecoderLayer(Layer):
 
         Args:
             x: states of the tokens.
-            self_kv: keys and values of the tokens decoded so far, see ``DecoderCache``.
+            self_kv: keys and values of the tokens decoded so far, see
+                ``DecoderCache``.
             source: cached inputs from the document.
-            states: encoder states, if the source has no keys and values of them.
+            states: encoder states, if the source has no keys and values of
+                them.
             bias: bias of the self-attention scores.
-            mask: mask of the columns of ``self_kv`` that each beam reads, including its
-                new one.
+            mask: mask of the columns of ``self_kv`` that each beam reads,
+                including its new one.
             cross_mask: mask of the source keys that may be read.
-            column: column of ``self_kv`` at which the first of these tokens is written,
-                one for all rows or one per row.
-            positions: positions of the tokens, one per row for all beams or one per
-                token.
-            distances: position of each column's token relative to the tokens of ``x``.
+            column: column of ``self_kv`` at which the first of these tokens is
+                written, one for all rows or one per row.
+            positions: positions of the tokens, one per row for all beams or one
+                per token.
+            distances: position of each column's token relative to the tokens of
+                ``x``.
 
         Returns:
-            The states after the layer; the keys and values of self-attention including
-            these tokens.
+            The states after the layer; the keys and values of self-attention
+            including these tokens.
         """
-        # No operation here may copy a weight or the keys of the source; a test checks
-        # the compiled program for it.
+        # No operation here may copy a weight or the keys of the source; a test
+        # checks the compiled program for it.
         u = self.sublayer_input(self.self_norm, x)
         positions = jnp.broadcast_to(positions, x.shape[:2])
         k, v = self.self_attention.project_kv(u, positions)
@@ -217,8 +233,8 @@ class DecoderLayer(Layer):
         if self_kv.k.ndim == 3:
             k, v = k[0], v[0]
         self_kv = self_kv.write(k, v, column)
-        # Beams replace target positions: they share one set of keys, of the tokens of
-        # all beams, of the memory and of the encoder.
+        # Beams replace target positions: they share one set of keys, of the
+        # tokens of all beams, of the memory and of the encoder.
         is_compressive = self.stack.memory.memory == "compressive"
         extra = source.memory_kv if is_compressive else ()
         if self.window:
@@ -232,14 +248,19 @@ class DecoderLayer(Layer):
             y = self.memory.attention.attend(u, *memory_kv.read())
             x = self.add_residual(self.memory_norm, x, y)
         u = self.sublayer_input(self.cross_norm, x)
-        # Without stored keys and values, cross-attention reads the encoder states.
+        # Without stored keys and values, cross-attention reads the encoder
+        # states.
         if source.cross_kv is None:
             assert states is not None
             y = self.cross_attention.attend_absorbed(u, states, mask=cross_mask)
         elif isinstance(source.cross_kv, StoredKeyValues):
-            y = self.cross_attention.attend_stored(u, *source.cross_kv, mask=cross_mask)
+            y = self.cross_attention.attend_stored(
+                u, *source.cross_kv, mask=cross_mask
+            )
         else:
-            y = self.cross_attention.attend(u, *source.cross_kv.read(), mask=cross_mask)
+            y = self.cross_attention.attend(
+                u, *source.cross_kv.read(), mask=cross_mask
+            )
         x = self.add_residual(self.cross_norm, x, y)
         y = self.feed_forward(self.sublayer_input(self.ff_norm, x))
         return self.add_residual(self.ff_norm, x, y), self_kv
@@ -258,7 +279,9 @@ class DecoderLayer(Layer):
         # A batch of one has no batch axis in the cache.
         k, v = (y.reshape(len(u), *y.shape[-3:]) for y in self_kv.read())
         if not memory:
-            return attention.attend(u, k, v, mask=mask, bias=bias, positions=positions)
+            return attention.attend(
+                u, k, v, mask=mask, bias=bias, positions=positions
+            )
         memory_kv, valid = memory
         sets = [
             KeySet(*memory_kv.read(), valid[:, None, None]),
@@ -325,7 +348,8 @@ class Decoder(nn.Module):
         layer = nn.remat(
             DecoderLayer,
             static_argnums=(5,),  # deterministic
-            # The scan already keeps XLA from merging a layer with its recomputation.
+            # The scan already keeps XLA from merging a layer with its
+            # recomputation.
             prevent_cse=False,
             policy=self.stack.remat_policy,
         )
@@ -333,8 +357,8 @@ class Decoder(nn.Module):
             layer,
             variable_axes={"params": 0, LOSSES: 0, "intermediates": 0},
             split_rngs={"params": True, "dropout": True},
-            # ``state`` has a row for each layer, and ``bias`` may; the other arguments
-            # are shared.
+            # ``state`` has a row for each layer, and ``bias`` may; the other
+            # arguments are shared.
             in_axes=(
                 nn.broadcast,
                 0 if self.stack.bias_per_layer else nn.broadcast,
@@ -345,7 +369,8 @@ class Decoder(nn.Module):
             ),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
-            check_constancy_invariants=False,  # otherwise the layer is traced twice
+            # otherwise the layer is traced twice
+            check_constancy_invariants=False,
         )
         return scanned(stack_of(self.stack, group.spec))
 
@@ -355,10 +380,14 @@ class Decoder(nn.Module):
         layers = []
         for group in self.groups:
             stack = stack_of(self.stack, group.spec)
-            layers += [DecoderLayer(stack, parent=None) for _ in range(group.size)]
+            layers += [
+                DecoderLayer(stack, parent=None) for _ in range(group.size)
+            ]
         return layers
 
-    def empty_memory(self, batch: int, length: int, pending: int = 0) -> StackMemory:
+    def empty_memory(
+        self, batch: int, length: int, pending: int = 0
+    ) -> StackMemory:
         """Returns the memories before the first segment; see ``layers.memory.empty_state``."""
         return empty_memory(self.stack, self.groups, batch, length, pending)
 
@@ -405,12 +434,15 @@ class Decoder(nn.Module):
             deterministic: False in training.
 
         Returns:
-            The states, as returned by ``__call__``; the memories after this segment.
+            The states, as returned by ``__call__``; the memories after this
+            segment.
         """
         positions = jnp.arange(x.shape[1])
         x = self._map_embeddings(self.dropout(x, deterministic=deterministic))
         bias = self._bias(positions, positions)
-        encoder_states, cross_mask = self._prepare_source(encoder_states, encoder_mask)
+        encoder_states, cross_mask = self._prepare_source(
+            encoder_states, encoder_mask
+        )
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             layers = getattr(self, group.name)
@@ -439,8 +471,8 @@ class Decoder(nn.Module):
             encoder_states: states of the source.
             encoder_mask: True on real tokens of the source.
             memory: memories after the previous segment, shared by all beams.
-            stores_states: True to store the states instead of keys and values; None to
-                do so if the latter would be too large.
+            stores_states: True to store the states instead of keys and values;
+                None to do so if the latter would be too large.
         """
         stack = self.stack
         batch, source_length = encoder_states.shape[:2]
@@ -454,15 +486,22 @@ class Decoder(nn.Module):
             * self.cross.stored_heads(stack)
             * stack.d_kv
         )
-        is_large = size * jnp.dtype(stack.dtype).itemsize > max_cross_cache_bytes()
-        encoder_states, mask = self._prepare_source(encoder_states, encoder_mask)
+        is_large = (
+            size * jnp.dtype(stack.dtype).itemsize > max_cross_cache_bytes()
+        )
+        encoder_states, mask = self._prepare_source(
+            encoder_states, encoder_mask
+        )
         stores_states = is_large if stores_states is None else stores_states
         to_project, to_store = (
             (None, encoder_states) if stores_states else (encoder_states, None)
         )
         memory = self.empty_memory(batch, 0) if memory is None else memory
         rows = zip(
-            self._single_layers, self._unstacked(), self._by_layer(memory), strict=True
+            self._single_layers,
+            self._unstacked(),
+            self._by_layer(memory),
+            strict=True,
         )
         layers = []
         for layer, params, state in rows:
@@ -470,7 +509,9 @@ class Decoder(nn.Module):
             layers.append(read({"params": params}, to_project, state))
         return DecoderSource(tuple(layers), to_store, mask)
 
-    def _by_layer(self, memory: StackMemory) -> Iterator[MemoryState | tuple[()]]:
+    def _by_layer(
+        self, memory: StackMemory
+    ) -> Iterator[MemoryState | tuple[()]]:
         """Yields the memory of every layer."""
         for group, state in zip(self.groups, memory, strict=True):
             for i in range(group.size):
@@ -485,27 +526,39 @@ class Decoder(nn.Module):
             source: encoded documents to decode.
             beams: number of beams per row.
             length: capacity in tokens.
-            drafted: number of draft tokens that a step of a single beam reads after a
-                confirmed token; 0 for steps that read one token of every beam.
+            drafted: number of draft tokens that a step of a single beam reads
+                after a confirmed token; 0 for steps that read one token of
+                every beam.
         """
         batch = len(source.mask)
         positions = jnp.zeros(batch, jnp.int32)
         if drafted:
-            # Columns for the sequence, followed by a confirmed token and its draft.
-            offsets = jnp.broadcast_to(jnp.arange(1 + drafted), (batch, 1 + drafted))
+            # Columns for the sequence, followed by a confirmed token and its
+            # draft.
+            offsets = jnp.broadcast_to(
+                jnp.arange(1 + drafted), (batch, 1 + drafted)
+            )
             return DraftCache(
-                positions, offsets, self._empty_columns(batch, length + 1 + drafted)
+                positions,
+                offsets,
+                self._empty_columns(batch, length + 1 + drafted),
             )
         sources = jnp.zeros((batch, beams, length), jnp.int32)
         layers = self._empty_columns(batch, length * beams)
-        return DecoderCache(jnp.zeros((), jnp.int32), positions, layers, sources)
+        return DecoderCache(
+            jnp.zeros((), jnp.int32), positions, layers, sources
+        )
 
-    def _empty_columns(self, batch: int, count: int) -> tuple[KeyValueCache, ...]:
+    def _empty_columns(
+        self, batch: int, count: int
+    ) -> tuple[KeyValueCache, ...]:
         """Returns empty arrays for keys and values of every layer."""
         stack = self.stack
         # A batch of one has no batch axis, see ``DecoderCache``.
         leading = (batch,) if batch > 1 else ()
-        empty = jnp.zeros((*leading, count, stack.kv_heads, stack.d_kv), stack.dtype)
+        empty = jnp.zeros(
+            (*leading, count, stack.kv_heads, stack.d_kv), stack.dtype
+        )
         return (KeyValueCache.of(empty, empty),) * stack.num_layers
 
     def step(
@@ -514,28 +567,36 @@ class Decoder(nn.Module):
         cache: DecoderCache | DraftCache,
         source: DecoderSource,
         layers: tuple[Any, ...] | None = None,
-    ) -> tuple[Float[AnyArray, "batch beams d_model"], DecoderCache | DraftCache]:
+    ) -> tuple[
+        Float[AnyArray, "batch beams d_model"], DecoderCache | DraftCache
+    ]:
         """Decodes one token of every beam, or several of one sequence.
 
         Args:
-            x: embeddings of the newest tokens; with a ``DraftCache``, several tokens of
-                one sequence.
+            x: embeddings of the newest tokens; with a ``DraftCache``, several
+                tokens of one sequence.
             cache: the cache before these tokens.
             source: the encoded documents, see ``read_source``.
-            layers: parameters of every layer (``layer_groups.unstacked_layers``), for
-                programs that run steps in a loop; by default slices of this module's
-                parameters.
+            layers: parameters of every layer
+                (``layer_groups.unstacked_layers``), for programs that run steps
+                in a loop; by default slices of this module's parameters.
 
         Returns:
             The states of the tokens; the cache including them.
         """
         x = self._map_embeddings(x)
         cache = cache.started()
-        mask, column, biases = cache.mask(), cache.column, self._step_biases(cache)
+        mask, column, biases = (
+            cache.mask(),
+            cache.column,
+            self._step_biases(cache),
+        )
         positions, distances = cache.query_positions, cache.distances()
         layers = self._unstacked() if layers is None else layers
         modules = self._single_layers
-        rows = zip(modules, layers, cache.layers, source.layers, biases, strict=True)
+        rows = zip(
+            modules, layers, cache.layers, source.layers, biases, strict=True
+        )
         layer_caches = []
         for layer, params, self_kv, layer_source, bias in rows:
             step = nn.apply(DecoderLayer.step, layer)
@@ -555,7 +616,9 @@ class Decoder(nn.Module):
             layer_caches.append(self_kv)
         return self._normalize(x), cache.advanced(tuple(layer_caches))
 
-    def _step_biases(self, cache: DecoderCache | DraftCache) -> list[Array | None]:
+    def _step_biases(
+        self, cache: DecoderCache | DraftCache
+    ) -> list[Array | None]:
         """Returns the bias of the next tokens for all columns of a cache, for every layer."""
         stack = self.stack
         if not stack.relative_attention:
@@ -565,7 +628,9 @@ class Decoder(nn.Module):
         bias = jnp.moveaxis(bias, -4, -3)
         return list(bias) if stack.bias_per_layer else [bias] * stack.num_layers
 
-    def _bias(self, query_positions: AnyArray, key_positions: AnyArray) -> Array | None:
+    def _bias(
+        self, query_positions: AnyArray, key_positions: AnyArray
+    ) -> Array | None:
         if not self.stack.relative_attention:
             return None
         return self.relative_attention_bias(query_positions, key_positions)

@@ -43,33 +43,40 @@ class KeyValueCache(NamedTuple):
     ) -> "KeyValueCache":
         """Returns a cache with new keys and values from index ``start``, one for all or per row."""
 
-        def write_row(cached: AnyArray, new: AnyArray, start: AnyArray) -> Array:
-            return lax.dynamic_update_slice_in_dim(cached, new, start, new.ndim - 1)
+        def write_row(
+            cached: AnyArray, new: AnyArray, start: AnyArray
+        ) -> Array:
+            return lax.dynamic_update_slice_in_dim(
+                cached, new, start, new.ndim - 1
+            )
 
-        # With one start index the update is a slice; vmap over start indices makes it a
-        # scatter.
+        # With one start index the update is a slice; vmap over start indices
+        # makes it a scatter.
         write = write_row if start.ndim == 0 else jax.vmap(write_row)
         k, v = jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1)
         return KeyValueCache(write(self.k, k, start), write(self.v, v, start))
 
     def stored(self, storage: Storage) -> "StoredKeyValues":
         """Rounds keys and values to a storage type, with one scale for each head and key."""
-        # Values [..., heads, num_keys, head_dim], because their products sum over the
-        # keys.
+        # Values [..., heads, num_keys, head_dim], because their products sum
+        # over the keys.
         v = self.v.swapaxes(-1, -2)
-        return StoredKeyValues(store(self.k, storage, (-2,)), store(v, storage, (-1,)))
+        return StoredKeyValues(
+            store(self.k, storage, (-2,)), store(v, storage, (-1,))
+        )
 
 
 class StoredKeyValues(NamedTuple):
-    """Keys and values of a ``KeyValueCache`` in a storage type and in the layouts of
-    ``ops.storage.stored_attention``."""
+    """Keys and values of a ``KeyValueCache`` in a storage type and in the
+    layouts of ``ops.storage.stored_attention``.
+    """
 
     k: Stored
     v: Stored
 
 
-# Keys and values of a memory [batch, slots, ...] and a bool mask of its filled slots
-# [batch, slots]; () without a memory.
+# Keys and values of a memory [batch, slots, ...] and a bool mask of its filled
+# slots [batch, slots]; () without a memory.
 MemorySource = tuple[KeyValueCache, AnyArray] | tuple[()]
 
 
@@ -77,8 +84,8 @@ class LayerSource(NamedTuple):
     """The encoded document as read by one layer, shared by all beams.
 
     Attributes:
-        cross_kv: keys and values of the encoder states, [batch, ...]; None if steps
-            attend to the states themselves.
+        cross_kv: keys and values of the encoder states, [batch, ...]; None if
+            steps attend to the states themselves.
         memory_kv: keys and values of the layer's memory.
     """
 
@@ -89,20 +96,20 @@ class LayerSource(NamedTuple):
 class DecoderSource(NamedTuple):
     """The encoded document as read by a decoder: the constant part of the decoding state.
 
-    Made by ``Decoder.read_source``. The document is stored as cross-attention keys and
-    values of every layer or, if they would take too much memory, only as its encoder
-    states. A head may have fewer keys than the source has tokens, see
-    ``layers.attention.cross``.
+    Made by ``Decoder.read_source``. The document is stored as cross-attention
+    keys and values of every layer or, if they would take too much memory, only
+    as its encoder states. A head may have fewer keys than the source has
+    tokens, see ``layers.attention.cross``.
 
     Attributes:
         layers: keys and values of each layer.
         states: encoder states, None if keys and values are stored.
         mask: mask of the keys of the document that may be read.
-        ids: ids of the document's tokens plus one, so that the zeros of padding are not
-            tokens; None if neither drafts nor forbidden n-grams are looked up in the
-            document.
-        said: ids of the summaries of earlier segments plus one, with zeros between and
-            after them; None if their n-grams may be repeated.
+        ids: ids of the document's tokens plus one, so that the zeros of padding
+            are not tokens; None if neither drafts nor forbidden n-grams are
+            looked up in the document.
+        said: ids of the summaries of earlier segments plus one, with zeros
+            between and after them; None if their n-grams may be repeated.
     """
 
     layers: tuple[LayerSource, ...]
@@ -117,7 +124,9 @@ class DecoderSource(NamedTuple):
         mask: Shaped[AnyArray, "documents length"],
     ) -> "DecoderSource":
         """Returns the document with its tokens: ``ids`` where ``mask`` is nonzero."""
-        return self._replace(ids=jnp.where(jnp.asarray(mask).astype(bool), ids + 1, 0))
+        return self._replace(
+            ids=jnp.where(jnp.asarray(mask).astype(bool), ids + 1, 0)
+        )
 
     @property
     def documents(self) -> Int[AnyArray, "documents length"] | None:
@@ -143,27 +152,29 @@ class DecoderSource(NamedTuple):
 class DecoderCache(NamedTuple):
     """The self-attention cache of the decoded tokens, made by ``Decoder.init_cache``.
 
-    When beam search replaces a beam by a copy of another, keys and values are not
-    moved: ``sources`` records for every beam the columns of its tokens. Three beams, of
-    which the last two continue the first one after two tokens, at the third:
+    When beam search replaces a beam by a copy of another, keys and values are
+    not moved: ``sources`` records for every beam the columns of its tokens.
+    Three beams, of which the last two continue the first one after two tokens,
+    at the third:
 
         column   0  1  2 | 3  4  5 | 6  7  8          sources   0 0 0
         token    a  b  c | d  e  f | g  h  i                    0 0 1      beam 1 reads a d h
         written by beams 0, 1, 2 at each position               0 0 2
 
-    The cache is a ring buffer: after the last slot, the first is overwritten. A row
-    that starts a new document does so at the slot that all rows write next, and attends
-    to nothing before it.
+    The cache is a ring buffer: after the last slot, the first is overwritten. A
+    row that starts a new document does so at the slot that all rows write next,
+    and attends to nothing before it.
 
     Attributes:
         place: index of the slot to which the next tokens are written.
         positions: number of tokens decoded so far in each row.
-        layers: keys and values of each layer [batch, ...], with capacity for all tokens
-            of all beams; column p * beams + r was written by beam r at slot p. For a
-            batch of one there is no batch axis: XLA would drop it in products, keep the
-            cache in both shapes, and copy one to the other in every step.
-        sources: index of the beam that wrote the tokens that each beam reads at each
-            slot.
+        layers: keys and values of each layer [batch, ...], with capacity for
+            all tokens of all beams; column p * beams + r was written by beam r
+            at slot p. For a batch of one there is no batch axis: XLA would drop
+            it in products, keep the cache in both shapes, and copy one to the
+            other in every step.
+        sources: index of the beam that wrote the tokens that each beam reads at
+            each slot.
     """
 
     place: Int[Array, ""]
@@ -201,9 +212,13 @@ class DecoderCache(NamedTuple):
     def started(self) -> "DecoderCache":
         """Returns the cache in which every beam reads its own tokens at the current slot."""
         beams = jnp.arange(self.sources.shape[1])[:, None]
-        beams = jnp.broadcast_to(beams, (*self.sources.shape[:2], 1)).astype(jnp.int32)
+        beams = jnp.broadcast_to(beams, (*self.sources.shape[:2], 1)).astype(
+            jnp.int32
+        )
         return self._replace(
-            sources=lax.dynamic_update_slice_in_dim(self.sources, beams, self.place, 2)
+            sources=lax.dynamic_update_slice_in_dim(
+                self.sources, beams, self.place, 2
+            )
         )
 
     def advanced(self, layers: tuple[KeyValueCache, ...]) -> "DecoderCache":
@@ -211,7 +226,9 @@ class DecoderCache(NamedTuple):
         # Rows that wait for a document stay at the last position.
         positions = jnp.minimum(self.positions + 1, self.length - 1)
         return self._replace(
-            place=(self.place + 1) % self.length, positions=positions, layers=layers
+            place=(self.place + 1) % self.length,
+            positions=positions,
+            layers=layers,
         )
 
     def restarted(self, rows: Bool[AnyArray, " documents"]) -> "DecoderCache":
@@ -234,8 +251,8 @@ class DecoderCache(NamedTuple):
     def mask(self) -> Bool[Array, "batch 1 beams num_columns"]:
         """Returns a mask of the columns that each beam reads, including the current step's."""
         batch, beams, length = self.sources.shape
-        # A beam reads the column that its source beam wrote, at slots of its current
-        # document.
+        # A beam reads the column that its source beam wrote, at slots of its
+        # current document.
         is_source = self.sources[..., None] == jnp.arange(beams)
         is_decoded = self.ages <= self.positions[:, None]
         return (is_source & is_decoded[:, None, :, None]).reshape(
@@ -246,9 +263,9 @@ class DecoderCache(NamedTuple):
 class DraftCache(NamedTuple):
     """The self-attention cache of a search that reads several tokens of a sequence at once.
 
-    The first of them is confirmed, the others are a draft. Each is written to the
-    column of its position; rejected tokens are overwritten by the next step. A row
-    whose sequence has two tokens in the cache, at a step of three:
+    The first of them is confirmed, the others are a draft. Each is written to
+    the column of its position; rejected tokens are overwritten by the next
+    step. A row whose sequence has two tokens in the cache, at a step of three:
 
         column   0  1 | 2  3  4 | 5 ...
         token    a  b | c  d  e |           query d reads a b c d
@@ -256,9 +273,10 @@ class DraftCache(NamedTuple):
 
     Attributes:
         positions: number of accepted tokens in each row.
-        offsets: offsets 0, 1, ... in every row, one for each token that a step reads.
-        layers: keys and values of each layer as in ``DecoderCache``, with capacity for
-            the tokens of a sequence followed by a draft.
+        offsets: offsets 0, 1, ... in every row, one for each token that a step
+            reads.
+        layers: keys and values of each layer as in ``DecoderCache``, with
+            capacity for the tokens of a sequence followed by a draft.
     """
 
     positions: Int[Array, " batch"]
@@ -279,10 +297,12 @@ class DraftCache(NamedTuple):
     def query_positions(self) -> Int[Array, "batch queries"]:
         """Positions of the next tokens in their sequences.
 
-        Draft tokens beyond the last position of a sequence, which are never accepted,
-        are read as if they were at the last position.
+        Draft tokens beyond the last position of a sequence, which are never
+        accepted, are read as if they were at the last position.
         """
-        return jnp.minimum(self.positions[:, None] + self.offsets, self.length - 1)
+        return jnp.minimum(
+            self.positions[:, None] + self.offsets, self.length - 1
+        )
 
     def started(self) -> "DraftCache":
         """Returns the cache unchanged: its mask does not depend on the tokens that are written."""

@@ -29,7 +29,9 @@ def torch_uniform(fan_in: int) -> Initializer:
     """Returns PyTorch's default initializer of linear layers, uniform in +-1 / sqrt(fan_in)."""
     bound = 1 / math.sqrt(fan_in)
 
-    def init(key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
+    def init(
+        key: Array, shape: Sequence[int], dtype: Any = jnp.float32
+    ) -> Array:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
 
     return init
@@ -91,13 +93,17 @@ class Linear(nn.Module):
         self.kernel = self.param("kernel", kernel_init, tuple(self.shape))
         if self.bias_init is not None:
             bias_init = logical(self.bias_init, *self.names[self.inputs :])
-            self.bias = self.param("bias", bias_init, tuple(self.shape[self.inputs :]))
+            self.bias = self.param(
+                "bias", bias_init, tuple(self.shape[self.inputs :])
+            )
 
     def __call__(
         self, x: Float[AnyArray, "*batch_and_inputs"]
     ) -> Float[Array, "*batch_and_outputs"]:
         """Applies the map."""
-        y = self._apply(x, self.kernel, None if self.bias_init is None else self.bias)
+        y = self._apply(
+            x, self.kernel, None if self.bias_init is None else self.bias
+        )
         if (matrices := self._low_rank()) is not None:
             y = y + self._low_rank_update(x, *matrices)
         return y
@@ -106,7 +112,9 @@ class Linear(nn.Module):
         self, x: Float[AnyArray, "*batch_and_inputs"]
     ) -> Float[Array, "*batch_and_outputs"]:
         """Applies the map, with gradients for ``x`` but none for its parameters."""
-        bias = None if self.bias_init is None else jax.lax.stop_gradient(self.bias)
+        bias = (
+            None if self.bias_init is None else jax.lax.stop_gradient(self.bias)
+        )
         y = self._apply(x, jax.lax.stop_gradient(self.kernel), bias)
         if (matrices := self._low_rank()) is not None:
             y = y + self._low_rank_update(x, *jax.lax.stop_gradient(matrices))
@@ -118,7 +126,9 @@ class Linear(nn.Module):
         if (matrices := self._low_rank()) is None:
             return self.kernel
         update = jnp.tensordot(*matrices, axes=1, precision="highest")
-        return self.kernel + (_LOW_RANK.get().scale * update).astype(self.kernel.dtype)
+        return self.kernel + (_LOW_RANK.get().scale * update).astype(
+            self.kernel.dtype
+        )
 
     def _low_rank(self) -> tuple[AnyArray, AnyArray] | None:
         """Returns both matrices of the update; None without an update."""
@@ -137,21 +147,29 @@ class Linear(nn.Module):
             x = drop_entries(x, keep, share)
         x, a, b = (array.astype(self.dtype) for array in (x, a, b))
         axes = tuple(range(x.ndim - self.inputs, x.ndim))
-        inner = jax.lax.dot_general(x, a, ((axes, tuple(range(self.inputs))), ((), ())))
+        inner = jax.lax.dot_general(
+            x, a, ((axes, tuple(range(self.inputs))), ((), ()))
+        )
         return jnp.tensordot(inner, b, axes=1) * scale
 
-    def _apply(self, x: AnyArray, kernel: AnyArray, bias: AnyArray | None) -> Array:
+    def _apply(
+        self, x: AnyArray, kernel: AnyArray, bias: AnyArray | None
+    ) -> Array:
         if isinstance(kernel, Stored):
             y = self._apply_stored(x, kernel)
             return y if bias is None else y + bias.astype(self.dtype)
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
         if is_on_one_cpu():
-            # A single axis for all rows: with more, XLA on CPUs transposes x and y for
-            # the gradient of the kernel, and gradients of ``map_over_length`` store x
-            # in both shapes for it.
+            # A single axis for all rows: with more, XLA on CPUs transposes x
+            # and y for the gradient of the kernel, and gradients of
+            # ``map_over_length`` store x in both shapes for it.
             num_inputs = math.prod(self.shape[: self.inputs])
-            y = jnp.dot(x.reshape(-1, num_inputs), kernel.reshape(num_inputs, -1))
-            y = y.reshape(*x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :])
+            y = jnp.dot(
+                x.reshape(-1, num_inputs), kernel.reshape(num_inputs, -1)
+            )
+            y = y.reshape(
+                *x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :]
+            )
         else:
             # Sums over the last axes of x and the first axes of the kernel.
             axes = tuple(range(x.ndim - self.inputs, x.ndim))
@@ -159,24 +177,29 @@ class Linear(nn.Module):
                 x, kernel, ((axes, tuple(range(self.inputs))), ((), ()))
             )
         # ``SAVE_MARKED_POLICY`` saves the results of products with parameters.
-        return save_for_backward(y if bias is None else y + bias.astype(self.dtype))
+        return save_for_backward(
+            y if bias is None else y + bias.astype(self.dtype)
+        )
 
     def _apply_stored(self, x: AnyArray, kernel: Stored) -> Array:
         # As matrices [inputs, outputs] and [rows, inputs].
         num_inputs = math.prod(self.shape[: self.inputs])
         matrix = jax.tree.map(
-            lambda y: y.reshape(-1, math.prod(self.shape[self.inputs :])), kernel
+            lambda y: y.reshape(-1, math.prod(self.shape[self.inputs :])),
+            kernel,
         )
         y = stored_product(x.reshape(-1, num_inputs), matrix).astype(self.dtype)
-        return y.reshape(*x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :])
+        return y.reshape(
+            *x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :]
+        )
 
 
 class RMSNorm(nn.Module):
     """The norm x / rms(x) * scale, in float32 (T5's layer norm: no mean, no bias).
 
     Attributes:
-        offset: number added to the parameter ``scale``; 1 in Gemma, whose parameter is
-            then 0 in a new model.
+        offset: number added to the parameter ``scale``; 1 in Gemma, whose
+            parameter is then 0 in a new model.
         axis: logical name of the features.
     """
 
@@ -194,7 +217,9 @@ class RMSNorm(nn.Module):
         if self.offset:
             scale = self.offset + scale.astype(jnp.float32)
         x = jnp.asarray(x, jnp.float32)
-        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        x = x * jax.lax.rsqrt(
+            jnp.square(x).mean(-1, keepdims=True) + self.epsilon
+        )
         return (x * _broadcast_to_rows(scale, x)).astype(self.dtype)
 
 
@@ -222,7 +247,9 @@ class LayerNorm(nn.Module):
             )
         x = jnp.asarray(x, jnp.float32)
         x = x - x.mean(-1, keepdims=True)
-        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        x = x * jax.lax.rsqrt(
+            jnp.square(x).mean(-1, keepdims=True) + self.epsilon
+        )
         x = x * _broadcast_to_rows(scale, x)
         if self.use_bias:
             x = x + _broadcast_to_rows(bias, x)
@@ -232,8 +259,8 @@ class LayerNorm(nn.Module):
 def _broadcast_to_rows(scale: AnyArray, x: AnyArray) -> Array:
     """Broadcasts ``scale`` [d_model] to the shape of ``x``, so that its gradient is a single sum.
 
-    Implicit broadcasting takes one sum per axis, which XLA on CPUs computes 100 times
-    slower for a single document.
+    Implicit broadcasting takes one sum per axis, which XLA on CPUs computes 100
+    times slower for a single document.
     """
     return jnp.broadcast_to(scale, x.shape)
 
@@ -275,8 +302,8 @@ class SandwichNorm(nn.Module):
 def _in_float32(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Returns an activation computed in float32, like PyTorch.
 
-    In bfloat16 the constants of a GELU are off by 0.2 %, and its tail by more than its
-    value.
+    In bfloat16 the constants of a GELU are off by 0.2 %, and its tail by more
+    than its value.
     """
     return lambda x: function(x.astype(jnp.float32)).astype(x.dtype)
 
@@ -296,8 +323,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "swish": _in_float32(nn.silu),
     "tanh": _in_float32(jnp.tanh),
 }
-# feed_forward_proj of T5 configs, or an activation, to (activation, gated). In T5
-# "gated-gelu" means gelu_new.
+# feed_forward_proj of T5 configs, or an activation, to (activation, gated). In
+# T5 "gated-gelu" means gelu_new.
 FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
     "gated-gelu": ("gelu_new", True),
     "gated-gelu_new": ("gelu_new", True),
@@ -314,13 +341,15 @@ def position_keys(
 ) -> UInt32[Array, "batch length words"]:
     """Returns the data of a PRNG key for every position, the same in every row, for ``Dropout``.
 
-    They are Threefry keys for any kind of ``rng``: the numbers drawn with other keys
-    depend on how many are drawn at once.
+    They are Threefry keys for any kind of ``rng``: the numbers drawn with other
+    keys depend on how many are drawn at once.
     """
     # RBG keys begin with the words of a Threefry key
     words = jax.random.key_data(rng)[..., :2]
     key = jax.random.wrap_key_data(words, impl=_POSITION_KEYS)
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(length))
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
+        key, jnp.arange(length)
+    )
     data = jax.random.key_data(keys)
     return jnp.broadcast_to(data, (batch, *data.shape))
 
@@ -328,8 +357,8 @@ def position_keys(
 class Dropout(nn.Module):
     """Dropout like ``nn.Dropout``, or with one key per position if ``keys`` are given.
 
-    With keys, a sequence loses the same entries in one piece and in chunks of any
-    length, on one device and on several.
+    With keys, a sequence loses the same entries in one piece and in chunks of
+    any length, on one device and on several.
 
     Attributes:
         rate: fraction of the entries that become zero, below 1.
@@ -348,8 +377,8 @@ class Dropout(nn.Module):
         if deterministic or self.rate == 0:
             return x
         share = 1 - self.rate
-        # The path of the module is mixed in, so that other modules with the same keys
-        # differ.
+        # The path of the module is mixed in, so that other modules with the
+        # same keys differ.
         path_hash = zlib.crc32("/".join(self.path).encode())
 
         def draw(data: Array) -> Array:
@@ -374,8 +403,8 @@ class FeedForward(nn.Module):
         kind: feed-forward type, a key of FEED_FORWARD_KINDS.
         dropout_rate: dropout rate before the last map.
         use_bias: True to add a bias to every map (BART, BERT; not T5).
-        init_std: standard deviation of the kernels; None for T5's, one over the root of
-            the inputs.
+        init_std: standard deviation of the kernels; None for T5's, one over the
+            root of the inputs.
     """
 
     d_ff: int
@@ -395,7 +424,9 @@ class FeedForward(nn.Module):
         """Applies both maps; ``deterministic`` is False in training; ``keys``: see ``Dropout``."""
         activation, is_gated = FEED_FORWARD_KINDS[self.kind]
         d_model = x.shape[-1]
-        hidden = self._linear("wi_0" if is_gated else "wi", d_model, self.d_ff)(x)
+        hidden = self._linear("wi_0" if is_gated else "wi", d_model, self.d_ff)(
+            x
+        )
         hidden = ACTIVATIONS[activation](hidden)
         if is_gated:
             hidden = hidden * self._linear("wi_1", d_model, self.d_ff)(x)
@@ -407,4 +438,6 @@ class FeedForward(nn.Module):
         std = num_inputs**-0.5 if self.init_std is None else self.init_std
         bias_init = nn.initializers.zeros if self.use_bias else None
         shape = (num_inputs, num_outputs)
-        return Linear(shape, names, normal(std), bias_init, dtype=self.dtype, name=name)
+        return Linear(
+            shape, names, normal(std), bias_init, dtype=self.dtype, name=name
+        )

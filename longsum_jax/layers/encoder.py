@@ -1,12 +1,12 @@
 """The transformer encoder: one layer, and the stack of layers.
 
-    embeddings -> dropout -> projection -> context.prepare -> layers -> context.finish
-    -> norm -> dropout
+    embeddings -> dropout -> projection -> context.prepare -> layers ->
+    context.finish -> norm -> dropout
 
-The attention's context computes the inputs that all layers share (masks, position
-biases) once, and may prepend global tokens. Embeddings of a different size than the
-states (ELECTRA, ALBERT) are projected to it. Equal layers are scanned: their parameters
-are stacked, and the layer is compiled once.
+The attention's context computes the inputs that all layers share (masks,
+position biases) once, and may prepend global tokens. Embeddings of a different
+size than the states (ELECTRA, ALBERT) are projected to it. Equal layers are
+scanned: their parameters are stacked, and the layer is compiled once.
 """
 
 from functools import partial
@@ -17,7 +17,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from longsum_jax.layers.attention.multi_head import ExtraKeyValues, RelativePositionBias
+from longsum_jax.layers.attention.multi_head import (
+    ExtraKeyValues,
+    RelativePositionBias,
+)
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import Dropout, Linear, position_keys
@@ -35,8 +38,8 @@ from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.random_masks import has_own_generator
 from longsum_jax.typing import AnyArray
 
-# States of important tokens elsewhere in a document [batch, num_salient, d_model], and
-# a bool mask of the filled ones [batch, num_salient].
+# States of important tokens elsewhere in a document [batch, num_salient,
+# d_model], and a bool mask of the filled ones [batch, num_salient].
 SalientVectors = tuple[AnyArray, AnyArray]
 
 
@@ -68,7 +71,9 @@ class EncoderLayer(Layer):
         self.dropout = Dropout(stack.dropout_rate)
         self.make_memory()
         if stack.memory.salient_vectors:
-            num_maps = {"shared": 1, "separate": 2}[stack.memory.salient_projection]
+            num_maps = {"shared": 1, "separate": 2}[
+                stack.memory.salient_projection
+            ]
             self.salient_maps = [self._salient_map() for _ in range(num_maps)]
 
     def __call__(
@@ -80,13 +85,15 @@ class EncoderLayer(Layer):
         state: MemoryState | tuple[()],
         mask: Bool[AnyArray, "batch text_length"],
         salient: SalientVectors | None,
-    ) -> tuple[Float[AnyArray, "batch length d_model"], MemoryState | tuple[()]]:
+    ) -> tuple[
+        Float[AnyArray, "batch length d_model"], MemoryState | tuple[()]
+    ]:
         """Applies the layer to one segment.
 
         Args:
             x: states, with global tokens first.
-            layer_input: this layer's slice of the per-layer output of the attention's
-                context.
+            layer_input: this layer's slice of the per-layer output of the
+                attention's context.
             context: output of the attention's context that all layers share.
             deterministic: False in training.
             state: state of the memory, () without a memory.
@@ -96,8 +103,8 @@ class EncoderLayer(Layer):
         Returns:
             The states after the layer; the memory's state after the segment.
         """
-        # Self-attention, which may read extra keys: a compressive memory, important
-        # tokens.
+        # Self-attention, which may read extra keys: a compressive memory,
+        # important tokens.
         inputs = self.sublayer_input(self.self_norm, x)
         memories, memory_keys = self.replay_memory(state)
         extra = _join_extra(memory_keys, self._salient_keys(salient))
@@ -110,14 +117,17 @@ class EncoderLayer(Layer):
             x, inputs, attended, state, memories, mask, deterministic
         )
 
-        # Feed-forward, in chunks along the length. With position keys, dropout does not
-        # depend on the chunks; devices with a hardware generator do not use them.
+        # Feed-forward, in chunks along the length. With position keys, dropout
+        # does not depend on the chunks; devices with a hardware generator do
+        # not use them.
         def feed_forward(
             layer: EncoderLayer, x: AnyArray, keys: AnyArray | None = None
         ) -> AnyArray:
             inputs = layer.sublayer_input(layer.ff_norm, x)
             outputs = layer.feed_forward(inputs, deterministic, keys)
-            return layer.add_residual(layer.ff_norm, x, outputs, deterministic, keys)
+            return layer.add_residual(
+                layer.ff_norm, x, outputs, deterministic, keys
+            )
 
         arrays = [x]
         is_dropping = not deterministic and (
@@ -143,18 +153,25 @@ class EncoderLayer(Layer):
     def _salient_map(self) -> Linear:
         d_model = self.stack.d_model
         names = ("embed", "act_embed")
-        return Linear((d_model, d_model), names, _identity, dtype=self.stack.dtype)
+        return Linear(
+            (d_model, d_model), names, _identity, dtype=self.stack.dtype
+        )
 
-    def _salient_keys(self, salient: SalientVectors | None) -> ExtraKeyValues | None:
+    def _salient_keys(
+        self, salient: SalientVectors | None
+    ) -> ExtraKeyValues | None:
         if salient is None:
             return None
         states, valid = salient
-        # Keys use the first map, values the last one, which is the same map if shared.
+        # Keys use the first map, values the last one, which is the same map if
+        # shared.
         mapped = [linear(states) for linear in self.salient_maps]
         return ExtraKeyValues(mapped[0], mapped[-1], valid)
 
 
-def _identity(key: Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> Array:
+def _identity(
+    key: Array, shape: tuple[int, int], dtype: Any = jnp.float32
+) -> Array:
     return jnp.eye(*shape, dtype=dtype)
 
 
@@ -171,7 +188,9 @@ def _join_extra(
         return second
     if second is None:
         return first
-    arrays = [jnp.concatenate(pair, 1) for pair in zip(first, second, strict=True)]
+    arrays = [
+        jnp.concatenate(pair, 1) for pair in zip(first, second, strict=True)
+    ]
     return ExtraKeyValues(*arrays)
 
 
@@ -184,7 +203,9 @@ class Encoder(nn.Module):
         stack = self.stack
         for group in self.groups:
             setattr(self, group.name, self._make_layers(group))
-        self.attention = get_encoder_attention(stack.options).make_context(stack)
+        self.attention = get_encoder_attention(stack.options).make_context(
+            stack
+        )
         if stack.relative_attention:
             self.relative_attention_bias = RelativePositionBias(
                 stack.num_heads,
@@ -204,7 +225,9 @@ class Encoder(nn.Module):
         norms, and all or none with a memory.
         """
         stack = self.stack
-        attentions = layer_attentions(stack.options.encoder_attention, stack.num_layers)
+        attentions = layer_attentions(
+            stack.options.encoder_attention, stack.num_layers
+        )
         with_memory = memory_layers(stack.memory, stack.num_layers)
         specs = [
             LayerSpec(
@@ -222,7 +245,8 @@ class Encoder(nn.Module):
         layer = nn.remat(
             EncoderLayer,
             static_argnums=(4,),  # deterministic
-            # The scan already keeps XLA from merging a layer with its recomputation.
+            # The scan already keeps XLA from merging a layer with its
+            # recomputation.
             prevent_cse=False,
             policy=self.stack.remat_policy,
         )
@@ -235,13 +259,20 @@ class Encoder(nn.Module):
             variable_axes=axes,
             variable_broadcast="params" if is_shared else False,
             split_rngs={"params": not is_shared, "dropout": True},
-            # ``layer_input`` and ``state`` are scanned over, the other arguments are
-            # broadcast.
-            in_axes=(0, nn.broadcast, nn.broadcast, 0, nn.broadcast, nn.broadcast),
+            # ``layer_input`` and ``state`` are scanned over, the other
+            # arguments are broadcast.
+            in_axes=(
+                0,
+                nn.broadcast,
+                nn.broadcast,
+                0,
+                nn.broadcast,
+                nn.broadcast,
+            ),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
-            # The check traces the layer a second time; only shared parameters need it
-            # to be created.
+            # The check traces the layer a second time; only shared parameters
+            # need it to be created.
             check_constancy_invariants=is_shared and self.is_initializing(),
         )
         return scanned(stack_of(self.stack, group.spec), **module)
@@ -258,22 +289,32 @@ class Encoder(nn.Module):
     ) -> tuple[Any, Any]:
         """Applies the first ``group.size`` layers of a group; arguments as for the whole group.
 
-        The length of a Flax scan is fixed, so this applies another module to the
-        variables of the first layers, without random numbers.
+        The length of a Flax scan is fixed, so this applies another module to
+        the variables of the first layers, without random numbers.
         """
         variables = {}
         for name, tree in self.variables.items():
             if group.name in tree:
                 is_shared = name == "params" and self.stack.shares_layers
                 rows = tree[group.name]
-                variables[name] = rows if is_shared else _first_rows(rows, group.size)
+                variables[name] = (
+                    rows if is_shared else _first_rows(rows, group.size)
+                )
         layers = self._make_layers(group, parent=None)
         state = _first_rows(state, group.size)
         return layers.apply(
-            variables, x, layer_inputs, context, deterministic, state, *arguments
+            variables,
+            x,
+            layer_inputs,
+            context,
+            deterministic,
+            state,
+            *arguments,
         )
 
-    def empty_memory(self, batch: int, length: int, pending: int = 0) -> StackMemory:
+    def empty_memory(
+        self, batch: int, length: int, pending: int = 0
+    ) -> StackMemory:
         """Returns the memories before the first segment; see ``layers.memory.empty_state``."""
         return empty_memory(self.stack, self.groups, batch, length, pending)
 
@@ -293,8 +334,8 @@ class Encoder(nn.Module):
             **inputs: keyword arguments of ``with_memory``.
 
         Returns:
-            States of the tokens; with ``pass_global_tokens_to_decoder`` preceded by the
-            states of the global tokens.
+            States of the tokens; with ``pass_global_tokens_to_decoder``
+            preceded by the states of the global tokens.
         """
         memory = self.empty_memory(*x.shape[:2])
         states, _ = self.with_memory(x, mask, memory, deterministic, **inputs)
@@ -319,18 +360,19 @@ class Encoder(nn.Module):
             mask: True on real tokens.
             memory: memories after the previous segment.
             deterministic: False in training.
-            salient: vectors that all layers read as extra keys, for encoders with
-                ``salient_vectors``.
-            embedding_norm: norm of the token embeddings, for embeddings that the
-                attention adds.
-            layer: number of layers after which the states are returned, 0 for the
-                embeddings; None for all. Fewer are allowed only outside of training,
-                and the returned memories are then invalid.
+            salient: vectors that all layers read as extra keys, for encoders
+                with ``salient_vectors``.
+            embedding_norm: norm of the token embeddings, for embeddings that
+                the attention adds.
+            layer: number of layers after which the states are returned, 0 for
+                the embeddings; None for all. Fewer are allowed only outside of
+                training, and the returned memories are then invalid.
             **inputs: additional arguments of the attention's context
                 (``EncoderAttention.inputs``).
 
         Returns:
-            The states, as returned by ``__call__``; the memories after this segment.
+            The states, as returned by ``__call__``; the memories after this
+            segment.
         """
         stack = self.stack
         if "embedding_norm" in get_encoder_attention(stack.options).inputs:
@@ -341,22 +383,31 @@ class Encoder(nn.Module):
         x = x if self.embedding_map is None else self.embedding_map(x)
         if self.is_initializing() and stack.memory.salient_vectors:
             salient = x, mask  # any values will do to create the parameters
-        bias = self.relative_attention_bias if stack.relative_attention else None
+        bias = (
+            self.relative_attention_bias if stack.relative_attention else None
+        )
         x, context, layer_inputs = self.attention.prepare(
             x, mask, bias, deterministic, **inputs
         )
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
-            # Groups above ``layer`` are skipped; the group that contains it is cut.
+            # Groups above ``layer`` are skipped; the group that contains it is
+            # cut.
             used = group if layer is None else group.below(layer)
             apply = getattr(self, group.name)
             if used != group:
                 apply = partial(self._apply_first_layers, used)
             if used.size:
-                shared, rows = self.attention.for_group(context, layer_inputs, used)
-                x, state = apply(x, rows, shared, deterministic, state, mask, salient)
+                shared, rows = self.attention.for_group(
+                    context, layer_inputs, used
+                )
+                x, state = apply(
+                    x, rows, shared, deterministic, state, mask, salient
+                )
             next_memory.append(state)
         x = self.attention.finish(x, length)
         if stack.final_norm:
             x = self.final_norm(x)
-        return self.output_dropout(x, deterministic=deterministic), tuple(next_memory)
+        return self.output_dropout(x, deterministic=deterministic), tuple(
+            next_memory
+        )

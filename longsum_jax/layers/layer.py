@@ -21,7 +21,11 @@ from jaxtyping import Bool, Float, UInt32
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues
 from longsum_jax.layers.attention.registry import get_encoder_attention
-from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_attentions
+from longsum_jax.layers.layer_groups import (
+    LayerGroup,
+    LayerSpec,
+    layer_attentions,
+)
 from longsum_jax.layers.memory import (
     MEMORIES,
     MemoryState,
@@ -32,16 +36,16 @@ from longsum_jax.layers.memory import (
 from longsum_jax.layers.stack import StackConfig, with_attention
 from longsum_jax.typing import AnyArray
 
-# The memories of a stack: one state for each group of layers, () for groups without a
-# memory.
+# The memories of a stack: one state for each group of layers, () for groups
+# without a memory.
 StackMemory = tuple[MemoryState | tuple[()], ...]
 
 
 class Layer(nn.Module):
     """The base class of encoder and decoder layers.
 
-    Subclasses set ``self_norm``, ``self_attention`` and ``dropout`` in ``setup``, and
-    then call ``make_memory``.
+    Subclasses set ``self_norm``, ``self_attention`` and ``dropout`` in
+    ``setup``, and then call ``make_memory``.
     """
 
     stack: StackConfig
@@ -90,8 +94,9 @@ class Layer(nn.Module):
             state: state of the memory, () for layers without a memory.
 
         Returns:
-            The result of ``Memory.replay``, [] without a memory; the keys and values
-            that self-attention reads from it, None unless the memory is compressive.
+            The result of ``Memory.replay``, [] without a memory; the keys and
+            values that self-attention reads from it, None unless the memory is
+            compressive.
         """
         memories = self.memory.replay(state) if state else []
         if self.stack.memory.memory != "compressive":
@@ -109,21 +114,24 @@ class Layer(nn.Module):
         memories: list[Slots],
         mask: Bool[AnyArray, "batch text_length"],
         deterministic: bool,
-    ) -> tuple[Float[AnyArray, "batch length d_model"], MemoryState | tuple[()]]:
+    ) -> tuple[
+        Float[AnyArray, "batch length d_model"], MemoryState | tuple[()]
+    ]:
         """Reads an attentive memory, and adds this segment to the memory of either kind.
 
         Args:
             x: states after self-attention and its residual.
             attention_input, attended: input and output of self-attention.
-            state: state of the memory before the segment, () for layers without a
-                memory.
+            state: state of the memory before the segment, () for layers without
+                a memory.
             memories: result of ``replay_memory``.
-            mask: mask of the tokens that the memory may store; shorter than ``x`` if
-                the attention prepends tokens (``text_states``).
+            mask: mask of the tokens that the memory may store; shorter than
+                ``x`` if the attention prepends tokens (``text_states``).
             deterministic: False in training.
 
         Returns:
-            The states after reading the memory; the memory's state after the segment.
+            The states after reading the memory; the memory's state after the
+            segment.
         """
         if not state:
             return x, state
@@ -133,7 +141,9 @@ class Layer(nn.Module):
             query = self.sublayer_input(self.memory_norm, x)
             read = self.memory.read(query, memories[-1], deterministic)
             x = self.add_residual(self.memory_norm, x, read, deterministic)
-            hidden = attended if self.stack.memory.memory_hidden == "raw" else query
+            hidden = (
+                attended if self.stack.memory.memory_hidden == "raw" else query
+            )
         hidden = self.text_states(hidden, mask.shape[1])
         return x, self.memory.advance(state, memories, hidden, mask)
 
@@ -167,7 +177,8 @@ def check_memory(config: Any, encoder_layers: int, decoder_layers: int) -> None:
     """Checks the memory options of an encoder-decoder.
 
     Args:
-        config: model config with ``MemoryOptions`` and ``EncoderAttentionOptions``.
+        config: model config with ``MemoryOptions`` and
+            ``EncoderAttentionOptions``.
         encoder_layers, decoder_layers: numbers of layers.
 
     Raises:
@@ -180,7 +191,10 @@ def check_memory(config: Any, encoder_layers: int, decoder_layers: int) -> None:
 
     layers_with_extra_keys: frozenset[int] = frozenset()
     if config.memory == "compressive":
-        if config.memory_size % 2 or 2 * config.memory_compression > config.memory_size:
+        if (
+            config.memory_size % 2
+            or 2 * config.memory_compression > config.memory_size
+        ):
             raise InputError(
                 f"memory_size is {config.memory_size} with memory_compression "
                 f"{config.memory_compression}; half of the slots are for compressed states: give "
@@ -193,13 +207,17 @@ def check_memory(config: Any, encoder_layers: int, decoder_layers: int) -> None:
         _check_extra_keys(config, encoder_layers, layers_with_extra_keys)
 
 
-def _check_extra_keys(config: Any, encoder_layers: int, layers: frozenset[int]) -> None:
+def _check_extra_keys(
+    config: Any, encoder_layers: int, layers: frozenset[int]
+) -> None:
     attentions = layer_attentions(config.encoder_attention, encoder_layers)
     for name in {attentions[i] for i in layers}:
         attention = get_encoder_attention(with_attention(config, name))
         if not attention.extra_keys:
             reader = (
-                "salient_vectors" if config.salient_vectors else 'memory "compressive"'
+                "salient_vectors"
+                if config.salient_vectors
+                else 'memory "compressive"'
             )
             raise InputError(
                 f'{reader}: encoder_attention "{name}" cannot read keys outside of its text; '
@@ -218,7 +236,9 @@ def empty_memory(
     states: list[MemoryState | tuple[()]] = []
     for group in groups:
         if group.spec.memory:
-            states.append(empty_state(stack, group.size, batch, length, pending))
+            states.append(
+                empty_state(stack, group.size, batch, length, pending)
+            )
         else:
             states.append(())
     return tuple(states)

@@ -1,8 +1,8 @@
 """Groups of equal layers in a stack, and their parameters.
 
-A stack of equal layers stores its parameters under "layers", stacked on their first
-axis. Otherwise every run of equal layers is scanned separately and has a separate
-entry, "layers_0_5" for the first six:
+A stack of equal layers stores its parameters under "layers", stacked on their
+first axis. Otherwise every run of equal layers is scanned separately and has a
+separate entry, "layers_0_5" for the first six:
 
     encoder_attention "full*2,s4d"     encoder/layers_0_1/...  [2, ...]
                                        encoder/layers_2_2/...  [1, ...]
@@ -38,8 +38,8 @@ class LayerSpec(NamedTuple):
     Attributes:
         attention: name of the encoder attention, "" in decoders.
         memory: True if the layer has a memory.
-        window: number of tokens that a token of a decoder sees, itself included; 0 for
-            all.
+        window: number of tokens that a token of a decoder sees, itself
+            included; 0 for all.
         rotary: rotary positions of self-attention, None without.
         normalizes: False if the layer does not normalize the input of its
             self-attention.
@@ -69,7 +69,9 @@ class LayerGroup(NamedTuple):
 
     def rows(self, tree: Any) -> Any:
         """Returns the rows of these layers in a pytree with one row per layer of the stack."""
-        return jax.tree.map(lambda x: x[self.first : self.first + self.size], tree)
+        return jax.tree.map(
+            lambda x: x[self.first : self.first + self.size], tree
+        )
 
     def below(self, layer: int) -> "LayerGroup":
         """Returns the group of its layers whose index is below ``layer``."""
@@ -83,11 +85,18 @@ def layer_groups(
 
     Args:
         specs: properties of each layer.
-        is_shared: True if the layers, which are all equal, share their parameters.
+        is_shared: True if the layers, which are all equal, share their
+            parameters.
     """
-    starts = [i for i in range(len(specs)) if i == 0 or specs[i] != specs[i - 1]]
+    starts = [
+        i for i in range(len(specs)) if i == 0 or specs[i] != specs[i - 1]
+    ]
     if len(starts) == 1:
-        return (LayerGroup(SHARED if is_shared else "layers", 0, len(specs), specs[0]),)
+        return (
+            LayerGroup(
+                SHARED if is_shared else "layers", 0, len(specs), specs[0]
+            ),
+        )
     groups = []
     for start, stop in zip(starts, [*starts[1:], len(specs)], strict=True):
         name = f"layers_{start}_{stop - 1}"
@@ -175,12 +184,16 @@ def layer_params(params: Mapping[str, Any], layer: int) -> Any:
         leaves = jax.tree.leaves(group)
         if leaves and first <= layer < first + len(leaves[0]):
             return jax.tree.map(lambda x: x[layer - first], group)  # noqa: B023
-    raise IndexError(f"no layer {layer} among the parameters {', '.join(params)}")
+    raise IndexError(
+        f"no layer {layer} among the parameters {', '.join(params)}"
+    )
 
 
 def unstacked_layers(params: Mapping[str, Any]) -> tuple[Any, ...]:
     """Returns ``layer_params`` of every layer; slices of NumPy arrays are views, not copies."""
-    return tuple(layer_params(params, layer) for layer in range(num_layers(params)))
+    return tuple(
+        layer_params(params, layer) for layer in range(num_layers(params))
+    )
 
 
 def _group_leaves(params: Mapping[str, Any]) -> list[list[Any]]:
@@ -199,7 +212,8 @@ def parse_layer_path(path: str) -> tuple[str, int] | None:
 
     Returns:
         The path in a stack of equal layers and the first layer of the group:
-        ("encoder/layers/ff_norm/scale", 6). None for parameters outside of layers.
+        ("encoder/layers/ff_norm/scale", 6). None for parameters outside of
+        layers.
     """
     match = _LAYER_PATH.fullmatch(path)
     if match is None:
@@ -214,13 +228,14 @@ def regroup(
     """Moves parameters to the paths of a model whose layers are grouped differently.
 
     Args:
-        params: flat path ("encoder/layers/ff_norm/scale") to array [layers, ...].
+        params: flat path ("encoder/layers/ff_norm/scale") to array [layers,
+            ...].
         shapes: flat path to shape.
 
     Returns:
-        Flat path to array: the parameters of ``shapes`` that ``params`` has for every
-        layer, and, unchanged, the parameters of ``params`` that have no path in
-        ``shapes``.
+        Flat path to array: the parameters of ``shapes`` that ``params`` has for
+        every layer, and, unchanged, the parameters of ``params`` that have no
+        path in ``shapes``.
     """
     # (path in a stack of equal layers, layer) -> (path, row)
     locations: dict[tuple[str, int], tuple[str, int]] = {}
@@ -242,7 +257,11 @@ def regroup(
         wanted_rows = [(uniform_path, first + row) for row in range(shape[0])]
         if wanted_rows and all(row in locations for row in wanted_rows):
             sources = [locations[row] for row in wanted_rows]
-            result[path] = jnp.stack([params[name][row] for name, row in sources])
+            result[path] = jnp.stack(
+                [params[name][row] for name, row in sources]
+            )
             used |= {name for name, _ in sources}
-    unchanged = {path: value for path, value in params.items() if path not in used}
+    unchanged = {
+        path: value for path, value in params.items() if path not in used
+    }
     return unchanged | result

@@ -1,16 +1,17 @@
 """Memories of transformer layers, carried from segment to segment of a document (AWESOME, section
 3.1).
 
-A layer reads its memory while it processes a segment. It then writes the segment's
-states to the memory; no gradient flows into these states.
+A layer reads its memory while it processes a segment. It then writes the
+segment's states to the memory; no gradient flows into these states.
 
-The parameters of a write get their gradient from later segments that read the memory.
-To train them one segment at a time, writes are deferred: the state of a memory has the
-states of the last ``memory_backprop`` segments ("pending"), and every segment replays
-their writes before it reads. This is truncated back-propagation: gradients reach that
-many segments back, and the cost does not depend on the length of the document. With two
-pending segments, segment 4 proceeds as follows (m1: the memory after segment 1, h2: the
-states of segment 2):
+The parameters of a write get their gradient from later segments that read the
+memory. To train them one segment at a time, writes are deferred: the state of a
+memory has the states of the last ``memory_backprop`` segments ("pending"), and
+every segment replays their writes before it reads. This is truncated
+back-propagation: gradients reach that many segments back, and the cost does not
+depend on the length of the document. With two pending segments, segment 4
+proceeds as follows (m1: the memory after segment 1, h2: the states of segment
+2):
 
     state before    m1        h2              h3
 
@@ -20,9 +21,9 @@ states of segment 2):
 
     state after               m2              h3          h4      m2 without gradients
 
-Without pending segments (``memory_backprop`` 0) the state is only the memory: a layer
-reads m3, and h4 is written immediately. Gradients then flow back through the whole
-document.
+Without pending segments (``memory_backprop`` 0) the state is only the memory: a
+layer reads m3, and h4 is written immediately. Gradients then flow back through
+the whole document.
 """
 
 import dataclasses
@@ -59,8 +60,8 @@ def memory_layers(options: MemoryOptions, num_layers: int) -> frozenset[int]:
     """Returns the indices of the layers with a memory in a stack of ``num_layers``.
 
     Raises:
-        InputError: layers that the stack does not have, or a value that does not name
-            any.
+        InputError: layers that the stack does not have, or a value that does
+            not name any.
     """
     layers = options.memory_layers
     if options.memory == "none":
@@ -108,8 +109,8 @@ class Slots(NamedTuple):
 class MemoryState(NamedTuple):
     """The state of a layer's memory between two segments.
 
-    The states of a group of layers are stacked: every array has a leading axis of
-    layers.
+    The states of a group of layers are stacked: every array has a leading axis
+    of layers.
 
     Attributes:
         slots: memory before the pending segments.
@@ -126,8 +127,8 @@ class Memory(nn.Module):
     """The base class of both memories; subclasses define how to ``write`` a segment.
 
     Attributes:
-        self_attention: self-attention of the layer, or the state-space layer in its
-            place. The compressive memory uses the projections of a
+        self_attention: self-attention of the layer, or the state-space layer in
+            its place. The compressive memory uses the projections of a
             ``MultiHeadAttention``.
     """
 
@@ -161,16 +162,17 @@ class Memory(nn.Module):
         """Writes the pending segments again.
 
         Returns:
-            The memory before the first pending segment and after each pending segment;
-            this segment reads the last one.
+            The memory before the first pending segment and after each pending
+            segment; this segment reads the last one.
         """
-        # Pending segments are written again, so that gradients flow through their
-        # writes.
+        # Pending segments are written again, so that gradients flow through
+        # their writes.
         memories = [state.slots]
         for i in range(state.hidden.shape[1]):
             segment = state.hidden[:, i], state.hidden_mask[:, i]
             memories.append(self.write(memories[-1], *segment))
-        # The last write is the one whose reconstruction loss has not been added before.
+        # The last write is the one whose reconstruction loss has not been added
+        # before.
         if len(memories) > 1:
             self.add_loss(memories[-2], *segment)
         return memories
@@ -218,7 +220,10 @@ class CompressiveMemory(Memory):
     """
 
     def setup(self) -> None:
-        d_model, stride = self.stack.d_model, self.stack.memory.memory_compression
+        d_model, stride = (
+            self.stack.d_model,
+            self.stack.memory.memory_compression,
+        )
         # Each compressed state is a sum over stride * d_model inputs.
         init = logical(
             normal((stride * d_model) ** -0.5), "strides", "embed", "act_embed"
@@ -235,7 +240,12 @@ class CompressiveMemory(Memory):
         mask: Bool[AnyArray, "batch length"],
     ) -> Slots:
         values, valid = compressive_update(
-            *slots, hidden, mask, self.kernel, self.bias, overflow=self._overflow
+            *slots,
+            hidden,
+            mask,
+            self.kernel,
+            self.bias,
+            overflow=self._overflow,
         )
         return Slots(values, valid)
 
@@ -247,9 +257,9 @@ class CompressiveMemory(Memory):
     ) -> None:
         """Sows the reconstruction loss of the compression.
 
-        Queries of this segment attend to the states that the segment evicts from the
-        memory, and to their compression; the loss of a row is the mean squared
-        difference of the two results.
+        Queries of this segment attend to the states that the segment evicts
+        from the memory, and to their compression; the loss of a row is the mean
+        squared difference of the two results.
         """
         if (
             not self.stack.memory.memory_reconstruction
@@ -260,7 +270,8 @@ class CompressiveMemory(Memory):
         newest, newest_valid = jax.lax.stop_gradient(
             newest_states(*slots, hidden, mask)
         )
-        # Compare attention to the evicted states with attention to their compression.
+        # Compare attention to the evicted states with attention to their
+        # compression.
         old, old_valid = newest[:, :length], newest_valid[:, :length]
         new, new_valid = compress(
             old, old_valid, self.kernel, self.bias, overflow=self._overflow
@@ -270,7 +281,11 @@ class CompressiveMemory(Memory):
         def attend(states: AnyArray, key_mask: AnyArray) -> Array:
             k, v = self.self_attention.project_kv_frozen(states)
             return dot_product_attention(
-                q, k, v, mask=key_mask[:, None, None], scale=self.self_attention.scale
+                q,
+                k,
+                v,
+                mask=key_mask[:, None, None],
+                scale=self.self_attention.scale,
             )
 
         error = reconstruction_error(
@@ -293,15 +308,15 @@ class AttentiveMemory(Memory):
     """Slots that gates rewrite after every segment (as in MART, Lei et al. 2020), read by a
     separate attention.
 
-    Slots that were never written hold ``initial``, which is learned: equal slots would
-    remain equal forever.
+    Slots that were never written hold ``initial``, which is learned: equal
+    slots would remain equal forever.
     """
 
     def setup(self) -> None:
         stack = self.stack
         self.attention = MultiHeadAttention(**stack.attention_fields)
-        # As large as normalized states, so that slots attend to different tokens from
-        # the start.
+        # As large as normalized states, so that slots attend to different
+        # tokens from the start.
         init = logical(normal(1.0), "slots", "embed")
         self.initial = self.param(
             "initial", init, (stack.memory.memory_size, stack.d_model)
@@ -359,7 +374,9 @@ class AttentiveMemory(Memory):
         Float[Array, "batch slots heads head_dim"],
     ]:
         """Returns keys and values of the slots, for the attention that reads them."""
-        return self.attention.project_kv(self.values_of(slots).astype(self.stack.dtype))
+        return self.attention.project_kv(
+            self.values_of(slots).astype(self.stack.dtype)
+        )
 
     def _head_map(self, init: Initializer) -> Linear:
         """Makes a projection [batch, length, d_model] -> [batch, length, heads, head_dim].
@@ -409,14 +426,16 @@ def empty_state(
         num_layers: number of layers of the group.
         batch: number of documents.
         length: number of tokens of a segment.
-        pending: number of segments that gradients flow back through; 0 writes every
-            segment immediately.
+        pending: number of segments that gradients flow back through; 0 writes
+            every segment immediately.
     """
     num_slots, d_model = stack.memory.memory_size, stack.d_model
-    # Gates accumulate small changes, which bfloat16 would round away; compressive
-    # memories hold copies of states and need no higher precision.
+    # Gates accumulate small changes, which bfloat16 would round away;
+    # compressive memories hold copies of states and need no higher precision.
     dtype = jnp.float32 if stack.memory.memory == "attentive" else stack.dtype
     values = jnp.zeros((num_layers, batch, num_slots, d_model), dtype)
     slots = Slots(values, jnp.zeros(values.shape[:-1], bool))
-    hidden = jnp.zeros((num_layers, batch, pending, length, d_model), stack.dtype)
+    hidden = jnp.zeros(
+        (num_layers, batch, pending, length, d_model), stack.dtype
+    )
     return MemoryState(slots, hidden, jnp.zeros(hidden.shape[:-1], bool))

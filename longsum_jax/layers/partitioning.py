@@ -21,8 +21,8 @@ Initializer = Callable[..., Array]
 class NamedParameter(nn.LogicallyPartitioned):
     """A parameter with a logical name for each axis.
 
-    In NNX the names are metadata of the variable, not a sharding, which would require a
-    mesh with axes of these names.
+    In NNX the names are metadata of the variable, not a sharding, which would
+    require a mesh with axes of these names.
     """
 
     def to_nnx_metadata(self) -> dict[str, Any]:
@@ -77,7 +77,8 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
     """Returns the sharding of sequences on the active mesh, None if each is on one device.
 
     Args:
-        batch: number of rows; if the devices do not divide it, rows are not sharded.
+        batch: number of rows; if the devices do not divide it, rows are not
+            sharded.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or not mesh.auto_axes:
@@ -86,7 +87,9 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
     for entry in _mesh_axes(("batch", "length")):
         # Mesh axes of size 1 do not shard anything.
         mesh_axes.append(
-            tuple(axis for axis in _auto_axes(entry, mesh) if mesh.shape[axis] > 1)
+            tuple(
+                axis for axis in _auto_axes(entry, mesh) if mesh.shape[axis] > 1
+            )
         )
     batch_axes, length_axes = mesh_axes
     if not length_axes:
@@ -103,7 +106,9 @@ def rows_per_device(batch: int) -> int:
     if spec is None:
         return batch
     mesh = jax.sharding.get_abstract_mesh()
-    return batch // math.prod(mesh.shape[axis] for axis in _auto_axes(spec[0], mesh))
+    return batch // math.prod(
+        mesh.shape[axis] for axis in _auto_axes(spec[0], mesh)
+    )
 
 
 def constrain(
@@ -123,14 +128,19 @@ def constrain_rows(tree: Any) -> Any:
             return x
         # XLA chooses the sharding of the other axes.
         others = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 1)
-        return jax.lax.with_sharding_constraint(x, PartitionSpec(spec[0], *others))
+        return jax.lax.with_sharding_constraint(
+            x, PartitionSpec(spec[0], *others)
+        )
 
     return jax.tree.map(constrained, tree)
 
 
 def is_on_one_cpu() -> bool:
     """Returns True if the computation runs on a CPU without a mesh of several devices."""
-    return target_platform() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1
+    return (
+        target_platform() == "cpu"
+        and jax.sharding.get_abstract_mesh().size <= 1
+    )
 
 
 def _mesh_axes(names: Sequence[str | None]) -> PartitionSpec:

@@ -34,28 +34,30 @@ class S4D(nn.Module):
 
         out = output_linear(conv(mask * k_proj(u)) * q_proj(u))
 
-    All maps have biases; the convolution has a learned diagonal SSM per channel. Keys
-    are masked after their projection because of its bias. Outputs outside the mask are
-    arbitrary.
+    All maps have biases; the convolution has a learned diagonal SSM per
+    channel. Keys are masked after their projection because of its bias. Outputs
+    outside the mask are arbitrary.
 
-    Kernels only depend on the parameters and the length. If the collection KERNELS is
-    mutable, a layer stores its kernel there, for the length of the input; if the
-    collection contains a kernel, the layer uses it instead of recomputing it.
+    Kernels only depend on the parameters and the length. If the collection
+    KERNELS is mutable, a layer stores its kernel there, for the length of the
+    input; if the collection contains a kernel, the layer uses it instead of
+    recomputing it.
 
     Attributes:
         d_model: size of the input and output states.
         d_state: real state size, twice the number of complex modes.
         bidirectional: False for the causal layer.
         gating: False to leave out q_proj.
-        shared_dynamics: True if both directions share A, B and dt (published code);
-            otherwise each has separate ones (paper, section 4.1).
-        dt_min, dt_max, dt_init: range and distribution of the initial step sizes.
-        b_init: initial B, "one" (published code) or "normal", standard complex normal
-            like C (paper, appendix E).
+        shared_dynamics: True if both directions share A, B and dt (published
+            code); otherwise each has separate ones (paper, section 4.1).
+        dt_min, dt_max, dt_init: range and distribution of the initial step
+            sizes.
+        b_init: initial B, "one" (published code) or "normal", standard complex
+            normal like C (paper, appendix E).
         discretization: "zoh" (published code) or "none" (paper, equation 2).
         backend, operands: see ``ops.ssm.convolution.ssm_convolution``.
-        length_chunk: number of positions per chunk in the dense maps; 0 for all at
-            once.
+        length_chunk: number of positions per chunk in the dense maps; 0 for all
+            at once.
         recompute: True to recompute chunks of the dense maps for the gradients
             (``map_over_length``).
     """
@@ -85,7 +87,9 @@ class S4D(nn.Module):
         sets = () if self.shared_dynamics else ("directions",)
         # inv_A_real is log(-A_real); A_real begins at -0.5.
         half_decay = nn.initializers.constant(math.log(0.5))
-        self.log_dt = self._ssm_param("log_dt", self._init_log_dt, *sets, "channels")
+        self.log_dt = self._ssm_param(
+            "log_dt", self._init_log_dt, *sets, "channels"
+        )
         self.inv_A_real = self._ssm_param(
             "inv_A_real", half_decay, *sets, "channels", "modes"
         )
@@ -94,7 +98,9 @@ class S4D(nn.Module):
         )
         complex_normal = nn.initializers.normal(math.sqrt(0.5))
         init_b = complex_normal if self.b_init == "normal" else _init_one
-        self.B = self._ssm_param("B", init_b, *sets, "channels", "modes", "complex")
+        self.B = self._ssm_param(
+            "B", init_b, *sets, "channels", "modes", "complex"
+        )
         self.C = self._ssm_param(
             "C", complex_normal, "directions", "channels", "modes", "complex"
         )
@@ -102,7 +108,9 @@ class S4D(nn.Module):
 
     def _linear(self, *names: str) -> Linear:
         init = torch_uniform(self.d_model)
-        return Linear((self.d_model, self.d_model), names, init, init, dtype=self.dtype)
+        return Linear(
+            (self.d_model, self.d_model), names, init, init, dtype=self.dtype
+        )
 
     def _ssm_param(self, name: str, init: Initializer, *axes: str) -> Array:
         sizes = {
@@ -159,7 +167,8 @@ class S4D(nn.Module):
 
         # Padding must be zero, because the convolution mixes all positions.
         k = self._map(masked_keys, u, mask)
-        # ``SAVE_MARKED_POLICY`` saves the result, so that only the maps are recomputed.
+        # ``SAVE_MARKED_POLICY`` saves the result, so that only the maps are
+        # recomputed.
         y = save_for_backward(self._convolve(k))
         return self._map(S4D._gate, u, y)
 
@@ -211,7 +220,9 @@ def _init_frequencies(
     return jnp.broadcast_to(jnp.pi * jnp.arange(shape[-1], dtype=dtype), shape)
 
 
-def _init_one(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+def _init_one(
+    key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32
+) -> Array:
     """Returns 1 + 0i."""
     del key
     return jnp.broadcast_to(jnp.array([1.0, 0.0], dtype), shape)

@@ -34,20 +34,21 @@ class PageOptions:
     has them if ``page_length`` is set.
 
     Attributes:
-        page_length: number of tokens of a page, whose positions begin at 0; 0 encodes
-            the source in one piece.
-        page_context: number of tokens on either side of a page that only serve as
-            context, and whose states come from the previous or next page; part of
-            ``page_length`` (Unlimiformer: a quarter). The first page has no context
-            before it and the last none after it; see ``ops.pages``. Pages without
-            context do not overlap.
-        page_decoding: True if the decoder also reads one page at a time, and its
-            outputs are averaged by learned weights (PageSum); otherwise it reads the
-            states of all pages.
-        page_recompute: True to encode pages one after another, and in training again
-            for their gradients, so that memory holds the states of all pages but the
-            activations of only one (CachED, Saxena et al. 2025); otherwise all pages
-            are encoded at once. Both compute the same result.
+        page_length: number of tokens of a page, whose positions begin at 0; 0
+            encodes the source in one piece.
+        page_context: number of tokens on either side of a page that only serve
+            as context, and whose states come from the previous or next page;
+            part of ``page_length`` (Unlimiformer: a quarter). The first page
+            has no context before it and the last none after it; see
+            ``ops.pages``. Pages without context do not overlap.
+        page_decoding: True if the decoder also reads one page at a time, and
+            its outputs are averaged by learned weights (PageSum); otherwise it
+            reads the states of all pages.
+        page_recompute: True to encode pages one after another, and in training
+            again for their gradients, so that memory holds the states of all
+            pages but the activations of only one (CachED, Saxena et al. 2025);
+            otherwise all pages are encoded at once. Both compute the same
+            result.
     """
 
     page_length: LengthOrNone = 0
@@ -67,30 +68,32 @@ class MemoryOptions:
     config.json has them if any is in use.
 
     Attributes:
-        memory: memory type: "compressive" (the newest states and older ones compressed,
-            read by self-attention), "attentive" (slots rewritten by gates, read by a
-            separate attention) or "none".
-        memory_layers: layers with a memory: "firstN", "lastN", "all" or their indices;
-            None for the first three of a compressive, the last three of an attentive
-            memory. N may exceed the number of layers.
-        memory_decoder: True if the same layers of the decoder also have a memory.
+        memory: memory type: "compressive" (the newest states and older ones
+            compressed, read by self-attention), "attentive" (slots rewritten by
+            gates, read by a separate attention) or "none".
+        memory_layers: layers with a memory: "firstN", "lastN", "all" or their
+            indices; None for the first three of a compressive, the last three
+            of an attentive memory. N may exceed the number of layers.
+        memory_decoder: True if the same layers of the decoder also have a
+            memory.
         memory_size: number of slots per layer.
         memory_compression: number of states that are compressed to one
             (``compressive``).
         memory_overflow: treatment of incomplete strides, see
             ``ops.memory.compressive_update`` (``compressive``).
-        memory_reconstruction: weight, in the loss of every layer, of the mean error of
-            attending to compressed states instead of the states; only trains the
-            compression (``compressive``).
-        memory_hidden: states to store: "normalised" for the input of the sublayer after
-            self-attention, "raw" for the output of self-attention (``attentive``).
-        memory_backprop: number of segments whose writes gradients flow back through, 0
-            for all of a document.
+        memory_reconstruction: weight, in the loss of every layer, of the mean
+            error of attending to compressed states instead of the states; only
+            trains the compression (``compressive``).
+        memory_hidden: states to store: "normalised" for the input of the
+            sublayer after self-attention, "raw" for the output of
+            self-attention (``attentive``).
+        memory_backprop: number of segments whose writes gradients flow back
+            through, 0 for all of a document.
         salient_vectors: maximum number of encoder states of important sentences
-            elsewhere in the document that all layers of the encoder read as extra keys;
-            0 for none.
-        salient_projection: "shared" if keys and values share the map of these states,
-            which is initially the identity.
+            elsewhere in the document that all layers of the encoder read as
+            extra keys; 0 for none.
+        salient_projection: "shared" if keys and values share the map of these
+            states, which is initially the identity.
     """
 
     memory: Literal["none", "compressive", "attentive"] = "none"
@@ -111,7 +114,8 @@ def with_attention(
 ) -> EncoderAttentionOptions:
     """Returns the options for layers that all have the encoder attention ``name``.
 
-    Memories are disabled, because they are checked for all layers of a stack together.
+    Memories are disabled, because they are checked for all layers of a stack
+    together.
     """
     changes: dict[str, Any] = {"encoder_attention": name}
     if isinstance(options, MemoryOptions):
@@ -140,53 +144,57 @@ class StackConfig:
             ``num_heads``.
         d_kv: size of one head.
         d_ff: size between the maps of the feed-forward.
-        feed_forward: feed-forward type, a key of ``layers.dense.FEED_FORWARD_KINDS``.
-        norm: norm type, "rms" (T5), "gemma_rms" (an RMS norm whose scale is 1 + a
-            parameter), "layer" or "layer_without_bias".
-        pre_norm: True to normalize before each sublayer (T5, PEGASUS); otherwise after
-            each residual (BART, BERT).
-        sandwich_norm: True to normalize the output of each sublayer, too, before its
-            residual; for stacks with ``pre_norm``.
+        feed_forward: feed-forward type, a key of
+            ``layers.dense.FEED_FORWARD_KINDS``.
+        norm: norm type, "rms" (T5), "gemma_rms" (an RMS norm whose scale is 1 +
+            a parameter), "layer" or "layer_without_bias".
+        pre_norm: True to normalize before each sublayer (T5, PEGASUS);
+            otherwise after each residual (BART, BERT).
+        sandwich_norm: True to normalize the output of each sublayer, too,
+            before its residual; for stacks with ``pre_norm``.
         final_norm: True to normalize once more after the last layer.
-        normalizes_first: False if the first layer of an encoder with ``pre_norm`` does
-            not normalize the input of its self-attention (ModernBERT, whose embeddings
-            are normalized).
-        attention_scale: factor of the query-key products, possibly with a soft cap of
-            the scores.
+        normalizes_first: False if the first layer of an encoder with
+            ``pre_norm`` does not normalize the input of its self-attention
+            (ModernBERT, whose embeddings are normalized).
+        attention_scale: factor of the query-key products, possibly with a soft
+            cap of the scores.
         qk_norm: True to normalize the queries and keys of each head.
-        rotary: rotary positions of self-attention, one for all layers or one per layer;
-            () without.
-        windows: number of tokens that a token of each decoder layer sees, itself
-            included, 0 for all; () for 0 in all layers. Encoders have windows by their
-            attention.
-        attention_init: initialization: "torch", "t5", or the standard deviation of all
-            kernels.
+        rotary: rotary positions of self-attention, one for all layers or one
+            per layer; () without.
+        windows: number of tokens that a token of each decoder layer sees,
+            itself included, 0 for all; () for 0 in all layers. Encoders have
+            windows by their attention.
+        attention_init: initialization: "torch", "t5", or the standard deviation
+            of all kernels.
         source_size: size of the encoder states that a decoder reads; None for
             ``d_model``.
         mapped_source_size: size of encoder states that a linear layer maps to
-            ``d_model`` before the layers of a decoder read them; None without the map.
-        embedding_size: size of an embedding, which a linear layer maps to ``d_model``;
-            None for embeddings of that size, without the map.
-        shares_layers: True if all layers have the same parameters, stored once, without
-            an axis of layers.
-        dropout_rate: dropout rate of the embeddings and of the output of each sublayer.
+            ``d_model`` before the layers of a decoder read them; None without
+            the map.
+        embedding_size: size of an embedding, which a linear layer maps to
+            ``d_model``; None for embeddings of that size, without the map.
+        shares_layers: True if all layers have the same parameters, stored once,
+            without an axis of layers.
+        dropout_rate: dropout rate of the embeddings and of the output of each
+            sublayer.
         output_dropout_rate: dropout rate after the final norm.
-        relative_attention: number of buckets and maximum distance of T5's bias, None
-            without.
-        bias_per_layer: True if every layer has a relative bias (umT5), otherwise all
-            layers share one. Encoders support it with full attention.
-        causal: True if tokens of an encoder see no later tokens, for language models
-            without a source; decoders ignore it.
+        relative_attention: number of buckets and maximum distance of T5's bias,
+            None without.
+        bias_per_layer: True if every layer has a relative bias (umT5),
+            otherwise all layers share one. Encoders support it with full
+            attention.
+        causal: True if tokens of an encoder see no later tokens, for language
+            models without a source; decoders ignore it.
         options: encoder attention and its options; decoders only read
             ``attention_backend``.
         cross: cross-attention and its options; encoders ignore them.
         memory: memories of the layers.
         dtype: dtype of all computations except softmax, norms and activations.
         remat: True to recompute each layer from its input in the backward pass;
-            otherwise only cheap operations, all except products with parameters and the
-            convolutions of S4D.
-        length_chunk: number of positions per chunk in dense maps of an encoder; 0 for
-            all at once.
+            otherwise only cheap operations, all except products with parameters
+            and the convolutions of S4D.
+        length_chunk: number of positions per chunk in dense maps of an encoder;
+            0 for all at once.
     """
 
     d_model: int
@@ -220,7 +228,9 @@ class StackConfig:
     relative_attention: tuple[int, int] | None = None
     bias_per_layer: bool = False
     causal: bool = False
-    options: EncoderAttentionOptions = field(default_factory=EncoderAttentionOptions)
+    options: EncoderAttentionOptions = field(
+        default_factory=EncoderAttentionOptions
+    )
     cross: CrossAttentionOptions = field(default_factory=CrossAttentionOptions)
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     dtype: Any = jnp.float32
@@ -235,7 +245,11 @@ class StackConfig:
     @property
     def kernel_std(self) -> float | None:
         """The standard deviation of all kernels, None if each has its own (T5, PyTorch)."""
-        return None if isinstance(self.attention_init, str) else self.attention_init
+        return (
+            None
+            if isinstance(self.attention_init, str)
+            else self.attention_init
+        )
 
     @property
     def num_biases(self) -> int | None:
@@ -280,14 +294,21 @@ class StackConfig:
         """Makes a linear layer from ``size`` features to ``d_model``; None for None."""
         if size is None:
             return None
-        init, zeros = normal(cast(float, self.kernel_std)), nn.initializers.zeros
+        init, zeros = (
+            normal(cast(float, self.kernel_std)),
+            nn.initializers.zeros,
+        )
         names = ("embed", "embed_out")
-        return Linear((size, self.d_model), names, init, zeros, dtype=self.dtype)
+        return Linear(
+            (size, self.d_model), names, init, zeros, dtype=self.dtype
+        )
 
     @property
     def kv_heads(self) -> int:
         """``num_kv_heads``, with None resolved."""
-        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+        return (
+            self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+        )
 
     def rotary_of(self, layer: int) -> Rotary | None:
         """Returns the rotary positions of a layer."""
@@ -326,12 +347,17 @@ class StackConfig:
         d_inner = self.num_heads * self.d_kv
         if self.attention_init == "torch":
             projection = torch_uniform(self.d_model)
-            return AttentionInitializers(projection, projection, torch_uniform(d_inner))
+            return AttentionInitializers(
+                projection, projection, torch_uniform(d_inner)
+            )
         if self.attention_init == "t5":
-            # T5 does not scale its query-key products, but initializes small queries
-            # instead.
+            # T5 does not scale its query-key products, but initializes small
+            # queries instead.
             query = normal((self.d_model * self.d_kv) ** -0.5)
-            projection, output = normal(self.d_model**-0.5), normal(d_inner**-0.5)
+            projection, output = (
+                normal(self.d_model**-0.5),
+                normal(d_inner**-0.5),
+            )
             return AttentionInitializers(query, projection, output)
         init = normal(self.attention_init)
         return AttentionInitializers(init, init, init)

@@ -1,6 +1,7 @@
 """Model families: their configs and modules, and a registry of them.
 
-The public names are listed in ``__init__.pyi`` and imported when they are first used.
+The public names are listed in ``__init__.pyi`` and imported when they are first
+used.
 """
 
 import lazy_loader

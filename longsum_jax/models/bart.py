@@ -1,10 +1,10 @@
 """BART and related models: mBART, BARThez, PEGASUS, PEGASUS-X, LED and BigBird-PEGASUS.
 
-All are one model, which reproduces transformers' outputs for the published checkpoints;
-its configs are in ``models.bart_config``. Papers: BART (Lewis et al. 2020), mBART (Liu
-et al. 2020), mBART-50 (Tang et al. 2020), BARThez (Kamal Eddine et al. 2021), PEGASUS
-(Zhang et al. 2020), PEGASUS-X (Phang et al. 2022), LED (Beltagy et al. 2020), BigBird
-(Zaheer et al. 2020).
+All are one model, which reproduces transformers' outputs for the published
+checkpoints; its configs are in ``models.bart_config``. Papers: BART (Lewis et
+al. 2020), mBART (Liu et al. 2020), mBART-50 (Tang et al. 2020), BARThez (Kamal
+Eddine et al. 2021), PEGASUS (Zhang et al. 2020), PEGASUS-X (Phang et al. 2022),
+LED (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
 """
 
 import dataclasses
@@ -70,7 +70,10 @@ _TABLES = {"encoder": "source_positions", "decoder": "target_positions"}
 
 
 def _init_sinusoids(
-    config: BartConfig, rng: Array, shape: tuple[int, ...], dtype: Any = jnp.float32
+    config: BartConfig,
+    rng: Array,
+    shape: tuple[int, ...],
+    dtype: Any = jnp.float32,
 ) -> Array:
     """Returns the computed position table, as an initializer of stored ones."""
     return jnp.asarray(sinusoids(config), dtype)
@@ -158,11 +161,12 @@ class Bart(EncoderDecoder):
     ) -> Float[Array, "..."]:
         """Returns the output selected by ``head``, in float32.
 
-        Teacher-forced logits [batch, target_length, vocab]; or logits of the labels of
-        a text [batch, num_labels]; or logits of the start and the end of an answer at
-        every token [batch, length, 2]. For the last two the decoder reads the source,
-        shifted by one token, unless ``decoder_input_ids`` is given; the state at the
-        last end-of-sequence token represents the text.
+        Teacher-forced logits [batch, target_length, vocab]; or logits of the
+        labels of a text [batch, num_labels]; or logits of the start and the end
+        of an answer at every token [batch, length, 2]. For the last two the
+        decoder reads the source, shifted by one token, unless
+        ``decoder_input_ids`` is given; the state at the last end-of-sequence
+        token represents the text.
         """
         if self.config.head == "language_model":
             if decoder_input_ids is None:
@@ -170,7 +174,11 @@ class Bart(EncoderDecoder):
                     "decoder_input_ids are missing; give the tokens before each logit"
                 )
             return super().__call__(
-                input_ids, attention_mask, decoder_input_ids, deterministic, **inputs
+                input_ids,
+                attention_mask,
+                decoder_input_ids,
+                deterministic,
+                **inputs,
             )
         if decoder_input_ids is None:
             decoder_input_ids = self.shifted_source(input_ids)
@@ -196,7 +204,9 @@ class Bart(EncoderDecoder):
         last = jnp.maximum((ids != c.pad_token_id).sum(1, keepdims=True) - 1, 0)
         return shifted.at[:, :1].set(jnp.take_along_axis(ids, last, axis=1))
 
-    def _position_table(self, name: str, rows: int) -> Float[Array, "rows d_model"]:
+    def _position_table(
+        self, name: str, rows: int
+    ) -> Float[Array, "rows d_model"]:
         """Makes the position table of one stack; call it in ``setup``."""
         c = self.config
         init = (
@@ -214,7 +224,9 @@ class Bart(EncoderDecoder):
         x = self._embed(ids, jnp.arange(ids.shape[1]), "encoder")
         return self.source_norm(x) if self.config.normalize_embedding else x
 
-    def default_inputs(self, ids: Int[AnyArray, "batch length"]) -> dict[str, Any]:
+    def default_inputs(
+        self, ids: Int[AnyArray, "batch length"]
+    ) -> dict[str, Any]:
         """Returns the positions of LED's global tokens, unless only the first is global."""
         c = self.config
         if not has_more_globals(c):
@@ -226,14 +238,18 @@ class Bart(EncoderDecoder):
         is_global = is_global_token(ids, c)
         positions = jnp.where(is_global, jnp.arange(length), length)
         positions = jnp.sort(positions, axis=1)[:, : 1 + every + by_id]
-        return {"global_indices": jnp.where(positions < length, positions, NO_TOKEN)}
+        return {
+            "global_indices": jnp.where(positions < length, positions, NO_TOKEN)
+        }
 
     def source_embedding_norm(self) -> nn.Module | None:
         """Returns the final norm of ``embed_source``, None without one."""
         return self.source_norm if self.config.normalize_embedding else None
 
     def embed_target(
-        self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "..."],
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the target at ``positions``, one per column or per row."""
         x = self._embed(ids, positions, "decoder")
@@ -263,9 +279,13 @@ class Bart(EncoderDecoder):
                 # The published code never trains a table of sinusoids.
                 table = jax.lax.stop_gradient(table)
             # Padding may be beyond the table, and is masked: any row will do.
-            return jnp.take(table, positions + c.position_offset, axis=0, mode="clip")
+            return jnp.take(
+                table, positions + c.position_offset, axis=0, mode="clip"
+            )
         if c.positions == "pegasus":
-            return sinusoidal_positions(positions, pegasus_frequencies(c.d_model))
+            return sinusoidal_positions(
+                positions, pegasus_frequencies(c.d_model)
+            )
         return sinusoidal_positions(positions, pegasus_x_frequencies(c.d_model))
 
     def output_logits(
@@ -292,17 +312,21 @@ def last_state(
     return jnp.take_along_axis(states, last[:, None, None], axis=1)[:, 0]
 
 
-def infer_from_weights(config: BartConfig, tensors: Mapping[str, Any]) -> BartConfig:
+def infer_from_weights(
+    config: BartConfig, tensors: Mapping[str, Any]
+) -> BartConfig:
     """Returns the config with the embedding and position tables that a state dict contains.
 
-    A stored position table of PEGASUS that equals the sinusoids, up to rounding to half
-    precision, is computed instead.
+    A stored position table of PEGASUS that equals the sinusoids, up to rounding
+    to half precision, is computed instead.
     """
     config = infer_embeddings(config, tensors, _embedding_keys(config))
     if not isinstance(config, PegasusConfig) or config.positions != "pegasus":
         return config
     stored = tuple(
-        side for side in SIDES if _differs(_stored_table(config, tensors, side), config)
+        side
+        for side in SIDES
+        if _differs(_stored_table(config, tensors, side), config)
     )
     return dataclasses.replace(config, stored_positions=stored)
 
@@ -317,7 +341,9 @@ def _stored_table(
 
 def _differs(table: Any | None, config: BartConfig) -> bool:
     """Returns True if a stored table differs from the computed one."""
-    return table is not None and not is_close_to_constant(table, sinusoids(config))
+    return table is not None and not is_close_to_constant(
+        table, sinusoids(config)
+    )
 
 
 def _embedding_keys(config: BartConfig) -> EmbeddingKeys:
@@ -328,7 +354,8 @@ def _table_key(config: BartConfig, side: Side) -> str:
     return f"{config.prefix}.{side}.embed_positions.weight"
 
 
-# Encoder attention to the names of its maps in state dicts: (prefix, q, k, v, output).
+# Encoder attention to the names of its maps in state dicts: (prefix, q, k, v,
+# output).
 _PLAIN = ("", "q_proj", "k_proj", "v_proj", "out_proj")
 _LONGFORMER = ("longformer_self_attn.", "query", "key", "value", "output")
 _BIGBIRD = ("self.", "query", "key", "value", "output")
@@ -341,11 +368,15 @@ def _attention_rows(
     inner, *maps, output = names
     rows = linear(f"{path}/o", f"{key}.{output}", inputs=2, bias=bias)
     for name, torch_name in zip("qkv", maps, strict=True):
-        rows += linear(f"{path}/{name}", f"{key}.{inner}{torch_name}", bias=bias)
+        rows += linear(
+            f"{path}/{name}", f"{key}.{inner}{torch_name}", bias=bias
+        )
     return rows
 
 
-def _self_attention_rows(config: BartConfig, path: str, key: str) -> list[WeightRow]:
+def _self_attention_rows(
+    config: BartConfig, path: str, key: str
+) -> list[WeightRow]:
     """Returns the rows of the encoder's self-attention, whose names differ by family."""
     names = {LedConfig: _LONGFORMER, BigBirdPegasusConfig: _BIGBIRD}.get(
         type(config), _PLAIN
@@ -371,7 +402,8 @@ def _stack_rows(config: BartConfig, side: Side) -> list[WeightRow]:
     ]
     if config.normalize_before:
         rows += layer_norm(
-            f"{side}/final_norm", f"{config.prefix}.{side}.{config.final_norm_name}"
+            f"{side}/final_norm",
+            f"{config.prefix}.{side}.{config.final_norm_name}",
         )
     if config.normalize_embedding:
         norm = {"encoder": "source_norm", "decoder": "target_norm"}[side]
@@ -384,17 +416,26 @@ def _stack_rows(config: BartConfig, side: Side) -> list[WeightRow]:
 def _encoder_rows(config: BartConfig) -> list[WeightRow]:
     """Returns the rows of the encoder's attention and its norms."""
     path, key = "encoder/layers", f"{config.prefix}.encoder.layers.{{i}}"
-    rows = _self_attention_rows(config, f"{path}/self_attention", f"{key}.self_attn")
+    rows = _self_attention_rows(
+        config, f"{path}/self_attention", f"{key}.self_attn"
+    )
     if config.encoder_attention == "lsg":
         rows.append(
-            WeightRow(GLOBALS, f"{config.prefix}.encoder.global_embeddings.weight")
+            WeightRow(
+                GLOBALS, f"{config.prefix}.encoder.global_embeddings.weight"
+            )
         )
     if config.encoder_attention != "block_staggered":
-        return [*rows, *layer_norm(f"{path}/self_norm", f"{key}.self_attn_layer_norm")]
+        return [
+            *rows,
+            *layer_norm(f"{path}/self_norm", f"{key}.self_attn_layer_norm"),
+        ]
     return [
         *rows,
         *layer_norm(f"{path}/self_norm/text", f"{key}.self_attn_layer_norm"),
-        *layer_norm(f"{path}/self_norm/globals", f"{key}.global_self_attn_layer_norm"),
+        *layer_norm(
+            f"{path}/self_norm/globals", f"{key}.global_self_attn_layer_norm"
+        ),
         WeightRow(
             "encoder/attention/embed_global",
             f"{config.prefix}.encoder.embed_global.weight",
@@ -411,7 +452,9 @@ def _decoder_rows(config: BartConfig) -> list[WeightRow]:
         ),
         *layer_norm(f"{path}/self_norm", f"{key}.self_attn_layer_norm"),
         *_attention_rows(
-            f"{path}/cross_attention", f"{key}.encoder_attn", config.attention_bias
+            f"{path}/cross_attention",
+            f"{key}.encoder_attn",
+            config.attention_bias,
         ),
         *layer_norm(f"{path}/cross_norm", f"{key}.encoder_attn_layer_norm"),
     ]
@@ -420,7 +463,8 @@ def _decoder_rows(config: BartConfig) -> list[WeightRow]:
 def weight_map(config: BartConfig) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
     prefix = config.prefix
-    # transformers 5 reads a table for each stack unless the output weights are tied.
+    # transformers 5 reads a table for each stack unless the output weights are
+    # tied.
     rows, tied, copies = embedding_rows(
         config, _embedding_keys(config), stores_shared=False
     )
@@ -434,13 +478,18 @@ def weight_map(config: BartConfig) -> WeightMap:
         rows += linear("head/out", "qa_outputs", bias=True)
     elif config.has_logits_bias:
         rows.append(
-            WeightRow("final_logits_bias", "final_logits_bias", "row", optional=True)
+            WeightRow(
+                "final_logits_bias", "final_logits_bias", "row", optional=True
+            )
         )
     constants = {}
     if config.positions == "pegasus":
-        computed = [side for side in SIDES if not config.has_position_parameters(side)]
+        computed = [
+            side for side in SIDES if not config.has_position_parameters(side)
+        ]
         constants = {
-            _table_key(config, side): partial(sinusoids, config) for side in computed
+            _table_key(config, side): partial(sinusoids, config)
+            for side in computed
         }
     return WeightMap(
         rows,
@@ -477,9 +526,15 @@ def _family(
 
 
 FAMILIES = (
-    _family("bart", "Bart", BartConfig, ("full", "lsg"), max_position_embeddings=512),
     _family(
-        "mbart", "MBart", MbartConfig, ("full", "lsg"), max_position_embeddings=512
+        "bart", "Bart", BartConfig, ("full", "lsg"), max_position_embeddings=512
+    ),
+    _family(
+        "mbart",
+        "MBart",
+        MbartConfig,
+        ("full", "lsg"),
+        max_position_embeddings=512,
     ),
     _family(
         "pegasus",

@@ -1,7 +1,7 @@
 """The configs of BART and related models: fields, presets, and their config.json.
 
-These models differ in the position of their norms, in their position embeddings, in
-biases, and in the encoder's attention.
+These models differ in the position of their norms, in their position
+embeddings, in biases, and in the encoder's attention.
 """
 
 import dataclasses
@@ -42,7 +42,15 @@ from longsum_jax.models.heads import (
     write_labels,
 )
 from longsum_jax.ops.positions import pegasus_frequencies
-from longsum_jax.schema import Count, Layers, Length, Positive, Rate, Size, Weight
+from longsum_jax.schema import (
+    Count,
+    Layers,
+    Length,
+    Positive,
+    Rate,
+    Size,
+    Weight,
+)
 
 # Config fields that select how to compute; checkpoints do not depend on them.
 RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "head")
@@ -58,20 +66,21 @@ class BartConfig(EmbeddingOptions, LabelOptions):
     """The config of BART; keys as in config.json, defaults of BART large.
 
     Class attributes define properties that are fixed per model type:
-        normalize_before: True if layers normalize their input (PEGASUS) instead of
-            their output (BART), and a norm follows the last layer.
+        normalize_before: True if layers normalize their input (PEGASUS) instead
+            of their output (BART), and a norm follows the last layer.
         normalize_embedding: True if a norm follows the embeddings.
-        positions: "learned" tables, or sinusoids, which differ in their wavelengths.
+        positions: "learned" tables, or sinusoids, which differ in their
+            wavelengths.
         position_offset: number of unused rows at the start of a learned table.
         has_logits_bias: True if a stored bias is added to the logits.
         final_norm_name: name of the norm at the end of a stack in state dicts.
-        wraps_source: True if a decoder that reads the source begins with its last token
-            instead of ``decoder_start_token_id``.
+        wraps_source: True if a decoder that reads the source begins with its
+            last token instead of ``decoder_start_token_id``.
 
     Attributes:
-        head: model head; "language_model" generates text, the other heads also read the
-            source with the decoder (Lewis et al. 2020, section 3). In checkpoints it is
-            given by the architecture's name.
+        head: model head; "language_model" generates text, the other heads also
+            read the source with the decoder (Lewis et al. 2020, section 3). In
+            checkpoints it is given by the architecture's name.
     """
 
     heads: ClassVar[tuple[str, ...]] = get_args(Head)
@@ -152,8 +161,8 @@ class BartConfig(EmbeddingOptions, LabelOptions):
     def max_source_length(self) -> int | None:
         """Maximum source length in tokens, one per position; None if the source is read in pages.
 
-        With heads other than "language_model", the decoder also reads the source and
-        needs as many positions.
+        With heads other than "language_model", the decoder also reads the
+        source and needs as many positions.
         """
         if self.head != "language_model":
             return (
@@ -184,7 +193,9 @@ class BartConfig(EmbeddingOptions, LabelOptions):
             self.encoder_attention_heads,
             self.encoder_ffn_dim,
         )
-        return dataclasses.replace(self._stack(*sizes), length_chunk=self.length_chunk)
+        return dataclasses.replace(
+            self._stack(*sizes), length_chunk=self.length_chunk
+        )
 
     @property
     def decoder_stack(self) -> StackConfig:
@@ -194,7 +205,9 @@ class BartConfig(EmbeddingOptions, LabelOptions):
             self.decoder_attention_heads,
             self.decoder_ffn_dim,
         )
-        return dataclasses.replace(self._stack(*sizes), memory=decoder_memory(self))
+        return dataclasses.replace(
+            self._stack(*sizes), memory=decoder_memory(self)
+        )
 
     def _stack(self, layers: int, heads: int, d_ff: int) -> StackConfig:
         return StackConfig(
@@ -249,9 +262,10 @@ class PegasusConfig(BartConfig):
     """The config of PEGASUS; defaults of PEGASUS large.
 
     Attributes:
-        stored_positions: stacks whose position table is a parameter. Checkpoints store
-            the table of sinusoids, and transformers uses the stored table; if it
-            differs from the computed table, ``infer_from_weights`` adds its stack here.
+        stored_positions: stacks whose position table is a parameter.
+            Checkpoints store the table of sinusoids, and transformers uses the
+            stored table; if it differs from the computed table,
+            ``infer_from_weights`` adds its stack here.
     """
 
     heads: ClassVar[tuple[str, ...]] = EncoderDecoderConfig.heads
@@ -291,7 +305,10 @@ class PegasusConfig(BartConfig):
 
     def source_position_table(self) -> np.ndarray | None:
         """Returns the encoder's table of sinusoids, float32 [rows, d_model], if it is computed."""
-        if self.has_position_parameters("encoder") or self.positions != "pegasus":
+        if (
+            self.has_position_parameters("encoder")
+            or self.positions != "pegasus"
+        ):
             return None
         return sinusoids(self)
 
@@ -329,8 +346,8 @@ class LedConfig(BartConfig):
             the separator of documents here.
         global_every: distance of further tokens with global attention, from the
             first token on; 0 for none.
-        max_global_tokens: maximum number of global tokens from ``global_tokens``
-            in training; later ones are not global.
+        max_global_tokens: maximum number of global tokens from
+            ``global_tokens`` in training; later ones are not global.
     """
 
     fixed: ClassVar[tuple[str, ...]] = ("scale_embedding",)
@@ -367,7 +384,9 @@ class LedConfig(BartConfig):
     def with_max_source_length(self, length: int) -> "LedConfig":
         """Returns this config with positions for ``length`` tokens of the source."""
         if self.head == "language_model":
-            return dataclasses.replace(self, max_encoder_position_embeddings=length)
+            return dataclasses.replace(
+                self, max_encoder_position_embeddings=length
+            )
         return dataclasses.replace(
             self,
             max_encoder_position_embeddings=max(length, self.source_rows),
@@ -404,11 +423,14 @@ class BigBirdPegasusConfig(PegasusConfig):
 def sinusoids(config: BartConfig) -> np.ndarray:
     """Returns PEGASUS' position table as stored in state dicts: float32 [rows, d_model].
 
-    It equals ``ops.positions.sinusoidal_positions`` up to the rounding of float32.
+    It equals ``ops.positions.sinusoidal_positions`` up to the rounding of
+    float32.
     """
     positions = np.arange(config.max_position_embeddings)
     angles = positions[:, None] * pegasus_frequencies(config.d_model)
-    return np.concatenate([np.sin(angles), np.cos(angles)], -1).astype(np.float32)
+    return np.concatenate([np.sin(angles), np.cos(angles)], -1).astype(
+        np.float32
+    )
 
 
 _SMALL: dict[str, Any] = {
@@ -442,10 +464,13 @@ _BASE: dict[str, Any] = {
 }
 
 
-def presets(config_class: type[BartConfig], **tiny: Any) -> dict[str, BartConfig]:
+def presets(
+    config_class: type[BartConfig], **tiny: Any
+) -> dict[str, BartConfig]:
     """Returns the large, base, small and tiny models of a config class.
 
-    ``tiny`` contains additional fields of the tiny model, such as smaller blocks.
+    ``tiny`` contains additional fields of the tiny model, such as smaller
+    blocks.
     """
     return {
         "large": config_class(),
@@ -483,7 +508,10 @@ def read_config(
         values |= read_labels(raw)
     if config_class is BartConfig:
         _check_structure(raw)
-    if config_class is BigBirdPegasusConfig and "encoder_attention" not in values:
+    if (
+        config_class is BigBirdPegasusConfig
+        and "encoder_attention" not in values
+    ):
         values["encoder_attention"] = read_bigbird_attention(raw)
     if "attention_window" in values:
         values["attention_window"] = read_windows(values["attention_window"])
@@ -520,7 +548,8 @@ def write_config(config: BartConfig, name: str) -> dict[str, Any]:
     values: dict[str, Any] = {
         "architectures": [name + suffixes[config.head]],
         # transformers ties either all tables or none.
-        "tie_word_embeddings": config.tie_word_embeddings and config.shared_embeddings,
+        "tie_word_embeddings": config.tie_word_embeddings
+        and config.shared_embeddings,
         "shared_embeddings": None if config.shared_embeddings else False,
     }
     if config.head == "classification":
@@ -530,7 +559,9 @@ def write_config(config: BartConfig, name: str) -> dict[str, Any]:
     if isinstance(config, PegasusConfig):
         values["stored_positions"] = config.stored_positions or None
     if isinstance(config, LedConfig):
-        values["attention_window"] = write_windows(config, config.encoder_layers)
+        values["attention_window"] = write_windows(
+            config, config.encoder_layers
+        )
     if isinstance(config, BigBirdPegasusConfig):
         values["attention_type"] = write_bigbird_attention(config)
     return values

@@ -1,17 +1,18 @@
 """BERT and related models: RoBERTa, XLM-RoBERTa, CamemBERT, MPNet, DistilBERT, ELECTRA, ALBERT,
 Longformer and BigBird.
 
-Papers: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et
-al. 2020), CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DistilBERT (Sanh et
-al. 2019), ELECTRA (Clark et al. 2020), ALBERT (Lan et al. 2020), Longformer (Beltagy et
-al. 2020), BigBird (Zaheer et al. 2020).
+Papers: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa
+(Conneau et al. 2020), CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020),
+DistilBERT (Sanh et al. 2019), ELECTRA (Clark et al. 2020), ALBERT (Lan et al.
+2020), Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
 
-One encoder with one of several heads; its configs are in ``models.bert_config``.
-``head`` selects the output: states ("none", or "pooler" with the pooling layer of plain
-BERT checkpoints), logits of the vocabulary at every token ("masked_lm", "causal_lm"),
-of the labels of a text ("classification") or of every token ("token_classification"),
-of the start and the end of an answer at every token ("question_answering"), of one text
-among several ("multiple_choice"), or a score of every sentence of a document
+One encoder with one of several heads; its configs are in
+``models.bert_config``. ``head`` selects the output: states ("none", or "pooler"
+with the pooling layer of plain BERT checkpoints), logits of the vocabulary at
+every token ("masked_lm", "causal_lm"), of the labels of a text
+("classification") or of every token ("token_classification"), of the start and
+the end of an answer at every token ("question_answering"), of one text among
+several ("multiple_choice"), or a score of every sentence of a document
 ("extraction").
 """
 
@@ -48,18 +49,32 @@ from longsum_jax.models.bert_embeddings import (
     position_rows,
     sum_embeddings,
 )
-from longsum_jax.models.bert_heads import BigBirdAnswerHead, Pooler, VocabularyHead
-from longsum_jax.models.bert_json import RUNTIME_FIELDS, read_config, write_config
+from longsum_jax.models.bert_heads import (
+    BigBirdAnswerHead,
+    Pooler,
+    VocabularyHead,
+)
+from longsum_jax.models.bert_json import (
+    RUNTIME_FIELDS,
+    read_config,
+    write_config,
+)
 from longsum_jax.models.bert_weights import infer_from_weights, weight_map
 from longsum_jax.models.extraction_head import ExtractionHead, mean_state
 from longsum_jax.models.family import Family
-from longsum_jax.models.heads import SPAN_OUTPUTS, TOKEN_HEADS, TextHead, TokenHead
+from longsum_jax.models.heads import (
+    SPAN_OUTPUTS,
+    TOKEN_HEADS,
+    TextHead,
+    TokenHead,
+)
 from longsum_jax.models.precision import PreciseModule
 from longsum_jax.models.vocabulary import score_labels
 from longsum_jax.ops.losses import TokenScores
 from longsum_jax.typing import AnyArray
 
-# subtracted from logits of tokens that cannot begin or end an answer, as published
+# subtracted from logits of tokens that cannot begin or end an answer, as
+# published
 _REFUSED = 1e6
 
 
@@ -73,7 +88,9 @@ class Bert(PreciseModule):
 
     def setup(self) -> None:
         c = self.config
-        self.word_embeddings = self._table("word_embeddings", c.vocab_size, "vocab")
+        self.word_embeddings = self._table(
+            "word_embeddings", c.vocab_size, "vocab"
+        )
         self.position_embeddings = self._table(
             "position_embeddings", c.max_position_embeddings, "positions"
         )
@@ -119,7 +136,11 @@ class Bert(PreciseModule):
     def _token_head(self, outputs: int) -> TokenHead:
         c = self.config
         return TokenHead(
-            c.hidden_size, outputs, c.initializer_range, c.head_dropout, c.compute_dtype
+            c.hidden_size,
+            outputs,
+            c.initializer_range,
+            c.head_dropout,
+            c.compute_dtype,
         )
 
     def _table(
@@ -139,27 +160,38 @@ class Bert(PreciseModule):
     ) -> Float[AnyArray, "..."]:
         """Returns the output selected by ``head``.
 
-        Logits float32 [batch, length, vocab], [batch, length, num_labels] or [batch,
-        num_labels]; logits of answers [batch, length, 2], starts first; or states
-        [batch, length, d_model]. With "multiple_choice" inputs are [batch, choices,
-        length], and the output is a score of every choice, float32 [batch, choices]
-        (for inputs [batch, length] one score per row). With "extraction" ids and mask
-        are [batch, sentences, length] (or [batch, length], one sentence each), and the
-        output is scores float32 [batch, sentences].
+        Logits float32 [batch, length, vocab], [batch, length, num_labels] or
+        [batch, num_labels]; logits of answers [batch, length, 2], starts first;
+        or states [batch, length, d_model]. With "multiple_choice" inputs are
+        [batch, choices, length], and the output is a score of every choice,
+        float32 [batch, choices] (for inputs [batch, length] one score per row).
+        With "extraction" ids and mask are [batch, sentences, length] (or
+        [batch, length], one sentence each), and the output is scores float32
+        [batch, sentences].
         """
         head = self.config.head
         if head == "multiple_choice":
             return self._score_choices(
-                input_ids, attention_mask, deterministic, token_type_ids, **inputs
+                input_ids,
+                attention_mask,
+                deterministic,
+                token_type_ids,
+                **inputs,
             )
         if head == "extraction":
             vectors, mask = self.encode_sentences(
                 input_ids, attention_mask, deterministic
             )
             return self.score_sentences(vectors, mask, deterministic)
-        if head == "question_answering" and isinstance(self.config, BigBirdConfig):
+        if head == "question_answering" and isinstance(
+            self.config, BigBirdConfig
+        ):
             return self._answer_behind_question(
-                input_ids, attention_mask, deterministic, token_type_ids, **inputs
+                input_ids,
+                attention_mask,
+                deterministic,
+                token_type_ids,
+                **inputs,
             )
         states = self.encode(
             input_ids, attention_mask, deterministic, token_type_ids, **inputs
@@ -167,7 +199,9 @@ class Bert(PreciseModule):
         if head in VOCABULARY_HEADS:
             return self.head(states, self.word_embeddings)
         if head == "classification":
-            state = self.text_state(states, jnp.asarray(attention_mask).astype(bool))
+            state = self.text_state(
+                states, jnp.asarray(attention_mask).astype(bool)
+            )
             return self.head(state, deterministic)
         if head in TOKEN_HEADS:
             return self.head(states, deterministic)
@@ -206,8 +240,15 @@ class Bert(PreciseModule):
     ) -> Float[Array, "*leading"]:
         """Encodes every choice separately, and returns a score of each."""
         length = input_ids.shape[-1]
-        ids, mask = input_ids.reshape(-1, length), attention_mask.reshape(-1, length)
-        types = None if token_type_ids is None else token_type_ids.reshape(-1, length)
+        ids, mask = (
+            input_ids.reshape(-1, length),
+            attention_mask.reshape(-1, length),
+        )
+        types = (
+            None
+            if token_type_ids is None
+            else token_type_ids.reshape(-1, length)
+        )
         states = self.encode(ids, mask, deterministic, types, **inputs)
         state = self.text_state(states, jnp.asarray(mask).astype(bool))
         return self.head(state, deterministic).reshape(input_ids.shape[:-1])
@@ -235,7 +276,9 @@ class Bert(PreciseModule):
         By default the tokens after the question have type 1.
         """
         positions = jnp.arange(input_ids.shape[1])
-        question_end = first_place(input_ids == self.config.sep_token_id, default=0)
+        question_end = first_place(
+            input_ids == self.config.sep_token_id, default=0
+        )
         in_question = positions <= question_end[:, None]
         if token_type_ids is None:
             token_type_ids = jnp.where(in_question, 0, 1)
@@ -243,19 +286,23 @@ class Bert(PreciseModule):
             input_ids, attention_mask, deterministic, token_type_ids, **inputs
         )
         is_refused = in_question & (positions > 0)
-        return self.head(states, deterministic) - _REFUSED * is_refused[..., None]
+        return (
+            self.head(states, deterministic) - _REFUSED * is_refused[..., None]
+        )
 
     def encode_sentences(
         self,
         input_ids: Int[AnyArray, "*leading length"],
         attention_mask: Shaped[AnyArray, "*leading length"],
         deterministic: bool = True,
-    ) -> tuple[Float[Array, "batch sentences d_model"], Bool[Array, "batch sentences"]]:
+    ) -> tuple[
+        Float[Array, "batch sentences d_model"], Bool[Array, "batch sentences"]
+    ]:
         """Returns the mean state of every sentence, and a mask of the sentences that have a token.
 
         Args:
-            input_ids, attention_mask: ids and mask [batch, sentences, length], or
-                [batch, length] for one sentence per row.
+            input_ids, attention_mask: ids and mask [batch, sentences, length],
+                or [batch, length] for one sentence per row.
         """
         ids, mask = input_ids, jnp.asarray(attention_mask).astype(bool)
         if ids.ndim == 2:
@@ -268,7 +315,9 @@ class Bert(PreciseModule):
             return vectors.reshape(batch, sentences, -1)
 
         chunk = self.config.sentence_chunk
-        encode = nn.remat(encode) if chunk and not self.is_initializing() else encode
+        encode = (
+            nn.remat(encode) if chunk and not self.is_initializing() else encode
+        )
         return map_over_length(self, encode, chunk, ids, mask), mask.any(-1)
 
     def score_sentences(
@@ -297,13 +346,17 @@ class Bert(PreciseModule):
         """Returns the states of the encoder; ``token_type_ids`` are zeros by default.
 
         Args:
-            **inputs: keyword arguments of ``layers.encoder.Encoder.with_memory``.
+            **inputs: keyword arguments of
+                ``layers.encoder.Encoder.with_memory``.
         """
         mask = jnp.asarray(attention_mask).astype(bool)
         if "global_indices" in get_encoder_attention(self.config).inputs:
             inputs.setdefault("global_indices", self._global_indices(input_ids))
         x = constrain(
-            self.embed(input_ids, token_type_ids), "batch", "length", "act_embed"
+            self.embed(input_ids, token_type_ids),
+            "batch",
+            "length",
+            "act_embed",
         )
         return self.encoder(
             x, mask, deterministic, embedding_norm=self.embedding_norm, **inputs
@@ -318,7 +371,8 @@ class Bert(PreciseModule):
             token = NO_TOKEN if c.global_tokens == "none" else 0
             return jnp.full((rows, 1), token, jnp.int32)
         is_question = c.global_tokens == "question"
-        # A question ends at the first separator; a choice begins after two of them.
+        # A question ends at the first separator; a choice begins after two of
+        # them.
         separator = first_place(
             ids == c.sep_token_id, default=0 if is_question else length
         )
@@ -335,7 +389,9 @@ class Bert(PreciseModule):
         """Returns the normalized sum of word, position and token type embeddings."""
         has_types = self.config.has_token_types
         types = self.token_type_embeddings if has_types else None
-        tables = EmbeddingTables(self.word_embeddings, self.position_embeddings, types)
+        tables = EmbeddingTables(
+            self.word_embeddings, self.position_embeddings, types
+        )
         rows = position_rows(self.config, ids)
         return self.embedding_norm(
             sum_embeddings(self.config, tables, ids, rows, token_type_ids)

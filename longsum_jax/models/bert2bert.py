@@ -1,9 +1,10 @@
 """BERT2BERT and related models: encoder-decoders made from two encoders (Rothe et al. 2020).
 
-These are the ``encoder-decoder`` models of transformers, and reproduce its outputs. The
-encoder is any model of ``models.bert``. The decoder is a BERT, RoBERTa, XLM-RoBERTa,
-CamemBERT or ELECTRA with causal self-attention, a cross-attention in every layer and
-its vocabulary head. Encoder and decoder may be of different kinds and sizes.
+These are the ``encoder-decoder`` models of transformers, and reproduce its
+outputs. The encoder is any model of ``models.bert``. The decoder is a BERT,
+RoBERTa, XLM-RoBERTa, CamemBERT or ELECTRA with causal self-attention, a
+cross-attention in every layer and its vocabulary head. Encoder and decoder may
+be of different kinds and sizes.
 """
 
 import contextlib
@@ -71,12 +72,15 @@ DECODERS: dict[str, Family] = {
     name: ENCODERS[name]
     for name in ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 }
-_SIDES: dict[str, dict[str, Family]] = {"encoder": ENCODERS, "decoder": DECODERS}
+_SIDES: dict[str, dict[str, Family]] = {
+    "encoder": ENCODERS,
+    "decoder": DECODERS,
+}
 _ATTENTION_FIELDS = tuple(
     field.name for field in dataclasses.fields(EncoderAttentionOptions)
 )
-# Entries of a section of config.json that describe heads, or that every section of its
-# side has.
+# Entries of a section of config.json that describe heads, or that every section
+# of its side has.
 _LEFT_OUT = (
     "architectures",
     "problem_type",
@@ -92,8 +96,8 @@ class BertStack:
 
     Attributes:
         model_type: family of the stack.
-        embedding_size: size of an embedding in ELECTRA and ALBERT, which is mapped to
-            ``hidden_size`` if they differ; None in other families.
+        embedding_size: size of an embedding in ELECTRA and ALBERT, which is
+            mapped to ``hidden_size`` if they differ; None in other families.
         pad_token_id: id that RoBERTa does not count in its positions.
         rescale_embeddings: True if a BigBird multiplies embeddings by
             sqrt(hidden_size).
@@ -131,14 +135,17 @@ class BertStack:
 
         Args:
             head: head of the model.
-            **options: further fields of the config, such as the encoder attention.
+            **options: further fields of the config, such as the encoder
+                attention.
 
         Raises:
             InputError: sizes that do not fit together.
         """
         config_class: Any = ENCODERS[self.model_type].config_class
         names = {field.name for field in dataclasses.fields(config_class)}
-        sizes = {key: value for key, value in vars(self).items() if key in names}
+        sizes = {
+            key: value for key, value in vars(self).items() if key in names
+        }
         if self.embedding_size is None:
             sizes.pop("embedding_size", None)
         config: BertConfig = config_class(head=head, **sizes, **options)
@@ -149,20 +156,22 @@ class BertStack:
 class Bert2BertConfig(EncoderDecoderConfig):
     """The config of BERT2BERT; keys as in config.json, defaults of two BERTs of base size.
 
-    ``encoder_attention`` and its options replace the attention of the encoder's family.
+    ``encoder_attention`` and its options replace the attention of the encoder's
+    family.
 
     Attributes:
         encoder: kind and sizes of the encoder.
         decoder: kind and sizes of the decoder.
-        tie_word_embeddings: True if the output weights are the decoder's embeddings,
-            and if its output has one bias. When a checkpoint is read, this is inferred
-            from its tensors.
-        tie_encoder_decoder: True if a checkpoint may contain the weights that both
-            stacks have in common only once, under the names of either stack. The
-            parameters of the loaded model are separate, as in transformers 5: training
-            changes them separately.
-        encoder_pooler: True if the checkpoint contains the encoder's pooler, which is
-            never computed, but which transformers expects; inferred from the tensors.
+        tie_word_embeddings: True if the output weights are the decoder's
+            embeddings, and if its output has one bias. When a checkpoint is
+            read, this is inferred from its tensors.
+        tie_encoder_decoder: True if a checkpoint may contain the weights that
+            both stacks have in common only once, under the names of either
+            stack. The parameters of the loaded model are separate, as in
+            transformers 5: training changes them separately.
+        encoder_pooler: True if the checkpoint contains the encoder's pooler,
+            which is never computed, but which transformers expects; inferred
+            from the tensors.
     """
 
     vocab_size: Count = 30522
@@ -200,8 +209,8 @@ class Bert2BertConfig(EncoderDecoderConfig):
         """The encoder as a model without a decoder."""
         options = _attention_options(self)
         if self.page_length:
-            # The attention only reads a page, but this config would check it for all
-            # positions.
+            # The attention only reads a page, but this config would check it
+            # for all positions.
             options = {"encoder_attention": "full"}
         return self._bert(
             self.encoder, "pooler" if self.encoder_pooler else "none", **options
@@ -214,7 +223,9 @@ class Bert2BertConfig(EncoderDecoderConfig):
 
     def _bert(self, stack: BertStack, head: Head, **options: Any) -> BertConfig:
         runtime = {name: getattr(self, name) for name in RUNTIME_FIELDS}
-        return stack.bert_config(head, vocab_size=self.vocab_size, **runtime, **options)
+        return stack.bert_config(
+            head, vocab_size=self.vocab_size, **runtime, **options
+        )
 
     @property
     def d_model(self) -> int:
@@ -251,7 +262,9 @@ class Bert2BertConfig(EncoderDecoderConfig):
         rows = length + self.position_offset
         return dataclasses.replace(
             self,
-            encoder=dataclasses.replace(self.encoder, max_position_embeddings=rows),
+            encoder=dataclasses.replace(
+                self.encoder, max_position_embeddings=rows
+            ),
         )
 
     @property
@@ -263,7 +276,9 @@ class Bert2BertConfig(EncoderDecoderConfig):
         size = self.encoder.hidden_size
         return dataclasses.replace(
             self._stack(self.decoder_bert),
-            mapped_source_size=None if size == self.decoder.hidden_size else size,
+            mapped_source_size=None
+            if size == self.decoder.hidden_size
+            else size,
             memory=decoder_memory(self),
             length_chunk=0,
         )
@@ -274,7 +289,9 @@ class Bert2BertConfig(EncoderDecoderConfig):
         )
 
 
-def _check_model_type(name: Any, side: str, families: Mapping[str, Family]) -> None:
+def _check_model_type(
+    name: Any, side: str, families: Mapping[str, Family]
+) -> None:
     """Raises an InputError for a kind of model that cannot be the encoder or the decoder."""
     if not isinstance(name, str) or name not in families:
         raise InputError(
@@ -304,7 +321,9 @@ class Bert2Bert(EncoderDecoder):
         source, target = c.encoder_bert, c.decoder_bert
         self.shared = self._table("shared", source, c.vocab_size, "vocab")
         self.source_positions = self._positions("source_positions", source)
-        self.token_type_embeddings = self._types("token_type_embeddings", source)
+        self.token_type_embeddings = self._types(
+            "token_type_embeddings", source
+        )
         self.source_norm = LayerNorm(source.layer_norm_eps, c.compute_dtype)
         self.target_embedding = self._table(
             "target_embedding", target, c.vocab_size, "vocab"
@@ -331,7 +350,9 @@ class Bert2Bert(EncoderDecoder):
     def _positions(
         self, name: str, config: BertConfig
     ) -> Float[Array, "rows embedding_size"]:
-        return self._table(name, config, config.max_position_embeddings, "positions")
+        return self._table(
+            name, config, config.max_position_embeddings, "positions"
+        )
 
     def _types(
         self, name: str, config: BertConfig
@@ -356,7 +377,9 @@ class Bert2Bert(EncoderDecoder):
             self.pooler(states)  # creates its parameters
         return states
 
-    def default_inputs(self, ids: Int[AnyArray, "batch length"]) -> dict[str, Any]:
+    def default_inputs(
+        self, ids: Int[AnyArray, "batch length"]
+    ) -> dict[str, Any]:
         """Returns no global tokens for Longformers, as in transformers."""
         if "global_indices" not in get_encoder_attention(self.config).inputs:
             return {}
@@ -378,7 +401,9 @@ class Bert2Bert(EncoderDecoder):
         )
 
     def embed_target(
-        self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "..."],
     ) -> Float[Array, "batch length embedding_size"]:
         """Returns the embeddings of the target at ``positions``, one per column or per row."""
         config = self.config.decoder_bert
@@ -396,7 +421,9 @@ class Bert2Bert(EncoderDecoder):
 
     @property
     def logits_parameter(self) -> str:
-        return "target_embedding" if self.config.tie_word_embeddings else "lm_head"
+        return (
+            "target_embedding" if self.config.tie_word_embeddings else "lm_head"
+        )
 
 
 # config.json
@@ -406,8 +433,8 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of ``Bert2BertConfig`` in a config.json.
 
     Raises:
-        InputError: a section is missing, describes another kind of model, or has
-            another vocabulary; or a special token is missing.
+        InputError: a section is missing, describes another kind of model, or
+            has another vocabulary; or a special token is missing.
     """
     fields = read_fields(raw, Bert2BertConfig, RUNTIME_FIELDS)
     configs = {side: _read_section(raw, side) for side in _SIDES}
@@ -418,7 +445,10 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
             f"decoder.cross_attention_hidden_size is {width}, but its layers read states of "
             f"hidden_size {decoder.hidden_size}; leave it out"
         )
-    named = {side: (_model_type(raw[side]), config) for side, config in configs.items()}
+    named = {
+        side: (_model_type(raw[side]), config)
+        for side, config in configs.items()
+    }
     values = fields | stack_fields(named)
     if "encoder_attention" not in raw:
         values |= _attention_options(encoder)
@@ -438,7 +468,9 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def stack_fields(configs: Mapping[str, tuple[str, BertConfig]]) -> dict[str, Any]:
+def stack_fields(
+    configs: Mapping[str, tuple[str, BertConfig]],
+) -> dict[str, Any]:
     """Returns the fields of ``Bert2BertConfig`` that describe both stacks.
 
     Args:
@@ -454,7 +486,8 @@ def stack_fields(configs: Mapping[str, tuple[str, BertConfig]]) -> dict[str, Any
             "only stacks with one vocabulary are supported"
         )
     stacks = {
-        side: BertStack.of(name, config) for side, (name, config) in configs.items()
+        side: BertStack.of(name, config)
+        for side, (name, config) in configs.items()
     }
     return {"vocab_size": sizes["decoder"], **stacks}
 
@@ -488,7 +521,9 @@ def _read_section(raw: Mapping[str, Any], side: str) -> BertConfig:
     """Returns the config in a section of a config.json."""
     section = raw.get(side)
     if not isinstance(section, Mapping):
-        raise InputError(f'"{side}" must be a mapping with the config of the {side}')
+        raise InputError(
+            f'"{side}" must be a mapping with the config of the {side}'
+        )
     check_entries(section, side)
     name, families = _model_type(section), _SIDES[side]
     _check_model_type(name, side, families)
@@ -497,7 +532,9 @@ def _read_section(raw: Mapping[str, Any], side: str) -> BertConfig:
         raise InputError(
             "encoder.is_decoder is true, but encoders read in both directions"
         )
-    section = {key: value for key, value in section.items() if key not in _LEFT_OUT}
+    section = {
+        key: value for key, value in section.items() if key not in _LEFT_OUT
+    }
     with _errors_in(side):
         values = bert_json.read_config(section, config_class)
         config: BertConfig = from_dict(config_class, values, side)
@@ -514,15 +551,21 @@ def write_config(config: Bert2BertConfig) -> dict[str, Any]:
     }
     if is_published:
         # The attention is in the section of the encoder.
-        names = get_encoder_attention(config).option_names(config.encoder_attention)
+        names = get_encoder_attention(config).option_names(
+            config.encoder_attention
+        )
         values |= dict.fromkeys([*names, "encoder_attention"])
     else:
         attention = type(encoder).encoder_attention
         encoder = config.encoder.bert_config(
-            encoder.head, vocab_size=config.vocab_size, encoder_attention=attention
+            encoder.head,
+            vocab_size=config.vocab_size,
+            encoder_attention=attention,
         )
     values["encoder"] = ENCODERS[config.encoder.model_type].config_json(encoder)
-    values["decoder"] = DECODERS[config.decoder.model_type].config_json(decoder) | {
+    values["decoder"] = DECODERS[config.decoder.model_type].config_json(
+        decoder
+    ) | {
         "is_decoder": True,
         "add_cross_attention": True,
         "tie_word_embeddings": config.tie_word_embeddings,
@@ -534,8 +577,8 @@ def write_config(config: Bert2BertConfig) -> dict[str, Any]:
 
 # State dicts
 
-# Path of a parameter of an encoder, or its beginning, to the path in a stack of this
-# model.
+# Path of a parameter of an encoder, or its beginning, to the path in a stack of
+# this model.
 _PATHS = {
     "encoder": {
         "word_embeddings": "shared",
@@ -566,9 +609,14 @@ def _stack_map(config: Bert2BertConfig, side: str) -> WeightMap:
     rows = []
     for row in weight_map.rows:
         rows.append(
-            row._replace(path=stack_path(side, row.path), key=f"{side}.{row.key}")
+            row._replace(
+                path=stack_path(side, row.path), key=f"{side}.{row.key}"
+            )
         )
-    tied = {f"{side}.{copy}": f"{side}.{key}" for copy, key in weight_map.tied.items()}
+    tied = {
+        f"{side}.{copy}": f"{side}.{key}"
+        for copy, key in weight_map.tied.items()
+    }
     return weight_map._replace(rows=rows, tied=tied)
 
 
@@ -590,8 +638,8 @@ def _untied_rows(
 ) -> tuple[list[WeightRow], Any]:
     """Returns the rows of a decoder with separate output weights, and the copies in its files.
 
-    The head then reads the weights and the bias of its last layer, and never the other
-    bias.
+    The head then reads the weights and the bias of its last layer, and never
+    the other bias.
     """
     copies = {}
     changed = []
@@ -612,7 +660,9 @@ def _with_other_stack(config: Bert2BertConfig, row: WeightRow) -> WeightRow:
     encoder, decoder = "encoder.", f"decoder.{config.decoder_bert.prefix}."
     for prefix, other in ((encoder, decoder), (decoder, encoder)):
         if row.key.startswith(prefix):
-            return row._replace(alternatives=(other + row.key.removeprefix(prefix),))
+            return row._replace(
+                alternatives=(other + row.key.removeprefix(prefix),)
+            )
     return row
 
 
@@ -627,14 +677,17 @@ def weight_map(config: Bert2BertConfig) -> WeightMap:
     if config.tie_encoder_decoder:
         shared = [_with_other_stack(config, row) for row in encoder.rows]
         rows = [
-            row if row.alternatives else _with_other_stack(config, row) for row in rows
+            row if row.alternatives else _with_other_stack(config, row)
+            for row in rows
         ]
     else:
         shared = list(encoder.rows)
     rows = [*shared, *rows, *_cross_rows(list(decoder.rows))]
     if config.decoder_stack.mapped_source_size is not None:
         rows += linear("decoder/source_map", "enc_to_dec_proj", bias=True)
-    aliases = [alias for alias in decoder.aliases if not alias[0].startswith("^")]
+    aliases = [
+        alias for alias in decoder.aliases if not alias[0].startswith("^")
+    ]
     ignored = (r"embeddings\.position_ids$", r"(^|\.)pooler\.")
     return WeightMap(rows, tied, ignored, aliases=tuple(aliases), copies=copies)
 
@@ -644,11 +697,14 @@ def infer_from_weights(
 ) -> Bert2BertConfig:
     """Returns the config with a pooler and separate output weights if a state dict has them.
 
-    Output weights are separate if they, or their bias, differ from the copies. The flag
-    in config.json is ignored, as in transformers 5, which ties equal weights only.
+    Output weights are separate if they, or their bias, differ from the copies.
+    The flag in config.json is ignored, as in transformers 5, which ties equal
+    weights only.
     """
     start = "encoder."
-    encoder = {key.removeprefix(start) for key in tensors if key.startswith(start)}
+    encoder = {
+        key.removeprefix(start) for key in tensors if key.startswith(start)
+    }
     plain = dataclasses.replace(config, encoder_pooler=False).encoder_bert
     head = bert_weights.infer_from_weights(plain, dict.fromkeys(encoder)).head
     tied = _stack_map(config, "decoder").tied
@@ -658,7 +714,8 @@ def infer_from_weights(
         if {copy, key} <= tensors.keys()
     ]
     is_tied = all(
-        np.array_equal(np.asarray(copy), np.asarray(table)) for copy, table in pairs
+        np.array_equal(np.asarray(copy), np.asarray(table))
+        for copy, table in pairs
     )
     return dataclasses.replace(
         config, tie_word_embeddings=is_tied, encoder_pooler=head == "pooler"
@@ -677,7 +734,9 @@ class Bert2BertFamily(Family):
 def _preset(name: str) -> Bert2BertConfig:
     config = bert_presets(BertConfig)[name]
     stack = BertStack.of("bert", config)
-    return Bert2BertConfig(vocab_size=config.vocab_size, encoder=stack, decoder=stack)
+    return Bert2BertConfig(
+        vocab_size=config.vocab_size, encoder=stack, decoder=stack
+    )
 
 
 FAMILY = Bert2BertFamily(

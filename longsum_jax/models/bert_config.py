@@ -1,7 +1,7 @@
 """The configs of BERT and related models: fields and presets.
 
-These models differ in their positions, token types, embeddings and heads, in parameter
-sharing between layers, and in the encoder's attention.
+These models differ in their positions, token types, embeddings and heads, in
+parameter sharing between layers, and in the encoder's attention.
 """
 
 import dataclasses
@@ -61,22 +61,24 @@ class BertConfig(ModelConfig, LabelOptions):
 
     Attributes:
         head: model head; in checkpoints it is given by the architecture's name.
-        is_decoder: True if tokens see no later tokens, as in language models that
-            generate text. There is no cross-attention.
+        is_decoder: True if tokens see no later tokens, as in language models
+            that generate text. There is no cross-attention.
         extraction_heads, sentence_positions: options of
             ``extraction_head.ExtractionHead``.
-        max_sentence_length: maximum number of tokens read per sentence ("extraction").
-        sentence_chunk: number of sentences of a document encoded at a time, with
-            gradients that recompute their states; 0 for all.
+        max_sentence_length: maximum number of tokens read per sentence
+            ("extraction").
+        sentence_chunk: number of sentences of a document encoded at a time,
+            with gradients that recompute their states; 0 for all.
 
     Class attributes define properties that are fixed per model type:
         class_name: name of the classes in transformers, without the head.
         shares_layers: True if all layers have the same parameters.
-        always_projects_embeddings: True if a projection follows the embeddings even if
-            they have the size of the states.
-        vocabulary_activation: activation in the vocabulary head; None for hidden_act.
-        drops_head_input: True if the head over the labels of a text has dropout before
-            its first layer.
+        always_projects_embeddings: True if a projection follows the embeddings
+            even if they have the size of the states.
+        vocabulary_activation: activation in the vocabulary head; None for
+            hidden_act.
+        drops_head_input: True if the head over the labels of a text has dropout
+            before its first layer.
     """
 
     prefix: ClassVar[str] = "bert"
@@ -167,7 +169,8 @@ class BertConfig(ModelConfig, LabelOptions):
     def projects_embeddings(self) -> bool:
         """True if a projection follows the embeddings."""
         return (
-            self.always_projects_embeddings or self.embedding_size != self.hidden_size
+            self.always_projects_embeddings
+            or self.embedding_size != self.hidden_size
         )
 
     @property
@@ -175,7 +178,9 @@ class BertConfig(ModelConfig, LabelOptions):
         """The largest of the dropout rates; 0 if the model has no dropout."""
         classifier = self.classifier_dropout or 0.0
         return max(
-            self.hidden_dropout_prob, self.attention_probs_dropout_prob, classifier
+            self.hidden_dropout_prob,
+            self.attention_probs_dropout_prob,
+            classifier,
         )
 
     @property
@@ -222,13 +227,17 @@ class BertConfig(ModelConfig, LabelOptions):
             feed_forward_bias=True,
             attention_scale=d_kv**-0.5,
             attention_init=self.initializer_range,
-            embedding_size=self.embedding_size if self.projects_embeddings else None,
+            embedding_size=self.embedding_size
+            if self.projects_embeddings
+            else None,
             shares_layers=self.shares_layers,
             dropout_rate=self.hidden_dropout_prob,
             attention_dropout_rate=self.attention_probs_dropout_prob,
             causal=self.is_decoder,
             # There is no decoder to pass global tokens to.
-            options=dataclasses.replace(self, pass_global_tokens_to_decoder=False),
+            options=dataclasses.replace(
+                self, pass_global_tokens_to_decoder=False
+            ),
             dtype=self.compute_dtype,
             remat=self.remat,
             length_chunk=self.length_chunk,
@@ -289,7 +298,10 @@ class XlmRobertaConfig(RobertaConfig):
     """The config of XLM-RoBERTa; defaults of XLM-RoBERTa base."""
 
     class_name: ClassVar[str] = "XLMRoberta"
-    absent: ClassVar[Mapping[str, Any]] = {**RobertaConfig.absent, "vocab_size": 30522}
+    absent: ClassVar[Mapping[str, Any]] = {
+        **RobertaConfig.absent,
+        "vocab_size": 30522,
+    }
 
     vocab_size: Positive = 250002
 
@@ -314,10 +326,12 @@ class CamembertConfig(RobertaConfig):
 class MpnetConfig(RobertaConfig):
     """The config of MPNet (Song et al. 2020); defaults of MPNet base.
 
-    It has T5's relative positions besides the position table, and no token types.
+    It has T5's relative positions besides the position table, and no token
+    types.
 
     Attributes:
-        relative_attention_num_buckets: number of buckets of the relative positions.
+        relative_attention_num_buckets: number of buckets of the relative
+            positions.
     """
 
     prefix: ClassVar[str] = "mpnet"
@@ -348,7 +362,9 @@ class MpnetConfig(RobertaConfig):
     def encoder_stack(self) -> StackConfig:
         """Config of the encoder's layers."""
         buckets = (self.relative_attention_num_buckets, _MPNET_DISTANCE)
-        return dataclasses.replace(super().encoder_stack, relative_attention=buckets)
+        return dataclasses.replace(
+            super().encoder_stack, relative_attention=buckets
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,8 +403,8 @@ class ElectraConfig(BertConfig):
     """The config of ELECTRA; defaults of ELECTRA base.
 
     Attributes:
-        embedding_size: size of an embedding, which is projected to ``hidden_size`` if
-            they differ.
+        embedding_size: size of an embedding, which is projected to
+            ``hidden_size`` if they differ.
         summary_last_dropout: dropout rate before the last layer of the head for
             multiple choice.
     """
@@ -426,11 +442,13 @@ class ElectraConfig(BertConfig):
 class AlbertConfig(BertConfig):
     """The config of ALBERT; defaults of ALBERT base.
 
-    All layers have the same parameters, and therefore the same attention. In training,
-    dropout also follows the feed-forwards, as in BERT, but not in transformers.
+    All layers have the same parameters, and therefore the same attention. In
+    training, dropout also follows the feed-forwards, as in BERT, but not in
+    transformers.
 
     Attributes:
-        embedding_size: size of an embedding, which is projected to ``hidden_size``.
+        embedding_size: size of an embedding, which is projected to
+            ``hidden_size``.
     """
 
     prefix: ClassVar[str] = "albert"
@@ -469,14 +487,14 @@ class LongformerConfig(RobertaConfig):
 
     ``attention_window`` has one number for all layers or one per layer. Unless
     ``global_attention_mask`` is given, the global tokens are the first token in
-    classification, the question for answers, the second text for choices, and none
-    otherwise.
+    classification, the question for answers, the second text for choices, and
+    none otherwise.
 
     Attributes:
-        sep_token_id: id of the token after the question, which also occurs twice
-            between two texts.
-        max_global_tokens: maximum number of global tokens of a question or choice; in a
-            longer one, only its first tokens are global.
+        sep_token_id: id of the token after the question, which also occurs
+            twice between two texts.
+        max_global_tokens: maximum number of global tokens of a question or
+            choice; in a longer one, only its first tokens are global.
     """
 
     prefix: ClassVar[str] = "longformer"
@@ -508,8 +526,8 @@ class LongformerConfig(RobertaConfig):
 class BigBirdConfig(BertConfig):
     """The config of BigBird; defaults of BigBird base.
 
-    In training, dropout follows the norm of the embeddings, as in BERT; in transformers
-    it precedes it.
+    In training, dropout follows the norm of the embeddings, as in BERT; in
+    transformers it precedes it.
 
     Attributes:
         rescale_embeddings: True if embeddings of tokens are multiplied by
@@ -573,10 +591,13 @@ _TINY: dict[str, Any] = {
 }
 
 
-def presets(config_class: type[BertConfig], **tiny: Any) -> dict[str, BertConfig]:
+def presets(
+    config_class: type[BertConfig], **tiny: Any
+) -> dict[str, BertConfig]:
     """Returns the base, small and tiny models of a config class.
 
-    ``tiny`` contains additional fields of the tiny model, such as smaller blocks.
+    ``tiny`` contains additional fields of the tiny model, such as smaller
+    blocks.
     """
     fields = {field.name for field in dataclasses.fields(config_class)}
     has_own_size = "embedding_size" in fields

@@ -39,7 +39,9 @@ def sum_embeddings(
     # Padding may be beyond the table, and is masked: any row will do.
     x = x + jnp.take(tables.positions, rows, axis=0, mode="clip")
     if tables.types is not None:
-        types = jnp.zeros_like(ids) if token_type_ids is None else token_type_ids
+        types = (
+            jnp.zeros_like(ids) if token_type_ids is None else token_type_ids
+        )
         x = x + jnp.take(tables.types, types, axis=0)
     return x
 
@@ -50,7 +52,8 @@ def position_rows(
     """Returns the row of the position table for every token, [length] or [batch, length]."""
     if not config.position_offset:
         return jnp.arange(ids.shape[1])
-    # RoBERTa counts the tokens that are not padding; padding has a separate row.
+    # RoBERTa counts the tokens that are not padding; padding has a separate
+    # row.
     mask = ids != config.pad_token_id
     return jnp.cumsum(mask, axis=1) * mask + config.pad_token_id
 
@@ -65,8 +68,8 @@ def decoder_position_rows(
     Args:
         config: config of the decoder.
         ids: ids of the tokens.
-        positions: positions of the columns, int [length], or of the rows, [batch, 1].
-            Padding is only at the end of a target.
+        positions: positions of the columns, int [length], or of the rows,
+            [batch, 1]. Padding is only at the end of a target.
     """
     if not config.position_offset:
         return jnp.asarray(positions)

@@ -43,7 +43,9 @@ class VocabularyHead(nn.Module):
         x = ACTIVATIONS[c.vocabulary_activation or c.hidden_act](x)
         x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(x)
         init = logical(nn.initializers.zeros, "vocab")
-        return vocabulary_logits(x, table) + self.param("bias", init, (c.vocab_size,))
+        return vocabulary_logits(x, table) + self.param(
+            "bias", init, (c.vocab_size,)
+        )
 
 
 class Pooler(nn.Module):
@@ -56,7 +58,9 @@ class Pooler(nn.Module):
         self, x: Float[AnyArray, "batch length d_model"]
     ) -> Float[Array, "batch d_model"]:
         """Returns tanh of a linear layer of the first token's state."""
-        return jnp.tanh(_hidden_layer(self.config, self.config.hidden_size)(x[:, 0]))
+        return jnp.tanh(
+            _hidden_layer(self.config, self.config.hidden_size)(x[:, 0])
+        )
 
 
 class BigBirdAnswerHead(nn.Module):
@@ -66,7 +70,9 @@ class BigBirdAnswerHead(nn.Module):
 
     @nn.compact
     def __call__(
-        self, states: Float[AnyArray, "batch length d_model"], deterministic: bool
+        self,
+        states: Float[AnyArray, "batch length d_model"],
+        deterministic: bool,
     ) -> Float[Array, "batch length 2"]:
         """Returns float32 logits of the first and the last token of an answer."""
         c = self.config
@@ -81,8 +87,10 @@ class BigBirdAnswerHead(nn.Module):
         )
         dropout = Dropout(c.head_dropout)
         x = dropout(feed_forward(dropout(states, deterministic)), deterministic)
-        x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(x + states)
-        axes, std = ("embed", "labels"), c.initializer_range
-        return biased_linear(features, axes, std, c.compute_dtype, "out")(x).astype(
-            jnp.float32
+        x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(
+            x + states
         )
+        axes, std = ("embed", "labels"), c.initializer_range
+        return biased_linear(features, axes, std, c.compute_dtype, "out")(
+            x
+        ).astype(jnp.float32)

@@ -23,8 +23,8 @@ from longsum_jax.models.config import (
 from longsum_jax.models.heads import head_of, read_labels, write_labels
 from longsum_jax.models.lsg_layout import plain_architecture
 
-# Config fields without an entry in config.json: how to compute, and the head, which is
-# given by the class in "architectures".
+# Config fields without an entry in config.json: how to compute, and the head,
+# which is given by the class in "architectures".
 RUNTIME_FIELDS = (
     "dtype",
     "matmul_precision",
@@ -63,7 +63,8 @@ HEAD_SUFFIXES: dict[str, Head] = {
     "Model": "none",
 }
 
-# Supported values of transformers' options, for all encoders and for ELECTRA's choices.
+# Supported values of transformers' options, for all encoders and for ELECTRA's
+# choices.
 _PLAIN = {
     "position_embedding_type": "absolute",
     "add_cross_attention": False,
@@ -84,7 +85,8 @@ def read_config(
     """Returns the fields of ``config_class`` in a config.json.
 
     Raises:
-        InputError: the file describes a model with a different structure or head.
+        InputError: the file describes a model with a different structure or
+            head.
     """
     values = read_fields(
         raw, config_class, RUNTIME_FIELDS, _JSON_NAMES.get(config_class)
@@ -116,7 +118,9 @@ def _check_structure(raw: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
     """Raises an InputError for options of transformers other than the supported ones."""
     for key, value in plain.items():
         if raw.get(key) not in (value, None):
-            raise InputError(f"{key} is {raw[key]!r}; only {value!r} is supported")
+            raise InputError(
+                f"{key} is {raw[key]!r}; only {value!r} is supported"
+            )
 
 
 def write_config(config: BertConfig) -> dict[str, Any]:
@@ -129,14 +133,23 @@ def write_config(config: BertConfig) -> dict[str, Any]:
         **write_labels(config),
     }
     if config.head != "extraction":
-        fields = ("extraction_heads", "sentence_positions", "max_sentence_length")
+        fields = (
+            "extraction_heads",
+            "sentence_positions",
+            "max_sentence_length",
+        )
         values |= dict.fromkeys(fields)
     if isinstance(config, AlbertConfig):
         values |= {"num_hidden_groups": 1, "inner_group_num": 1}
     if isinstance(config, LongformerConfig):
-        values["attention_window"] = write_windows(config, config.num_hidden_layers)
+        values["attention_window"] = write_windows(
+            config, config.num_hidden_layers
+        )
     if isinstance(config, BigBirdConfig):
-        values |= {"attention_type": write_bigbird_attention(config), "use_bias": True}
+        values |= {
+            "attention_type": write_bigbird_attention(config),
+            "use_bias": True,
+        }
     for name, key in _JSON_NAMES.get(type(config), {}).items():
         values |= {name: None, key: getattr(config, name)}
     if not config.has_token_types:
@@ -151,5 +164,7 @@ def architecture(config: BertConfig) -> str:
     if type(config) is BertConfig and config.head == "causal_lm":
         return "BertLMHeadModel"
     # The first suffix of a head wins, so later ones are inserted before it.
-    suffixes = {head: suffix for suffix, head in reversed(HEAD_SUFFIXES.items())}
+    suffixes = {
+        head: suffix for suffix, head in reversed(HEAD_SUFFIXES.items())
+    }
     return config.class_name + suffixes.get(config.head, "Model")

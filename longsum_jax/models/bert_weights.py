@@ -17,7 +17,12 @@ from longsum_jax.models.bert_config import (
     RobertaConfig,
 )
 from longsum_jax.models.lsg_layout import GLOBALS
-from longsum_jax.models.weight_map import WeightMap, WeightRow, layer_norm, linear
+from longsum_jax.models.weight_map import (
+    WeightMap,
+    WeightRow,
+    layer_norm,
+    linear,
+)
 
 _EMBEDDING_PROJECTION_KEYS = {
     ElectraConfig: "embeddings_project",
@@ -36,16 +41,24 @@ _VOCABULARY_KEYS = {
         "cls.predictions.bias",
     ),
     RobertaConfig: ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
-    DistilBertConfig: ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+    DistilBertConfig: (
+        "vocab_transform",
+        "vocab_layer_norm",
+        "vocab_projector.bias",
+    ),
     ElectraConfig: (
         "generator_predictions.dense",
         "generator_predictions.LayerNorm",
         "generator_lm_head.bias",
     ),
-    AlbertConfig: ("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+    AlbertConfig: (
+        "predictions.dense",
+        "predictions.LayerNorm",
+        "predictions.bias",
+    ),
 }
-# Config class to keys of the hidden and the last layer of heads over the first state of
-# a text.
+# Config class to keys of the hidden and the last layer of heads over the first
+# state of a text.
 _TEXT_HEAD_KEYS = {
     BertConfig: ("bert.pooler.dense", "classifier"),
     RobertaConfig: ("classifier.dense", "classifier.out_proj"),
@@ -70,9 +83,9 @@ _DECODERS = {
     ElectraConfig: "generator_lm_head",
     AlbertConfig: "predictions.decoder",
 }
-# Unused heads that files may also contain: for next sentences, the order of sentences,
-# and replaced tokens; and, in files read as plain models, heads over the vocabulary and
-# over labels.
+# Unused heads that files may also contain: for next sentences, the order of
+# sentences, and replaced tokens; and, in files read as plain models, heads over
+# the vocabulary and over labels.
 _UNUSED_HEADS = (
     r"^cls\.seq_relationship\.",
     r"^sop_classifier\.",
@@ -93,8 +106,8 @@ def weight_map(config: BertConfig) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
     prefix = f"{config.prefix}."
     rows = [*_embedding_rows(config), *_layer_rows(config), *_head_rows(config)]
-    # Files of a model trained with several heads also contain the other heads; the
-    # pooler is the first layer of the classifier here.
+    # Files of a model trained with several heads also contain the other heads;
+    # the pooler is the first layer of the classifier here.
     ignored = [r"embeddings\.position_ids$", *_UNUSED_HEADS]
     if not any("pooler" in row.key for row in rows):
         ignored.append(r"(^|\.)pooler\.")
@@ -104,7 +117,9 @@ def weight_map(config: BertConfig) -> WeightMap:
     )
     if config.head not in ("none", "pooler"):
         tied = _tied_keys(config)
-        return WeightMap(rows, tied, tuple(ignored), prefix=prefix, aliases=aliases)
+        return WeightMap(
+            rows, tied, tuple(ignored), prefix=prefix, aliases=aliases
+        )
     ignored += _HEADS
     # Plain models are written without the prefix.
     rows = [row._replace(key=row.key.removeprefix(prefix)) for row in rows]
@@ -113,10 +128,14 @@ def weight_map(config: BertConfig) -> WeightMap:
     )
 
 
-def infer_from_weights(config: BertConfig, tensors: Mapping[str, Any]) -> BertConfig:
+def infer_from_weights(
+    config: BertConfig, tensors: Mapping[str, Any]
+) -> BertConfig:
     """Returns the config with head "pooler" if a plain model's state dict contains a pooler."""
     pooler = _of_class(_POOLER_KEYS, config) + ".weight"
-    if config.head != "none" or not any(key.endswith(pooler) for key in tensors):
+    if config.head != "none" or not any(
+        key.endswith(pooler) for key in tensors
+    ):
         return config
     return dataclasses.replace(config, head="pooler")
 
@@ -132,7 +151,9 @@ def _embedding_rows(config: BertConfig) -> list[WeightRow]:
         names.append("token_type_embeddings")
     rows += [WeightRow(name, f"{key}.{name}.weight") for name in names]
     if config.projects_embeddings:
-        map_key = f"{config.prefix}.{_of_class(_EMBEDDING_PROJECTION_KEYS, config)}"
+        map_key = (
+            f"{config.prefix}.{_of_class(_EMBEDDING_PROJECTION_KEYS, config)}"
+        )
         rows += linear("encoder/embedding_map", map_key, bias=True)
     return rows + layer_norm("embedding_norm", f"{key}.LayerNorm")
 
@@ -148,7 +169,9 @@ def _layer_rows(config: BertConfig) -> list[WeightRow]:
             f"{path}/self_attention/{name}",
             f"{keys.attention}.{torch_name}",
         )
-        rows += linear(map_path, map_key, inputs=2 if name == "o" else 1, bias=True)
+        rows += linear(
+            map_path, map_key, inputs=2 if name == "o" else 1, bias=True
+        )
     if config.encoder_attention == "longformer":
         rows += _global_rows(path, keys)
     inner, outer = keys.feed_forward
@@ -156,7 +179,9 @@ def _layer_rows(config: BertConfig) -> list[WeightRow]:
     rows += linear(f"{path}/feed_forward/wo", outer, bias=True)
     if isinstance(config, MpnetConfig):
         bias = f"{config.prefix}.encoder.relative_attention_bias.weight"
-        rows.append(WeightRow("encoder/relative_attention_bias/embedding", bias))
+        rows.append(
+            WeightRow("encoder/relative_attention_bias/embedding", bias)
+        )
     return rows
 
 
@@ -177,7 +202,12 @@ def _layer_keys(config: BertConfig) -> _LayerKeys:
         key = f"{config.prefix}.transformer.layer.{{i}}"
         return _LayerKeys(
             attention=f"{key}.attention",
-            projections={"q": "q_lin", "k": "k_lin", "v": "v_lin", "o": "out_lin"},
+            projections={
+                "q": "q_lin",
+                "k": "k_lin",
+                "v": "v_lin",
+                "o": "out_lin",
+            },
             self_norm=f"{key}.sa_layer_norm",
             feed_forward=(f"{key}.ffn.lin1", f"{key}.ffn.lin2"),
             ff_norm=f"{key}.output_layer_norm",
@@ -219,7 +249,9 @@ def _global_rows(path: str, keys: _LayerKeys) -> list[WeightRow]:
     rows = []
     for name in "qkv":
         map_key = f"{keys.attention}.{keys.projections[name]}_global"
-        rows += linear(f"{path}/self_attention/{name}_global", map_key, bias=True)
+        rows += linear(
+            f"{path}/self_attention/{name}_global", map_key, bias=True
+        )
     return rows
 
 
@@ -231,22 +263,38 @@ def _head_rows(config: BertConfig) -> list[WeightRow]:
         rows += layer_norm("head/norm", norm)
         return [*rows, WeightRow("head/bias", bias)]
     if config.head in ("classification", "multiple_choice"):
-        keys = _CHOICE_KEYS if config.head == "multiple_choice" else _TEXT_HEAD_KEYS
+        keys = (
+            _CHOICE_KEYS
+            if config.head == "multiple_choice"
+            else _TEXT_HEAD_KEYS
+        )
         dense, out = _of_class(keys, config)
         return linear("head/dense", dense, bias=True) + linear(
             "head/out", out, bias=True
         )
-    if config.head == "question_answering" and isinstance(config, BigBirdConfig):
+    if config.head == "question_answering" and isinstance(
+        config, BigBirdConfig
+    ):
         rows = linear(
-            "head/feed_forward/wi", f"{_BIG_BIRD_ANSWERS}.intermediate.dense", bias=True
+            "head/feed_forward/wi",
+            f"{_BIG_BIRD_ANSWERS}.intermediate.dense",
+            bias=True,
         )
         rows += linear(
-            "head/feed_forward/wo", f"{_BIG_BIRD_ANSWERS}.output.dense", bias=True
+            "head/feed_forward/wo",
+            f"{_BIG_BIRD_ANSWERS}.output.dense",
+            bias=True,
         )
         rows += layer_norm("head/norm", f"{_BIG_BIRD_ANSWERS}.output.LayerNorm")
-        return rows + linear("head/out", f"{_BIG_BIRD_ANSWERS}.qa_outputs", bias=True)
+        return rows + linear(
+            "head/out", f"{_BIG_BIRD_ANSWERS}.qa_outputs", bias=True
+        )
     if config.head in ("token_classification", "question_answering"):
-        key = "qa_outputs" if config.head == "question_answering" else "classifier"
+        key = (
+            "qa_outputs"
+            if config.head == "question_answering"
+            else "classifier"
+        )
         return linear("head/out", key, bias=True)
     if config.head == "pooler":
         key = f"{config.prefix}.{_of_class(_POOLER_KEYS, config)}"
@@ -258,8 +306,13 @@ def _tied_keys(config: BertConfig) -> dict[str, str]:
     """Returns the keys of tied copies in files with a vocabulary head."""
     if config.head not in VOCABULARY_HEADS:
         return {}
-    copy, bias = _of_class(_DECODERS, config), _of_class(_VOCABULARY_KEYS, config)[2]
-    tied = {f"{copy}.weight": f"{config.prefix}.embeddings.word_embeddings.weight"}
+    copy, bias = (
+        _of_class(_DECODERS, config),
+        _of_class(_VOCABULARY_KEYS, config)[2],
+    )
+    tied = {
+        f"{copy}.weight": f"{config.prefix}.embeddings.word_embeddings.weight"
+    }
     if f"{copy}.bias" != bias:
         tied[f"{copy}.bias"] = bias
     return tied

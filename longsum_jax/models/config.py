@@ -1,9 +1,9 @@
 """The base classes of model configs: the attributes that the library reads, and shared checks.
 
-A family's config is a frozen dataclass whose fields are the keys of its config.json.
-Other modules read a config through the attributes of ``ModelConfig`` (every family) and
-``EncoderDecoderConfig`` (families with a decoder), and through the options of its
-attentions.
+A family's config is a frozen dataclass whose fields are the keys of its
+config.json. Other modules read a config through the attributes of
+``ModelConfig`` (every family) and ``EncoderDecoderConfig`` (families with a
+decoder), and through the options of its attentions.
 """
 
 import dataclasses
@@ -31,34 +31,38 @@ MatmulPrecision = Literal["highest", "high", "default"]
 class ModelConfig(EncoderAttentionOptions):
     """The attributes of every model config.
 
-    In addition to these fields and properties a config has the options of all encoder
-    attentions (``EncoderAttentionOptions``), so that any attention works in any
-    encoder.
+    In addition to these fields and properties a config has the options of all
+    encoder attentions (``EncoderAttentionOptions``), so that any attention
+    works in any encoder.
 
-    Class attributes define properties that are fixed in every family. Properties that
-    are fixed in some families and fields in others are Python properties here.
+    Class attributes define properties that are fixed in every family.
+    Properties that are fixed in some families and fields in others are Python
+    properties here.
 
     Attributes:
         vocab_size: number of rows of the embedding table; ids are below it.
         pad_token_id: id that pads rows to a common length.
-        dtype: dtype of the computation; parameters are stored in float32 unless loaded
-            otherwise.
-        matmul_precision: precision of float32 matmuls. "highest" is full float32
-            precision on every device; "default" is the device's default: factors
-            rounded to bfloat16 on TPUs, to TF32 on GPUs; "high" is between them on
-            TPUs. Matmuls of bfloat16 arrays and on CPUs are not affected.
-        remat: True to recompute layers from their inputs for gradients instead of
-            storing expensive results.
-        length_chunk: number of positions that dense maps of the encoder compute at a
-            time; 0 for all.
+        dtype: dtype of the computation; parameters are stored in float32 unless
+            loaded otherwise.
+        matmul_precision: precision of float32 matmuls. "highest" is full
+            float32 precision on every device; "default" is the device's
+            default: factors rounded to bfloat16 on TPUs, to TF32 on GPUs;
+            "high" is between them on TPUs. Matmuls of bfloat16 arrays and on
+            CPUs are not affected.
+        remat: True to recompute layers from their inputs for gradients instead
+            of storing expensive results.
+        length_chunk: number of positions that dense maps of the encoder compute
+            at a time; 0 for all.
         prefix: prefix of the bare model's keys in state dicts.
         heads: heads that models of the family may have.
-        has_token_types: True if the model adds an embedding of ``token_type_ids``.
-        absent: meaning of fields that a config.json lacks, if it differs from the
-            default here. Defaults are the values of published models; transformers'
-            defaults differ.
-        fixed: fields whose value the class in transformers ignores in any config.json;
-            here they keep their defaults, and other values are rejected.
+        has_token_types: True if the model adds an embedding of
+            ``token_type_ids``.
+        absent: meaning of fields that a config.json lacks, if it differs from
+            the default here. Defaults are the values of published models;
+            transformers' defaults differ.
+        fixed: fields whose value the class in transformers ignores in any
+            config.json; here they keep their defaults, and other values are
+            rejected.
     """
 
     prefix: ClassVar[str] = ""
@@ -125,8 +129,8 @@ class ModelConfig(EncoderAttentionOptions):
     def max_source_length(self) -> int | None:
         """Maximum input length in tokens, special tokens included; None if unlimited.
 
-        This is only the limit of the positions; ``registry.max_input_length`` adds the
-        limits of the attentions.
+        This is only the limit of the positions; ``registry.max_input_length``
+        adds the limits of the attentions.
         """
         return None
 
@@ -140,7 +144,8 @@ class ModelConfig(EncoderAttentionOptions):
     def source_position_table(self) -> np.ndarray | None:
         """Returns the encoder's position table, float32 [max_source_length, d_model], if computed.
 
-        None if the positions are parameters, or if the model has no absolute positions.
+        None if the positions are parameters, or if the model has no absolute
+        positions.
         """
         return None
 
@@ -223,7 +228,9 @@ def check_entries(raw: Mapping[str, Any], where: str) -> None:
     """
     names = {field.name for field in dataclasses.fields(PublishedEntries)}
     from_dict(
-        PublishedEntries, {name: raw[name] for name in names if name in raw}, where
+        PublishedEntries,
+        {name: raw[name] for name in names if name in raw},
+        where,
     )
 
 
@@ -261,7 +268,9 @@ def check_divisible(config: ModelConfig, name: str, divisor: str) -> None:
         )
 
 
-def check_known(config: ModelConfig, name: str, supported: Iterable[str]) -> None:
+def check_known(
+    config: ModelConfig, name: str, supported: Iterable[str]
+) -> None:
     """Raises an InputError that lists ``supported`` if it lacks the value of field ``name``."""
     value = getattr(config, name)
     if value not in supported:
@@ -301,18 +310,25 @@ def read_bigbird_attention(raw: Mapping[str, Any]) -> str:
 
 def write_bigbird_attention(config: ModelConfig) -> str:
     """Returns ``attention_type`` for the config.json of a BigBird."""
-    return "block_sparse" if config.encoder_attention == "bigbird" else "original_full"
+    return (
+        "block_sparse"
+        if config.encoder_attention == "bigbird"
+        else "original_full"
+    )
 
 
-def check_pages(config: EncoderDecoderConfig, num_positions: int | None) -> None:
+def check_pages(
+    config: EncoderDecoderConfig, num_positions: int | None
+) -> None:
     """Checks the options for dividing a source into pages.
 
     Args:
-        num_positions: number of rows of the encoder's position table, None without one.
+        num_positions: number of rows of the encoder's position table, None
+            without one.
 
     Raises:
-        InputError: an empty page, a page longer than the encoder can read, or pages
-            combined with memories.
+        InputError: an empty page, a page longer than the encoder can read, or
+            pages combined with memories.
     """
     if not config.page_length:
         for name in ("page_decoding", "page_recompute"):
@@ -352,12 +368,12 @@ def read_fields(
     """Returns the fields of ``config_class`` in a config.json, and its defaults for absent fields
     if they differ from the values of ``config_class``.
 
-    If there are several end-of-sequence tokens, all of which end generation, the config
-    gets the first.
+    If there are several end-of-sequence tokens, all of which end generation,
+    the config gets the first.
 
     Args:
-        raw: content of the config.json; its other keys, and keys with null values, are
-            left out.
+        raw: content of the config.json; its other keys, and keys with null
+            values, are left out.
         runtime_fields: fields that are never read from a file, like
             ``config_class.fixed``.
         json_names: field name to its key in the file, if they differ.

@@ -1,8 +1,8 @@
 """The embedding tables of an encoder-decoder in state dicts, and which of them are one parameter.
 
-A state dict of transformers has up to four names for them: a shared table, and the
-tables that the encoder, the decoder and the output read. A file may contain any of the
-four: equal tables are often stored once, under one of their names.
+A state dict of transformers has up to four names for them: a shared table, and
+the tables that the encoder, the decoder and the output read. A file may contain
+any of the four: equal tables are often stored once, under one of their names.
 """
 
 import dataclasses
@@ -23,10 +23,11 @@ class EmbeddingOptions(EncoderDecoderConfig):
     """The fields of configs whose embedding tables may be separate parameters.
 
     Attributes:
-        tie_word_embeddings: True if the output weights are the encoder's embeddings.
-            When a checkpoint is read, this is inferred from its tensors.
-        shared_embeddings: True if encoder and decoder have the same embeddings; also
-            inferred.
+        tie_word_embeddings: True if the output weights are the encoder's
+            embeddings. When a checkpoint is read, this is inferred from its
+            tensors.
+        shared_embeddings: True if encoder and decoder have the same embeddings;
+            also inferred.
     """
 
     tie_word_embeddings: bool = True
@@ -39,8 +40,8 @@ Config = TypeVar("Config", bound=EmbeddingOptions)
 class EmbeddingKeys(NamedTuple):
     """The keys of the embedding tables in state dicts.
 
-    If one is absent, its table is stored under the first of the other keys that is
-    present, in the order in which transformers 5 ties them.
+    If one is absent, its table is stored under the first of the other keys that
+    is present, in the order in which transformers 5 ties them.
     """
 
     shared: str
@@ -51,7 +52,8 @@ class EmbeddingKeys(NamedTuple):
     def with_prefix(cls, prefix: str) -> "EmbeddingKeys":
         """Returns the keys of a model whose keys begin with ``prefix``."""
         sides = (
-            f"{prefix}{side}.embed_tokens.weight" for side in ("encoder", "decoder")
+            f"{prefix}{side}.embed_tokens.weight"
+            for side in ("encoder", "decoder")
         )
         return cls(f"{prefix}shared.weight", *sides)
 
@@ -76,21 +78,28 @@ def infer_embeddings(
 ) -> Config:
     """Returns the config whose tables are one parameter if they are equal in a state dict.
 
-    The flag in config.json is ignored, as in transformers 5, which ties equal tables
-    only.
+    The flag in config.json is ignored, as in transformers 5, which ties equal
+    tables only.
     """
     prefix = f"{config.prefix}."
-    bare = {key: tensors.get(key.removeprefix(prefix)) for key in (*keys, OUTPUT_KEY)}
+    bare = {
+        key: tensors.get(key.removeprefix(prefix))
+        for key in (*keys, OUTPUT_KEY)
+    }
     tables = {key: tensors.get(key, bare[key]) for key in bare}
     source, target, output = (
-        _first_table(tables, names) for names in (keys.source, keys.target, keys.output)
+        _first_table(tables, names)
+        for names in (keys.source, keys.target, keys.output)
     )
     if source is None:
-        return config  # the missing keys are reported by the comparison with the model
+        # the missing keys are reported by the comparison with the model
+        return config
     stored = tables[keys.shared]
-    # The class in transformers also has a shared table that differs from both, and
-    # reads neither.
-    shared = _is_equal(source, target) and (stored is None or _is_equal(source, stored))
+    # The class in transformers also has a shared table that differs from both,
+    # and reads neither.
+    shared = _is_equal(source, target) and (
+        stored is None or _is_equal(source, stored)
+    )
     return dataclasses.replace(
         config,
         shared_embeddings=shared,
@@ -100,7 +109,9 @@ def infer_embeddings(
 
 
 def _first_table(tables: Mapping[str, Any], names: Sequence[str]) -> Any | None:
-    return next((tables[name] for name in names if tables[name] is not None), None)
+    return next(
+        (tables[name] for name in names if tables[name] is not None), None
+    )
 
 
 def _is_equal(table: Any, other: Any) -> bool:
@@ -128,9 +139,9 @@ def embedding_rows(
     Args:
         config: config with ``shared_embeddings`` and ``tie_word_embeddings``.
         keys: keys of the tables.
-        stores_shared: True if equal tables of both stacks can be stored as the shared
-            table when the output weights differ; otherwise transformers needs a copy of
-            each.
+        stores_shared: True if equal tables of both stacks can be stored as the
+            shared table when the output weights differ; otherwise transformers
+            needs a copy of each.
     """
     rows = [WeightRow("shared", keys.shared)]
     tied = {keys.encoder: keys.shared, keys.decoder: keys.shared}
@@ -138,13 +149,18 @@ def embedding_rows(
     if config.tie_word_embeddings and config.shared_embeddings:
         return EmbeddingRows(rows, tied | {OUTPUT_KEY: keys.shared}, copies)
     if not (config.shared_embeddings and stores_shared):
-        rows, tied = [WeightRow("shared", keys.encoder, alternatives=keys.source)], {}
+        rows, tied = (
+            [WeightRow("shared", keys.encoder, alternatives=keys.source)],
+            {},
+        )
         copies[keys.shared] = keys.encoder
         if config.shared_embeddings:
             copies[keys.decoder] = keys.encoder
         else:
             rows.append(
-                WeightRow("target_embedding", keys.decoder, alternatives=keys.target)
+                WeightRow(
+                    "target_embedding", keys.decoder, alternatives=keys.target
+                )
             )
     if not config.tie_word_embeddings:
         rows.append(WeightRow("lm_head", OUTPUT_KEY, alternatives=keys.output))

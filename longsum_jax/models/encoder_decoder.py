@@ -8,7 +8,11 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.global_tokens import without_globals
-from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftCache
+from longsum_jax.layers.decoder_cache import (
+    DecoderCache,
+    DecoderSource,
+    DraftCache,
+)
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
 from longsum_jax.layers.partitioning import constrain
@@ -34,13 +38,14 @@ class DocumentMemory(NamedTuple):
 class EncoderDecoder(PreciseModule):
     """An encoder and a decoder; a family adds embeddings and output logits.
 
-    A family's ``setup`` creates ``self.encoder`` and ``self.decoder``; the family
-    defines ``embed_source``, ``embed_target`` and ``output_logits``.
+    A family's ``setup`` creates ``self.encoder`` and ``self.decoder``; the
+    family defines ``embed_source``, ``embed_target`` and ``output_logits``.
 
-    Names of sizes: ``length`` source tokens and ``target_length`` target tokens for
-    each of ``batch`` rows. ``attention_mask`` is nonzero on real tokens; it may be of
-    any type. The encoder returns ``states_length`` states: one per source token and,
-    with ``pass_global_tokens_to_decoder``, one per global token before them.
+    Names of sizes: ``length`` source tokens and ``target_length`` target tokens
+    for each of ``batch`` rows. ``attention_mask`` is nonzero on real tokens; it
+    may be of any type. The encoder returns ``states_length`` states: one per
+    source token and, with ``pass_global_tokens_to_decoder``, one per global
+    token before them.
     """
 
     config: EncoderDecoderConfig
@@ -55,7 +60,9 @@ class EncoderDecoder(PreciseModule):
     ) -> Float[Array, "batch target_length vocab"]:
         """Returns teacher-forced logits in float32; for ``inputs`` see ``encode``."""
         states = self.encode(input_ids, attention_mask, deterministic, **inputs)
-        return self.decode(decoder_input_ids, states, attention_mask, deterministic)
+        return self.decode(
+            decoder_input_ids, states, attention_mask, deterministic
+        )
 
     def score_targets(
         self,
@@ -93,10 +100,12 @@ class EncoderDecoder(PreciseModule):
             chosen, rejected: ids of the targets; IGNORED_LABEL is left out.
         """
         states = self.encode(input_ids, attention_mask, deterministic)
-        # The two targets of a row remain adjacent, so that no row moves over a mesh and
-        # the decoder's gradients are summed once.
+        # The two targets of a row remain adjacent, so that no row moves over a
+        # mesh and the decoder's gradients are summed once.
         labels = jnp.stack([chosen, rejected], 1).reshape(-1, chosen.shape[-1])
-        states, mask = (jnp.repeat(x, 2, axis=0) for x in (states, attention_mask))
+        states, mask = (
+            jnp.repeat(x, 2, axis=0) for x in (states, attention_mask)
+        )
         x = self.decoder_states(
             self.decoder_inputs(labels), states, mask, deterministic
         )
@@ -124,7 +133,9 @@ class EncoderDecoder(PreciseModule):
         def logits(model: EncoderDecoder, x: AnyArray) -> Array:
             return model.output_logits(x)
 
-        return score_labels(self, logits, x, labels, label_smoothing=label_smoothing)
+        return score_labels(
+            self, logits, x, labels, label_smoothing=label_smoothing
+        )
 
     def encode(
         self,
@@ -138,8 +149,8 @@ class EncoderDecoder(PreciseModule):
 
         Args:
             layer: number of encoder layers to apply; None for all.
-            **inputs: additional inputs of the encoder attention: ``global_indices`` int
-                [batch, num_globals] for ``longformer``.
+            **inputs: additional inputs of the encoder attention:
+                ``global_indices`` int [batch, num_globals] for ``longformer``.
 
         Raises:
             InputError: additional inputs for a model that reads pages.
@@ -152,7 +163,9 @@ class EncoderDecoder(PreciseModule):
                     f"{name} is given, but models that read pages do not support it; leave it out"
                 )
             return self._encode_pages(input_ids, mask, deterministic, layer)
-        x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
+        x = constrain(
+            self.embed_source(input_ids), "batch", "length", "act_embed"
+        )
         norm = self.source_embedding_norm()
         inputs = self.default_inputs(input_ids) | inputs
         return self.encoder(
@@ -171,10 +184,13 @@ class EncoderDecoder(PreciseModule):
         length = ids.shape[1]
         if length <= c.page_length:
             return self._encode_page(ids, mask, deterministic, layer)
-        # A row that ends before others has pages without a token, whose states are
-        # never read.
+        # A row that ends before others has pages without a token, whose states
+        # are never read.
         if not c.page_context:
-            blocks = to_blocks(ids, c.page_length), to_blocks(mask, c.page_length)
+            blocks = (
+                to_blocks(ids, c.page_length),
+                to_blocks(mask, c.page_length),
+            )
             return from_blocks(
                 self._encode_blocks(*blocks, deterministic, layer), length
             )
@@ -182,7 +198,10 @@ class EncoderDecoder(PreciseModule):
             mask, c.page_length, c.page_context, full_last=not c.page_decoding
         )
         shape = pages.positions.shape
-        blocks = pages.split(ids).reshape(shape), pages.split(mask).reshape(shape)
+        blocks = (
+            pages.split(ids).reshape(shape),
+            pages.split(mask).reshape(shape),
+        )
         states = self._encode_blocks(*blocks, deterministic, layer)
         return pages.join(states.reshape(-1, *states.shape[2:]))
 
@@ -195,16 +214,20 @@ class EncoderDecoder(PreciseModule):
     ) -> Float[Array, "batch pages page_length d_model"]:
         """Encodes pages all at once or, with ``page_recompute``, one page of every row at a time.
 
-        In the second case the backward pass encodes each page again from its tokens and
-        adds its gradient to the sum of all pages: gradient caching (CachED, Saxena et
-        al. 2025). The result equals the gradient of a single pass over all pages.
+        In the second case the backward pass encodes each page again from its
+        tokens and adds its gradient to the sum of all pages: gradient caching
+        (CachED, Saxena et al. 2025). The result equals the gradient of a single
+        pass over all pages.
         """
-        # Parameters and cached kernels are shared by all pages; a loop could not create
-        # them.
+        # Parameters and cached kernels are shared by all pages; a loop could
+        # not create them.
         creates = self.is_initializing() or self.is_mutable_collection(KERNELS)
         if not self.config.page_recompute or creates:
             # All pages as rows of one batch: [batch * pages, page_length].
-            rows = ids.reshape(-1, ids.shape[2]), mask.reshape(-1, mask.shape[2])
+            rows = (
+                ids.reshape(-1, ids.shape[2]),
+                mask.reshape(-1, mask.shape[2]),
+            )
             states = self._encode_page(*rows, deterministic, layer)
             return jnp.reshape(states, (*ids.shape, -1))
 
@@ -221,7 +244,8 @@ class EncoderDecoder(PreciseModule):
             split_rngs={"params": False, "dropout": True},
             in_axes=1,
             out_axes=1,
-            check_constancy_invariants=False,  # otherwise the encoder is traced twice
+            # otherwise the encoder is traced twice
+            check_constancy_invariants=False,
         )
         _, states = scan(self, (), (ids, mask))
         return jnp.asarray(states)
@@ -247,7 +271,9 @@ class EncoderDecoder(PreciseModule):
         c = self.config
         if c.page_length and c.page_decoding:
             shape, names = (c.decoder_stack.d_model, 1), ("embed", "pages")
-            self.page_scores = Linear(shape, names, normal(0.02), nn.initializers.zeros)
+            self.page_scores = Linear(
+                shape, names, normal(0.02), nn.initializers.zeros
+            )
 
     def _in_pages(self, x: Shaped[AnyArray, "batch length *features"]) -> Array:
         """Cuts states into [batch * pages, page_body, ...] for a decoder that reads one page."""
@@ -274,16 +300,20 @@ class EncoderDecoder(PreciseModule):
         return jnp.einsum("bpt,bptd->btd", weights.astype(x.dtype), x)
 
     def init_memory(
-        self, rows: int, source_length: int, target_length: int, pending: int = 0
+        self,
+        rows: int,
+        source_length: int,
+        target_length: int,
+        pending: int = 0,
     ) -> DocumentMemory:
         """Returns the memory before the first segment of a document.
 
         Args:
             rows: number of documents.
-            source_length, target_length: numbers of tokens of the next segments and of
-                their targets.
-            pending: number of segments whose writes gradients flow back through; see
-                ``layers.memory``.
+            source_length, target_length: numbers of tokens of the next segments
+                and of their targets.
+            pending: number of segments whose writes gradients flow back
+                through; see ``layers.memory``.
         """
         encoder = self.encoder.empty_memory(rows, source_length, pending)
         decoder = self.decoder.empty_memory(rows, target_length, pending)
@@ -300,16 +330,25 @@ class EncoderDecoder(PreciseModule):
         """Encodes a segment of a document; returns its states and the memory after it.
 
         Args:
-            **inputs: keyword arguments of ``encode``, and ``salient`` for models with
-                ``salient_vectors``: a pair of states of important tokens in other
-                segments [batch, vectors, d_model] and their mask [batch, vectors].
+            **inputs: keyword arguments of ``encode``, and ``salient`` for
+                models with
+                ``salient_vectors``: a pair of states of important tokens in
+                other segments [batch, vectors, d_model] and their mask [batch,
+                vectors].
         """
-        x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
+        x = constrain(
+            self.embed_source(input_ids), "batch", "length", "act_embed"
+        )
         norm = self.source_embedding_norm()
         mask = jnp.asarray(attention_mask).astype(bool)
         inputs = self.default_inputs(input_ids) | inputs
         states, encoder_memory = self.encoder.with_memory(
-            x, mask, memory.encoder, deterministic, embedding_norm=norm, **inputs
+            x,
+            mask,
+            memory.encoder,
+            deterministic,
+            embedding_norm=norm,
+            **inputs,
         )
         return states, memory._replace(encoder=encoder_memory)
 
@@ -325,9 +364,12 @@ class EncoderDecoder(PreciseModule):
         """Decodes a segment; returns the decoder's states and the memory after it.
 
         Args:
-            target_mask: True at positions to memorize, which predict a real token.
+            target_mask: True at positions to memorize, which predict a real
+                token.
         """
-        x = self.embed_target(decoder_input_ids, jnp.arange(decoder_input_ids.shape[1]))
+        x = self.embed_target(
+            decoder_input_ids, jnp.arange(decoder_input_ids.shape[1])
+        )
         mask = self._states_mask(encoder_states, attention_mask)
         x, decoder_memory = self.decoder.with_memory(
             x, target_mask, encoder_states, mask, memory.decoder, deterministic
@@ -355,13 +397,15 @@ class EncoderDecoder(PreciseModule):
         deterministic: bool = True,
     ) -> Float[Array, "batch target_length d_model"]:
         """Returns the states of the decoder, from which ``decode`` computes logits."""
-        x = self.embed_target(decoder_input_ids, jnp.arange(decoder_input_ids.shape[1]))
+        x = self.embed_target(
+            decoder_input_ids, jnp.arange(decoder_input_ids.shape[1])
+        )
         mask = self._states_mask(encoder_states, attention_mask)
         if not self.config.page_decoding:
             return self.decoder(x, encoder_states, mask, deterministic)
         states, mask = self._in_pages(encoder_states), self._in_pages(mask)
-        # Every page has its own copy of the target: [batch * pages, target_length,
-        # d_model].
+        # Every page has its own copy of the target: [batch * pages,
+        # target_length, d_model].
         page_mask = mask.any(1).reshape(x.shape[0], -1)
         x = jnp.repeat(x, page_mask.shape[1], 0)
         x = self.decoder(x, states, mask, deterministic)
@@ -383,7 +427,10 @@ class EncoderDecoder(PreciseModule):
         """
         mask = self._states_mask(encoder_states, attention_mask)
         if self.config.page_decoding:
-            encoder_states, mask = self._in_pages(encoder_states), self._in_pages(mask)
+            encoder_states, mask = (
+                self._in_pages(encoder_states),
+                self._in_pages(mask),
+            )
         decoder_memory = None if memory is None else memory.decoder
         return self.decoder.read_source(
             encoder_states, mask, decoder_memory, stores_states
@@ -397,7 +444,8 @@ class EncoderDecoder(PreciseModule):
         Args:
             beams: number of sequences per row of the batch.
             length: capacity of the cache in tokens.
-            drafted: number of draft tokens, see ``layers.decoder.Decoder.init_cache``.
+            drafted: number of draft tokens, see
+                ``layers.decoder.Decoder.init_cache``.
         """
         return self.decoder.init_cache(source, beams, length, drafted)
 
@@ -410,14 +458,16 @@ class EncoderDecoder(PreciseModule):
     ) -> tuple[Float[Array, "batch beams vocab"], DecoderCache | DraftCache]:
         """Returns float32 logits of the next token, and the cache including ``ids``.
 
-        With a ``DraftCache`` the ids of a row are consecutive tokens of a sequence.
+        With a ``DraftCache`` the ids of a row are consecutive tokens of a
+        sequence.
 
         Args:
             layers: parameters of every decoder layer, see
                 ``layers.decoder.Decoder.step``.
         """
         positions = cache.query_positions
-        # Rows of the cache are pages; all pages of a document have the same positions.
+        # Rows of the cache are pages; all pages of a document have the same
+        # positions.
         pages = len(positions) // len(ids)
         x = self.embed_target(ids, positions[::pages])
         if not self.config.page_decoding:
@@ -436,13 +486,19 @@ class EncoderDecoder(PreciseModule):
     ) -> Bool[Array, "batch states_length"]:
         """Returns the mask of states that the decoder reads: global and real tokens."""
         mask = jnp.asarray(attention_mask).astype(bool)
-        if self.config.encoder_attention == "lsg" and self.config.mask_first_token:
-            # The first global token replaces the first token, also in the decoder.
+        if (
+            self.config.encoder_attention == "lsg"
+            and self.config.mask_first_token
+        ):
+            # The first global token replaces the first token, also in the
+            # decoder.
             mask = mask & (jnp.arange(mask.shape[1]) > 0)
         num_globals = states.shape[1] - mask.shape[1]
         return jnp.pad(mask, ((0, 0), (num_globals, 0)), constant_values=True)
 
-    def default_inputs(self, ids: Int[AnyArray, "batch length"]) -> dict[str, Any]:
+    def default_inputs(
+        self, ids: Int[AnyArray, "batch length"]
+    ) -> dict[str, Any]:
         """Returns the additional inputs of the encoder attention that a caller may leave out."""
         return {}
 
@@ -457,14 +513,16 @@ class EncoderDecoder(PreciseModule):
         raise NotImplementedError
 
     def embed_target(
-        self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "..."],
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of target tokens.
 
         Args:
             ids: target tokens; in decoding the newest token of each beam.
-            positions: positions of the columns, int [length], or of the rows, [batch,
-                1].
+            positions: positions of the columns, int [length], or of the rows,
+                [batch, 1].
         """
         raise NotImplementedError
 

@@ -37,10 +37,11 @@ class ExtractionHead(Layer):
     """Self-attention between sentences, residual and norm, then a feed-forward map to a score.
 
     Attributes:
-        stack: config of the sentence encoder; the head has its width, norm and dropout.
+        stack: config of the sentence encoder; the head has its width, norm and
+            dropout.
         num_heads: number of heads of the attention.
-        sentence_positions: True to add sinusoidal positions (Vaswani et al. 2017) to
-            sentence vectors.
+        sentence_positions: True to add sinusoidal positions (Vaswani et al.
+            2017) to sentence vectors.
     """
 
     num_heads: int
@@ -61,7 +62,11 @@ class ExtractionHead(Layer):
         self.attention_norm = s.make_norm()
         init, zeros = normal(cast(float, s.kernel_std)), nn.initializers.zeros
         self.dense = Linear(
-            (s.d_model, s.d_model), ("embed", "embed_out"), init, zeros, dtype=s.dtype
+            (s.d_model, s.d_model),
+            ("embed", "embed_out"),
+            init,
+            zeros,
+            dtype=s.dtype,
         )
         self.out = Linear(
             (s.d_model, 1), ("embed", "labels"), init, zeros, dtype=s.dtype
@@ -78,9 +83,13 @@ class ExtractionHead(Layer):
         if self.sentence_positions:
             num_sentences, d_model = x.shape[1:]
             frequencies = pegasus_frequencies(d_model)
-            positions = sinusoidal_positions(jnp.arange(num_sentences), frequencies)
+            positions = sinusoidal_positions(
+                jnp.arange(num_sentences), frequencies
+            )
             x = x + positions.astype(x.dtype)
         y = self.attention(x, (mask, None), (), deterministic)
         x = self.add_residual(self.attention_norm, x, y, deterministic)
-        hidden = self.dropout(nn.relu(self.dense(x)), deterministic=deterministic)
+        hidden = self.dropout(
+            nn.relu(self.dense(x)), deterministic=deterministic
+        )
         return self.out(hidden)[..., 0].astype(jnp.float32)

@@ -21,7 +21,11 @@ from longsum_jax.layers.attention.registry import (
     CROSS_ATTENTIONS,
     get_encoder_attention,
 )
-from longsum_jax.layers.layer_groups import is_hybrid, parse_hybrid, parse_layer_path
+from longsum_jax.layers.layer_groups import (
+    is_hybrid,
+    parse_hybrid,
+    parse_layer_path,
+)
 from longsum_jax.layers.stack import MemoryOptions, PageOptions
 from longsum_jax.models import lsg_layout
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
@@ -48,29 +52,32 @@ class Family:
         config_class: frozen dataclass whose fields have Hugging Face names.
         module_class: Flax module class, constructed from a config.
         presets: configs by name.
-        runtime_fields: config fields that select how to compute and are not written to
-            checkpoints.
-        read_config: function from the content of a config.json to config fields; it
-            raises an InputError if the model is not supported.
-        published_weight_map: function from a config to the names of the parameters in
-            state dicts of transformers; see ``weight_map`` for any model.
-        write_config: function from a config to the entries of config.json that the
-            published code reads in addition to or instead of the fields; None removes
-            an entry.
-        infer_from_weights: function (config, tensors by key as stored) -> config that
-            sets the fields that depend on the stored tensors: tied output weights, a
-            pooler, stored position tables. A tensor has a shape and a dtype, and
-            ``np.asarray`` reads it.
+        runtime_fields: config fields that select how to compute and are not
+            written to checkpoints.
+        read_config: function from the content of a config.json to config
+            fields; it raises an InputError if the model is not supported.
+        published_weight_map: function from a config to the names of the
+            parameters in state dicts of transformers; see ``weight_map`` for
+            any model.
+        write_config: function from a config to the entries of config.json that
+            the published code reads in addition to or instead of the fields;
+            None removes an entry.
+        infer_from_weights: function (config, tensors by key as stored) ->
+            config that sets the fields that depend on the stored tensors: tied
+            output weights, a pooler, stored position tables. A tensor has a
+            shape and a dtype, and ``np.asarray`` reads it.
         is_encoder_decoder: False for families without a decoder.
-        attentions: encoder attentions of the class in transformers, or of a published
-            class derived from it. A model with another encoder attention, or without
-            full cross-attention, is saved under a model_type of this library, so that
-            other libraries do not misread it.
-        mixes_attentions: True if the layers of a published model may have different
-            ``attentions``.
-        generation: defaults for checkpoints without generation_config.json. Their
-            maximum length counts the start token: with ``max_new_tokens`` in the file,
-            a ``max_length`` passed by a transformers user would have no effect.
+        attentions: encoder attentions of the class in transformers, or of a
+            published class derived from it. A model with another encoder
+            attention, or without full cross-attention, is saved under a
+            model_type of this library, so that other libraries do not misread
+            it.
+        mixes_attentions: True if the layers of a published model may have
+            different ``attentions``.
+        generation: defaults for checkpoints without generation_config.json.
+            Their maximum length counts the start token: with ``max_new_tokens``
+            in the file, a ``max_length`` passed by a transformers user would
+            have no effect.
     """
 
     name: str
@@ -86,13 +93,18 @@ class Family:
     is_encoder_decoder: bool = True
     attentions: tuple[str, ...] = ("full",)
     mixes_attentions: bool = False
-    generation: Mapping[str, Any] = field(default_factory=lambda: {"max_length": 257})
+    generation: Mapping[str, Any] = field(
+        default_factory=lambda: {"max_length": 257}
+    )
 
-    def config(self, values: Mapping[str, Any], where: str = "model") -> ModelConfig:
+    def config(
+        self, values: Mapping[str, Any], where: str = "model"
+    ) -> ModelConfig:
         """Returns the config with these field values.
 
         Raises:
-            InputError: an unknown key or an invalid value; begins with ``where``.
+            InputError: an unknown key or an invalid value; begins with
+                ``where``.
         """
         with _errors_at(where):
             return from_dict(self.config_class, values, where)
@@ -117,8 +129,8 @@ class Family:
     def config_json(self, config: ModelConfig) -> dict[str, Any]:
         """Returns the content of config.json.
 
-        It contains the keys that transformers reads, and the options of the attentions
-        in use.
+        It contains the keys that transformers reads, and the options of the
+        attentions in use.
         """
         unused = _attention_fields() - _used_attention_fields(config)
         left_out = unused.union(self.runtime_fields)
@@ -128,7 +140,9 @@ class Family:
             "is_encoder_decoder": True,
         }
         values |= {
-            key: value for key, value in vars(config).items() if key not in left_out
+            key: value
+            for key, value in vars(config).items()
+            if key not in left_out
         }
         values |= self.write_config(config)
         if not self.is_published(config):
@@ -137,7 +151,9 @@ class Family:
             values |= lsg_layout.published_entries(
                 self.name, values["architectures"][0]
             )
-        return {key: value for key, value in values.items() if value is not None}
+        return {
+            key: value for key, value in values.items() if value is not None
+        }
 
     def generation_config(
         self, config: ModelConfig, stored: Mapping[str, Any]
@@ -147,8 +163,8 @@ class Family:
         Args:
             config: config whose token ids are defaults.
             stored: options that override the defaults; None counts as absent.
-                ``max_new_tokens`` replaces the default ``max_length``, which is never
-                more than the decoder can read.
+                ``max_new_tokens`` replaces the default ``max_length``, which is
+                never more than the decoder can read.
         """
         if (
             not isinstance(config, EncoderDecoderConfig)
@@ -161,7 +177,9 @@ class Family:
         if config.max_target_length is not None:
             longest = 1 + config.max_target_length
             defaults["max_length"] = min(defaults["max_length"], longest)
-        stored = {key: value for key, value in stored.items() if value is not None}
+        stored = {
+            key: value for key, value in stored.items() if value is not None
+        }
         if "max_new_tokens" in stored:
             del defaults["max_length"]
         return defaults | stored
@@ -169,22 +187,26 @@ class Family:
     def weight_map(self, config: ModelConfig) -> WeightMap:
         """Returns the names of all parameters in state dicts.
 
-        Parameters without a counterpart in transformers keep their path, with dots for
-        slashes.
+        Parameters without a counterpart in transformers keep their path, with
+        dots for slashes.
         """
         published = self.published_weight_map(config)
         rows = {row.path: row for row in published.rows}
         paths = self.parameter_shapes(config)
         if self.is_published(config) and rows.keys() == paths.keys():
             return published
-        return published._replace(rows=[_weight_row(path, rows) for path in paths])
+        return published._replace(
+            rows=[_weight_row(path, rows) for path in paths]
+        )
 
     def unpublished_parameters(self, config: ModelConfig) -> set[str]:
         """Returns the paths of the parameters without a counterpart in the published class."""
         published = {row.path for row in self.published_weight_map(config).rows}
         paths = self.parameter_shapes(config)
         return {
-            path for path in paths if _path_in_equal_stack(path)[0] not in published
+            path
+            for path in paths
+            if _path_in_equal_stack(path)[0] not in published
         }
 
     def is_published(self, config: ModelConfig) -> bool:
@@ -206,12 +228,16 @@ class Family:
         """Returns ``attentions``; a family may override it if they depend on the config."""
         return self.attentions
 
-    def parameter_shapes(self, config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    def parameter_shapes(
+        self, config: ModelConfig
+    ) -> dict[str, tuple[int, ...]]:
         """Returns the shape of every parameter by its path ("a/b/kernel"), without creating any."""
         parameters = _parameters(self.module_class, config, self._num_inputs)
         return {path: leaf.value.shape for path, leaf in parameters.items()}
 
-    def parameter_axes(self, config: ModelConfig) -> dict[str, tuple[str | None, ...]]:
+    def parameter_axes(
+        self, config: ModelConfig
+    ) -> dict[str, tuple[str | None, ...]]:
         """Returns the logical names of every parameter's axes by its path."""
         parameters = _parameters(self.module_class, config, self._num_inputs)
         return {path: leaf.names for path, leaf in parameters.items()}
@@ -226,11 +252,13 @@ class Family:
         return 3 if self.is_encoder_decoder else 2
 
 
-# Tracing a model takes a second, and loading, saving and training repeatedly need the
-# same shapes. A jitted function is traced once for all callers.
+# Tracing a model takes a second, and loading, saving and training repeatedly
+# need the same shapes. A jitted function is traced once for all callers.
 @functools.lru_cache(maxsize=64)
 def _init_fn(
-    module_class: Callable[[Any], nn.Module], config: ModelConfig, num_inputs: int
+    module_class: Callable[[Any], nn.Module],
+    config: ModelConfig,
+    num_inputs: int,
 ) -> Callable[[jax.Array], Any]:
     module = module_class(config)
 
@@ -244,10 +272,14 @@ def _init_fn(
 
 @functools.lru_cache(maxsize=64)
 def _parameters(
-    module_class: Callable[[Any], nn.Module], config: ModelConfig, num_inputs: int
+    module_class: Callable[[Any], nn.Module],
+    config: ModelConfig,
+    num_inputs: int,
 ) -> Mapping[str, nn.LogicallyPartitioned]:
     """Returns the shape of every parameter, boxed with the names of its axes, by its path."""
-    tree = jax.eval_shape(_init_fn(module_class, config, num_inputs), jax.random.key(0))
+    tree = jax.eval_shape(
+        _init_fn(module_class, config, num_inputs), jax.random.key(0)
+    )
     return flax.traverse_util.flatten_dict(tree, sep="/")
 
 
@@ -284,7 +316,9 @@ def _attention_fields() -> set[str]:
 
 def _used_attention_fields(config: ModelConfig) -> set[str]:
     """Returns the ``_attention_fields`` in use, without the default full cross-attention."""
-    used = set(get_encoder_attention(config).option_names(config.encoder_attention))
+    used = set(
+        get_encoder_attention(config).option_names(config.encoder_attention)
+    )
     if not isinstance(config, EncoderDecoderConfig):
         return used
     if config.cross_attention != "full":

@@ -1,7 +1,7 @@
 """Heads shared by all encoder families and by models related to BART, and their config.json.
 
-The head of a model is given by the class in ``architectures``, and it computes the same
-output as the class in transformers.
+The head of a model is given by the class in ``architectures``, and it computes
+the same output as the class in transformers.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,17 @@ from longsum_jax.layers.dense import ACTIVATIONS, Dropout, Linear, normal
 from longsum_jax.schema import Rate, Size
 from longsum_jax.typing import AnyArray
 
-ProblemType = Literal["single_label_classification", "multi_label_classification"]
+ProblemType = Literal[
+    "single_label_classification", "multi_label_classification"
+]
 
 # Heads whose logits have a row for every token.
-TOKEN_HEADS = ("masked_lm", "causal_lm", "token_classification", "question_answering")
+TOKEN_HEADS = (
+    "masked_lm",
+    "causal_lm",
+    "token_classification",
+    "question_answering",
+)
 SPAN_OUTPUTS = 2  # the first and the last token of an answer
 
 
@@ -32,8 +39,8 @@ class LabelOptions:
         num_labels: number of outputs of the head.
         problem_type: whether a text has one label or any number of labels.
         id2label: names of the labels in order; empty if they have no names.
-        classifier_dropout: dropout rate before the last layer of the head; None for the
-            rate of the layers.
+        classifier_dropout: dropout rate before the last layer of the head; None
+            for the rate of the layers.
     """
 
     num_labels: Size = 2
@@ -46,15 +53,18 @@ def check_labels(config: Any) -> None:
     """Checks the labels of a config against its head.
 
     Raises:
-        InputError: no label, a number of names other than the number of labels, or
-            labels of spans.
+        InputError: no label, a number of names other than the number of labels,
+            or labels of spans.
     """
     if config.id2label and len(config.id2label) != config.num_labels:
         raise InputError(
             f"id2label names {len(config.id2label)} labels, num_labels is {config.num_labels}; "
             "they must agree"
         )
-    if config.head == "question_answering" and config.num_labels != SPAN_OUTPUTS:
+    if (
+        config.head == "question_answering"
+        and config.num_labels != SPAN_OUTPUTS
+    ):
         raise InputError(
             f"num_labels is {config.num_labels}, but a head for question answering has "
             f"{SPAN_OUTPUTS} outputs, the start and the end of an answer; leave it out"
@@ -89,8 +99,8 @@ def write_labels(config: Any) -> dict[str, Any]:
         "label2id": {name: i for i, name in enumerate(names)},
     }
     if config.problem_type == "single_label_classification":
-        # transformers infers it for integer labels, and would otherwise apply it to
-        # every later training, with any number of labels.
+        # transformers infers it for integer labels, and would otherwise apply
+        # it to every later training, with any number of labels.
         values["problem_type"] = None
     return values
 
@@ -105,12 +115,15 @@ def _default_labels(count: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(count))
 
 
-def head_of(raw: Mapping[str, Any], suffixes: Mapping[str, Any], default: str) -> Any:
+def head_of(
+    raw: Mapping[str, Any], suffixes: Mapping[str, Any], default: str
+) -> Any:
     """Returns the head given by the first architecture of a config.json.
 
     Args:
         raw: content of the config.json.
-        suffixes: suffix of a class name to its head; the first matching suffix is used.
+        suffixes: suffix of a class name to its head; the first matching suffix
+            is used.
         default: name of the class if the file does not specify one.
 
     Raises:
@@ -127,11 +140,20 @@ def head_of(raw: Mapping[str, Any], suffixes: Mapping[str, Any], default: str) -
 
 
 def biased_linear(
-    features: tuple[int, int], axes: tuple[str, str], std: float, dtype: Any, name: str
+    features: tuple[int, int],
+    axes: tuple[str, str],
+    std: float,
+    dtype: Any,
+    name: str,
 ) -> Linear:
     """Returns a linear layer with a bias of zeros and normally distributed weights."""
     return Linear(
-        features, axes, normal(std), nn.initializers.zeros, dtype=dtype, name=name
+        features,
+        axes,
+        normal(std),
+        nn.initializers.zeros,
+        dtype=dtype,
+        name=name,
     )
 
 
@@ -161,14 +183,19 @@ class TextHead(nn.Module):
         self, state: Float[AnyArray, "batch d_model"], deterministic: bool
     ) -> Float[Array, "batch outputs"]:
         """Returns float32 logits."""
-        hidden, labels = (self.d_model, self.d_model), (self.d_model, self.outputs)
+        hidden, labels = (
+            (self.d_model, self.d_model),
+            (self.d_model, self.outputs),
+        )
         x = Dropout(self.input_dropout)(state, deterministic)
         x = biased_linear(
             hidden, ("embed", "embed_out"), self.std, self.dtype, "dense"
         )(x)
         x = ACTIVATIONS[self.activation](x)
         x = Dropout(self.dropout)(x, deterministic)
-        x = biased_linear(labels, ("embed", "labels"), self.std, self.dtype, "out")(x)
+        x = biased_linear(
+            labels, ("embed", "labels"), self.std, self.dtype, "out"
+        )(x)
         return x.astype(jnp.float32)
 
 
@@ -190,10 +217,14 @@ class TokenHead(nn.Module):
 
     @nn.compact
     def __call__(
-        self, states: Float[AnyArray, "batch length d_model"], deterministic: bool
+        self,
+        states: Float[AnyArray, "batch length d_model"],
+        deterministic: bool,
     ) -> Float[Array, "batch length outputs"]:
         """Returns float32 logits of every token."""
         features = (self.d_model, self.outputs)
         x = Dropout(self.dropout)(states, deterministic)
-        x = biased_linear(features, ("embed", "labels"), self.std, self.dtype, "out")(x)
+        x = biased_linear(
+            features, ("embed", "labels"), self.std, self.dtype, "out"
+        )(x)
         return x.astype(jnp.float32)

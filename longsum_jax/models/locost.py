@@ -18,15 +18,16 @@ from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
 class LocostConfig(t5.T5Config):
     """The config of LOCOST: T5 with ``encoder_attention="s4d"``.
 
-    Keys as in the published config.json; the defaults are the published base model of
-    234,724,224 parameters. Fields that begin with ``ssm_`` select between the paper and
-    its published code if they differ (defaults: the code). ``layers.S4D`` describes
-    them under their names without the prefix, and also ``d_state``, ``bidirectional``
-    and ``gating``; the other fields belong to ``T5Config``.
+    Keys as in the published config.json; the defaults are the published base
+    model of 234,724,224 parameters. Fields that begin with ``ssm_`` select
+    between the paper and its published code if they differ (defaults: the
+    code). ``layers.S4D`` describes them under their names without the prefix,
+    and also ``d_state``, ``bidirectional`` and ``gating``; the other fields
+    belong to ``T5Config``.
 
     Raises:
-        InputError: a value out of range, or a ``d_model`` that ``num_heads`` does
-            not divide.
+        InputError: a value out of range, or a ``d_model`` that ``num_heads``
+            does not divide.
     """
 
     encoder_attention: str = "s4d"
@@ -75,7 +76,10 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_config(config: LocostConfig) -> dict[str, Any]:
     """Returns the config.json entries that the published code reads and that are not fields."""
-    return t5.write_config(config) | {"num_ssm_heads": 1, "use_fast_fft_conv": False}
+    return t5.write_config(config) | {
+        "num_ssm_heads": 1,
+        "use_fast_fft_conv": False,
+    }
 
 
 def encoder_rows(config: LocostConfig) -> list[WeightRow]:
@@ -97,7 +101,9 @@ def encoder_rows(config: LocostConfig) -> list[WeightRow]:
         ),
         WeightRow(f"{path}/ff_norm/scale", f"{key}.1.layer_norm.weight"),
         *t5.feed_forward_rows(config, f"{path}/feed_forward", f"{key}.1"),
-        WeightRow("encoder/final_norm/scale", "encoder.final_layer_norm.weight"),
+        WeightRow(
+            "encoder/final_norm/scale", "encoder.final_layer_norm.weight"
+        ),
     ]
 
 
@@ -117,8 +123,8 @@ FAMILY = Family(
     write_config=write_config,
     published_weight_map=weight_map,
     attentions=("s4d",),
-    # The published evaluation generates greedily up to 512 tokens, without counting the
-    # start token.
+    # The published evaluation generates greedily up to 512 tokens, without
+    # counting the start token.
     generation={"max_length": 513},
     **t5.SHARED,
 )

@@ -1,9 +1,9 @@
 """The config.json of published LSG checkpoints.
 
 They keep the model_type of the model that they were converted from;
-``base_model_prefix`` is "lsg", and the architecture begins with "LSG". Checkpoints of
-this library do not contain the published code: ``auto_map`` only lists the names under
-which it must be placed.
+``base_model_prefix`` is "lsg", and the architecture begins with "LSG".
+Checkpoints of this library do not contain the published code: ``auto_map`` only
+lists the names under which it must be placed.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,10 @@ _CAUSAL = {"CausalLM": "ForCausalLM"}
 # model_type to the name in class names, and to a mapping from the suffix of
 # transformers' auto class to the suffix of the published class.
 _CLASSES: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "bert": ("Bert", {"CausalLM": "LMHeadModel", **_PRETRAINING, **_ENCODER_TASKS}),
+    "bert": (
+        "Bert",
+        {"CausalLM": "LMHeadModel", **_PRETRAINING, **_ENCODER_TASKS},
+    ),
     "roberta": ("Roberta", _CAUSAL | _ENCODER_TASKS),
     "xlm-roberta": ("XLMRoberta", _CAUSAL | _ENCODER_TASKS),
     "camembert": ("Camembert", _CAUSAL | _ENCODER_TASKS),
@@ -54,7 +57,8 @@ _CLASSES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 def normalize_config(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a config.json with the keys of this library's fields.
 
-    Only the config.json of an LSG model changes; any other is returned unchanged.
+    Only the config.json of an LSG model changes; any other is returned
+    unchanged.
     """
     architectures = raw.get("architectures") or ()
     is_lsg = any(str(name).startswith("LSG") for name in architectures)

@@ -38,9 +38,18 @@ from longsum_jax.models.heads import (
     read_labels,
     write_labels,
 )
-from longsum_jax.models.t5gemma import attention_of, check_layer_types, read_rotary
+from longsum_jax.models.t5gemma import (
+    attention_of,
+    check_layer_types,
+    read_rotary,
+)
 from longsum_jax.models.vocabulary import vocabulary_logits
-from longsum_jax.models.weight_map import WeightMap, WeightRow, fused_linears, linear
+from longsum_jax.models.weight_map import (
+    WeightMap,
+    WeightRow,
+    fused_linears,
+    linear,
+)
 from longsum_jax.ops.positions import Rotary
 from longsum_jax.ops.storage import Stored
 from longsum_jax.schema import (
@@ -74,21 +83,22 @@ def _layer_types(num_layers: int, every: int = _EVERY) -> list[str]:
 class ModernBertConfig(BertConfig):
     """The config of ModernBERT; defaults of ModernBERT base.
 
-    The kinds of the layers are its ``encoder_attention``: "full", "local" with the
-    window ``local_radius``, or a list of both. Any other attention may replace them. In
-    training, dropout also follows the feed-forwards, as in BERT, but not in
-    transformers; published models have none.
+    The kinds of the layers are its ``encoder_attention``: "full", "local" with
+    the window ``local_radius``, or a list of both. Any other attention may
+    replace them. In training, dropout also follows the feed-forwards, as in
+    BERT, but not in transformers; published models have none.
 
     Attributes:
         full_rotary: base of the rotary positions of layers with full attention.
         local_rotary: base of the rotary positions of layers with a window.
         full_rotary_factor, local_rotary_factor: divisors of these positions.
-        norm_bias, attention_bias, mlp_bias, classifier_bias, decoder_bias: True if the
-            norms, the linear layers of attention and of feed-forwards, the hidden layer
-            of the head, and the logits of the vocabulary have biases.
+        norm_bias, attention_bias, mlp_bias, classifier_bias, decoder_bias: True
+            if the norms, the linear layers of attention and of feed-forwards,
+            the hidden layer of the head, and the logits of the vocabulary have
+            biases.
         mlp_dropout: dropout rate inside of feed-forwards.
-        classifier_pooling: state of a text in classification: the first token's, or the
-            mean.
+        classifier_pooling: state of a text in classification: the first
+            token's, or the mean.
         classifier_activation: activation in the head.
     """
 
@@ -177,8 +187,8 @@ class ModernHead(nn.Module):
     """The head of ModernBERT: a hidden layer, an activation and a norm, then the outputs.
 
     Attributes:
-        outputs: number of outputs; 0 for logits of the vocabulary, by the embedding
-            table.
+        outputs: number of outputs; 0 for logits of the vocabulary, by the
+            embedding table.
     """
 
     config: ModernBertConfig
@@ -188,26 +198,35 @@ class ModernHead(nn.Module):
     def __call__(
         self,
         states: Float[AnyArray, "*batch d_model"],
-        table_or_deterministic: Float[AnyArray, "vocab d_model"] | Stored | bool,
+        table_or_deterministic: Float[AnyArray, "vocab d_model"]
+        | Stored
+        | bool,
     ) -> Float[Array, "*batch outputs"]:
         """Returns float32 logits.
 
         Args:
             states: states of tokens or texts.
-            table_or_deterministic: the embedding table for logits of the vocabulary;
-                otherwise False in training.
+            table_or_deterministic: the embedding table for logits of the
+                vocabulary; otherwise False in training.
         """
         c = self.config
         shape, axes = (c.hidden_size, c.hidden_size), ("embed", "embed_out")
         init, std = normal(c.initializer_range), c.initializer_range
         bias = nn.initializers.zeros if c.classifier_bias else None
-        dense = Linear(shape, axes, init, bias, dtype=c.compute_dtype, name="dense")
-        x: AnyArray = ACTIVATIONS[c.classifier_activation](dense(jnp.asarray(states)))
+        dense = Linear(
+            shape, axes, init, bias, dtype=c.compute_dtype, name="dense"
+        )
+        x: AnyArray = ACTIVATIONS[c.classifier_activation](
+            dense(jnp.asarray(states))
+        )
         x = NORMS[c.norm](c.layer_norm_eps, c.compute_dtype, name="norm")(x)
         if self.outputs:
             assert isinstance(table_or_deterministic, bool)
             x = Dropout(c.head_dropout)(x, table_or_deterministic)
-            features, labels = (c.hidden_size, self.outputs), ("embed", "labels")
+            features, labels = (
+                (c.hidden_size, self.outputs),
+                ("embed", "labels"),
+            )
             x = biased_linear(features, labels, std, c.compute_dtype, "out")(
                 jnp.asarray(x)
             )
@@ -227,7 +246,9 @@ class ModernBert(Bert):
 
     def setup(self) -> None:
         c = self.config
-        self.word_embeddings = self._table("word_embeddings", c.vocab_size, "vocab")
+        self.word_embeddings = self._table(
+            "word_embeddings", c.vocab_size, "vocab"
+        )
         self.embedding_norm = NORMS[c.norm](c.layer_norm_eps, c.compute_dtype)
         self.encoder = Encoder(c.encoder_stack)
         if c.head == "extraction":
@@ -269,7 +290,8 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of ``ModernBertConfig`` in a config.json.
 
     Raises:
-        InputError: another head, an unknown kind of layer or of rotary positions.
+        InputError: another head, an unknown kind of layer or of rotary
+            positions.
     """
     values = read_fields(raw, ModernBertConfig, RUNTIME_FIELDS, _JSON_NAMES)
     count = values.get("num_hidden_layers", 22)
@@ -285,21 +307,31 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         ("full_rotary", _FULL, "global_rope_theta"),
         ("local_rotary", _SLIDING, "local_rope_theta"),
     ):
-        section = {"rope_parameters": {**scaling, **(parameters.get(kind) or {})}}
+        section = {
+            "rope_parameters": {**scaling, **(parameters.get(kind) or {})}
+        }
         if raw.get(old) is not None:
             section["rope_theta"] = raw[old]
         rotary = read_rotary(section, "rope_parameters")
         if "rope_theta" in rotary:
             values[name] = rotary["rope_theta"]
         values[f"{name}_factor"] = rotary.get("rope_factor", 1.0)
-    return values | read_labels(raw) | {"head": head_of(raw, HEAD_SUFFIXES, "Model")}
+    return (
+        values
+        | read_labels(raw)
+        | {"head": head_of(raw, HEAD_SUFFIXES, "Model")}
+    )
 
 
 def write_config(config: ModernBertConfig) -> dict[str, Any]:
     """Returns the entries of config.json that replace fields, or that only transformers reads."""
-    suffixes = {head: suffix for suffix, head in reversed(HEAD_SUFFIXES.items())}
+    suffixes = {
+        head: suffix for suffix, head in reversed(HEAD_SUFFIXES.items())
+    }
     values: dict[str, Any] = {
-        "architectures": [config.class_name + suffixes.get(config.head, "Model")],
+        "architectures": [
+            config.class_name + suffixes.get(config.head, "Model")
+        ],
         "tie_word_embeddings": True,
         "is_encoder_decoder": False,
         **dict.fromkeys(("type_vocab_size", "is_decoder")),
@@ -308,7 +340,11 @@ def write_config(config: ModernBertConfig) -> dict[str, Any]:
         "sep_token_id": config.eos_token_id,
     }
     if config.head != "extraction":
-        fields = ("extraction_heads", "sentence_positions", "max_sentence_length")
+        fields = (
+            "extraction_heads",
+            "sentence_positions",
+            "max_sentence_length",
+        )
         values |= dict.fromkeys(fields)
     for name, key in _JSON_NAMES.items():
         values |= {name: None, key: getattr(config, name)}
@@ -350,9 +386,16 @@ def weight_map(config: ModernBertConfig) -> WeightMap:
         *_norm(f"{path}/self_norm", f"{key}.attn_norm", config),
         *_norm(f"{path}/ff_norm", f"{key}.mlp_norm", config),
         *fused_linears(
-            f"{path}/self_attention", f"{key}.attn.Wqkv", "q", "k", "v", bias=bias
+            f"{path}/self_attention",
+            f"{key}.attn.Wqkv",
+            "q",
+            "k",
+            "v",
+            bias=bias,
         ),
-        *linear(f"{path}/self_attention/o", f"{key}.attn.Wo", inputs=2, bias=bias),
+        *linear(
+            f"{path}/self_attention/o", f"{key}.attn.Wo", inputs=2, bias=bias
+        ),
         *fused_linears(
             f"{path}/feed_forward",
             f"{key}.mlp.Wi",
@@ -360,12 +403,18 @@ def weight_map(config: ModernBertConfig) -> WeightMap:
             "wi_1",
             bias=config.mlp_bias,
         ),
-        *linear(f"{path}/feed_forward/wo", f"{key}.mlp.Wo", bias=config.mlp_bias),
+        *linear(
+            f"{path}/feed_forward/wo", f"{key}.mlp.Wo", bias=config.mlp_bias
+        ),
     ]
-    ignored: tuple[str, ...] = (r"\.(full|sliding)_attention_(original_)?inv_freq$",)
+    ignored: tuple[str, ...] = (
+        r"\.(full|sliding)_attention_(original_)?inv_freq$",
+    )
     if config.head in ("none", "extraction"):
         # Plain models are written without the prefix.
-        rows = [row._replace(key=row.key.removeprefix("model.")) for row in rows]
+        rows = [
+            row._replace(key=row.key.removeprefix("model.")) for row in rows
+        ]
         ignored += (r"^(head|decoder|classifier)\.",)
         return WeightMap(rows, ignored=ignored, aliases=((r"^model\.", ""),))
     rows += linear("head/dense", "head.dense", bias=config.classifier_bias)
@@ -373,7 +422,11 @@ def weight_map(config: ModernBertConfig) -> WeightMap:
     tied = {}
     if config.head in VOCABULARY_HEADS:
         tied["decoder.weight"] = "model.embeddings.tok_embeddings.weight"
-        rows += [WeightRow("head/bias", "decoder.bias")] if config.decoder_bias else []
+        rows += (
+            [WeightRow("head/bias", "decoder.bias")]
+            if config.decoder_bias
+            else []
+        )
     else:
         rows += linear("head/out", "classifier", bias=True)
     return WeightMap(rows, tied, ignored, prefix="model.")
@@ -383,7 +436,9 @@ def _norm(path: str, key: str, config: ModernBertConfig) -> list[WeightRow]:
     """Returns the rows of a norm."""
     rows = [WeightRow(f"{path}/scale", f"{key}.weight")]
     return (
-        [*rows, WeightRow(f"{path}/bias", f"{key}.bias")] if config.norm_bias else rows
+        [*rows, WeightRow(f"{path}/bias", f"{key}.bias")]
+        if config.norm_bias
+        else rows
     )
 
 

@@ -1,7 +1,7 @@
 """mT5 (Xue et al. 2021) and umT5 (Chung et al. 2023): multilingual T5 1.1.
 
-Both reproduce transformers' outputs for their published checkpoints. They differ from
-T5 1.1 only in sizes; umT5 also has a relative bias in every layer.
+Both reproduce transformers' outputs for their published checkpoints. They
+differ from T5 1.1 only in sizes; umT5 also has a relative bias in every layer.
 """
 
 from collections.abc import Mapping
@@ -34,12 +34,15 @@ class MT5Config(t5.T5Config):
 class UMT5Config(MT5Config):
     """The config of umT5; keys as in config.json, defaults of umT5 small.
 
-    ``scale_decoder_outputs`` is true, as in transformers 5, whatever the flag of tied
-    weights.
+    ``scale_decoder_outputs`` is true, as in transformers 5, whatever the flag
+    of tied weights.
     """
 
     bias_per_layer: ClassVar[bool] = True
-    absent: ClassVar[Mapping[str, Any]] = {**MT5Config.absent, "vocab_size": 250112}
+    absent: ClassVar[Mapping[str, Any]] = {
+        **MT5Config.absent,
+        "vocab_size": 250112,
+    }
 
     vocab_size: Positive = 256384
     scale_decoder_outputs: bool | None = True
@@ -56,7 +59,9 @@ class UMT5Config(MT5Config):
 def presets(config_class: type[MT5Config]) -> dict[str, MT5Config]:
     """Returns the published small and base models, and a tiny one."""
     return {
-        "base": config_class(d_model=768, d_ff=2048, num_layers=12, num_heads=12),
+        "base": config_class(
+            d_model=768, d_ff=2048, num_layers=12, num_heads=12
+        ),
         "small": config_class(),
         "tiny": config_class(**t5.TINY),
     }
@@ -70,7 +75,9 @@ def read_config(
     return t5.read_config({**default, **raw}, config_class)
 
 
-def _family(name: str, architecture: str, config_class: type[MT5Config]) -> Family:
+def _family(
+    name: str, architecture: str, config_class: type[MT5Config]
+) -> Family:
     return Family(
         name=name,
         architecture=f"{architecture}ForConditionalGeneration",
@@ -83,4 +90,7 @@ def _family(name: str, architecture: str, config_class: type[MT5Config]) -> Fami
     )
 
 
-FAMILIES = (_family("mt5", "MT5", MT5Config), _family("umt5", "UMT5", UMT5Config))
+FAMILIES = (
+    _family("mt5", "MT5", MT5Config),
+    _family("umt5", "UMT5", UMT5Config),
+)

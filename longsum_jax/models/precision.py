@@ -11,8 +11,8 @@ from longsum_jax.models.config import ModelConfig
 class PreciseModule(nn.Module):
     """A module of a model that computes with the matmul precision of its config.
 
-    The defaults of devices depend on their kind: TPUs round factors of float32 matmuls
-    to bfloat16, GPUs to TF32 (``jax.default_matmul_precision``).
+    The defaults of devices depend on their kind: TPUs round factors of float32
+    matmuls to bfloat16, GPUs to TF32 (``jax.default_matmul_precision``).
     """
 
     config: ModelConfig

@@ -20,7 +20,11 @@ from longsum_jax.models import (
     t5,
     t5gemma,
 )
-from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig, check_entries
+from longsum_jax.models.config import (
+    EncoderDecoderConfig,
+    ModelConfig,
+    check_entries,
+)
 from longsum_jax.models.family import LIBRARY_PREFIX, Family
 
 _ALL = (
@@ -34,7 +38,8 @@ _ALL = (
     modernbert.FAMILY,
 )
 
-# Suffix of class names in ``architectures`` to the kind of models that no family reads.
+# Suffix of class names in ``architectures`` to the kind of models that no
+# family reads.
 _UNSUPPORTED_CLASSES = (
     ("ForCausalLM", "a decoder"),
     ("LMHeadModel", "a decoder"),
@@ -62,8 +67,8 @@ def get_family(name: str) -> Family:
 def family_of(raw: Mapping[str, Any], where: str) -> Family:
     """Returns the family described by a config.json.
 
-    It is determined by ``model_type``, else by ``architectures``, else by keys that
-    only LOCOST has.
+    It is determined by ``model_type``, else by ``architectures``, else by keys
+    that only LOCOST has.
 
     Args:
         raw: content of the config.json.
@@ -86,7 +91,9 @@ def family_of(raw: Mapping[str, Any], where: str) -> Family:
     if not model_type and {"d_state", "num_ssm_heads"} <= raw.keys():
         return FAMILIES["locost"]
     name = architectures[0] if architectures else ""
-    kinds = [kind for suffix, kind in _UNSUPPORTED_CLASSES if name.endswith(suffix)]
+    kinds = [
+        kind for suffix, kind in _UNSUPPORTED_CLASSES if name.endswith(suffix)
+    ]
     if kinds:
         raise InputError(
             f'{where}: model_type "{model_type}" is {kinds[0]}; this library reads '
@@ -103,9 +110,9 @@ def model_config(
     """Returns the family and config of a run's "model" section.
 
     Args:
-        values: mapping with the key ``family`` and fields of that family's config.
-            Fields that are None or left out have their defaults; options of ``lsg``
-            have the defaults of the published code.
+        values: mapping with the key ``family`` and fields of that family's
+            config. Fields that are None or left out have their defaults;
+            options of ``lsg`` have the defaults of the published code.
         where: name of the section, for error messages.
 
     Raises:
@@ -136,17 +143,24 @@ def _defaults(family: Family, encoder_attention: str | None) -> dict[str, Any]:
 def max_input_length(config: ModelConfig) -> int | None:
     """Returns the maximum input length in tokens, None if unlimited.
 
-    The limit is set by the positions, and by the parameters of attentions that need a
-    fixed length. The encoder attention of a model with pages reads at most one page.
+    The limit is set by the positions, and by the parameters of attentions that
+    need a fixed length. The encoder attention of a model with pages reads at
+    most one page.
     """
     attention = get_encoder_attention(config)
     limits = [config.max_source_length]
-    if attention.max_input_length_option and not getattr(config, "page_length", 0):
+    if attention.max_input_length_option and not getattr(
+        config, "page_length", 0
+    ):
         limits.append(getattr(config, attention.max_input_length_option))
     if isinstance(config, EncoderDecoderConfig):
-        option = CROSS_ATTENTIONS[config.cross_attention].max_input_length_option
+        option = CROSS_ATTENTIONS[
+            config.cross_attention
+        ].max_input_length_option
         if option:
-            limits.append(getattr(config, option) - attention.num_passed_tokens(config))
+            limits.append(
+                getattr(config, option) - attention.num_passed_tokens(config)
+            )
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -154,8 +168,9 @@ def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
     """Returns a "model" section for run configs: a preset with some keys replaced.
 
     If ``overrides`` select LSG attention, its options have the defaults of the
-    published code, as in ``model_config``, unless overridden. ``num_decoder_layers`` is
-    None if the preset has as many as ``num_layers``, which it then follows.
+    published code, as in ``model_config``, unless overridden.
+    ``num_decoder_layers`` is None if the preset has as many as ``num_layers``,
+    which it then follows.
 
     Raises:
         InputError: an unknown family or preset.
@@ -171,5 +186,9 @@ def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
         and values["num_decoder_layers"] == values["num_layers"]
     ):
         values["num_decoder_layers"] = None
-    options = lsg_layout.DEFAULTS if overrides.get("encoder_attention") == "lsg" else {}
+    options = (
+        lsg_layout.DEFAULTS
+        if overrides.get("encoder_attention") == "lsg"
+        else {}
+    )
     return {"family": family, **values, **options, **overrides}

@@ -1,6 +1,7 @@
 """Encoder states of important tokens, stored for the other segments of a document (AWESOME, 4.2).
 
-A document has a table of slots [batch, slots, d_model], filled segment by segment.
+A document has a table of slots [batch, slots, d_model], filled segment by
+segment.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,18 +26,22 @@ def store_vectors(
 ) -> Float[Array, "batch slots d_model"]:
     """Adds the states of one more segment to the stored vectors of its document.
 
-    The encoder reads only the segment, without memory or other vectors, and without
-    dropout.
+    The encoder reads only the segment, without memory or other vectors, and
+    without dropout.
 
     Args:
         vectors: vectors stored so far.
         slots: slot of each token's state, -1 for tokens that are not stored.
     """
-    states = without_globals(module.encode(input_ids, attention_mask), slots.shape[1])
+    states = without_globals(
+        module.encode(input_ids, attention_mask), slots.shape[1]
+    )
     # Slots beyond the table are dropped by the scatter.
     rows = jnp.arange(len(slots))[:, None]
     columns = jnp.where(slots < 0, vectors.shape[1], slots)
-    return vectors.at[rows, columns].set(states.astype(vectors.dtype), mode="drop")
+    return vectors.at[rows, columns].set(
+        states.astype(vectors.dtype), mode="drop"
+    )
 
 
 def empty_vectors(
@@ -59,11 +64,13 @@ def document_vectors(
 
     Args:
         apply: ``apply`` method of the module, bound to its parameters.
-        batch: arrays "input_ids", "attention_mask" and "slots", each [batch, segments,
-            length].
+        batch: arrays "input_ids", "attention_mask" and "slots", each [batch,
+            segments, length].
     """
 
-    def add(vectors: Array, segment: tuple[AnyArray, ...]) -> tuple[Array, None]:
+    def add(
+        vectors: Array, segment: tuple[AnyArray, ...]
+    ) -> tuple[Array, None]:
         def add_segment(vectors: Array) -> Array:
             return apply(vectors, *segment, method=store_vectors)
 
@@ -81,7 +88,8 @@ def document_vectors(
 
 
 def gather_vectors(
-    vectors: Float[AnyArray, "batch slots d_model"], reads: Int[AnyArray, "batch reads"]
+    vectors: Float[AnyArray, "batch slots d_model"],
+    reads: Int[AnyArray, "batch reads"],
 ) -> tuple[Float[Array, "batch reads d_model"], Bool[AnyArray, "batch reads"]]:
     """Returns the stored vectors that a segment reads, and a mask of the existing ones.
 

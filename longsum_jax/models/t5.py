@@ -1,7 +1,7 @@
 """T5 1.0 and 1.1 (Raffel et al. 2020; Shazeer 2020) and LongT5 (Guo et al. 2022).
 
-Both reproduce transformers' outputs for their published checkpoints. LOCOST is the same
-model with a state-space encoder; see ``models.locost``.
+Both reproduce transformers' outputs for their published checkpoints. LOCOST is
+the same model with a state-space encoder; see ``models.locost``.
 """
 
 import dataclasses
@@ -43,7 +43,14 @@ from longsum_jax.models.family import Family
 from longsum_jax.models.vocabulary import vocabulary_logits
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
 from longsum_jax.ops.precision import scaled
-from longsum_jax.schema import Layers, Length, Positive, PositiveFloat, Rate, Size
+from longsum_jax.schema import (
+    Layers,
+    Length,
+    Positive,
+    PositiveFloat,
+    Rate,
+    Size,
+)
 from longsum_jax.typing import AnyArray
 
 # Config fields that select how to compute; checkpoints do not depend on them.
@@ -64,14 +71,16 @@ class T5Config(EmbeddingOptions):
 
     Attributes:
         num_decoder_layers: number of decoder layers; None for ``num_layers``.
-        scale_decoder_outputs: True to multiply states by d_model**-0.5 before the
-            output weights (T5 1.0, not 1.1); None for "if the weights are tied".
+        scale_decoder_outputs: True to multiply states by d_model**-0.5 before
+            the output weights (T5 1.0, not 1.1); None for "if the weights are
+            tied".
         attention_dropout_rate: dropout rate of attention weights; None for
             ``dropout_rate``, as published. With 0, accelerators also use fused
             attention kernels in training.
-        attention_init: initialization, "t5", or "torch" for PyTorch's default of linear
-            layers.
-        bias_per_layer: True if every layer has a relative bias, fixed per model type.
+        attention_init: initialization, "t5", or "torch" for PyTorch's default
+            of linear layers.
+        bias_per_layer: True if every layer has a relative bias, fixed per model
+            type.
     """
 
     bias_per_layer: ClassVar[bool] = False
@@ -108,8 +117,8 @@ class T5Config(EmbeddingOptions):
     def _check_relative_attention(self) -> None:
         buckets = self.relative_attention_num_buckets
         distance = self.relative_attention_max_distance
-        # A quarter of the encoder's buckets and half of the decoder's buckets are for
-        # exact distances.
+        # A quarter of the encoder's buckets and half of the decoder's buckets
+        # are for exact distances.
         if buckets < 4 or distance <= buckets // 2:
             raise InputError(
                 f"relative_attention_num_buckets is {buckets} with relative_attention_max_distance "
@@ -163,11 +172,15 @@ class T5Config(EmbeddingOptions):
 
     @property
     def encoder_stack(self) -> StackConfig:
-        attentions = set(layer_attentions(self.encoder_attention, self.num_layers))
-        # These two do not compute scores of pairs of tokens to which a bias could be
-        # added.
+        attentions = set(
+            layer_attentions(self.encoder_attention, self.num_layers)
+        )
+        # These two do not compute scores of pairs of tokens to which a bias
+        # could be added.
         has_no_pairs = attentions <= {"s4d", "linformer"}
-        positions = None if has_no_pairs else self.decoder_stack.relative_attention
+        positions = (
+            None if has_no_pairs else self.decoder_stack.relative_attention
+        )
         return dataclasses.replace(
             self.decoder_stack,
             num_layers=self.num_layers,
@@ -217,10 +230,16 @@ class T5(EncoderDecoder):
         return self._embed(ids, self.shared)
 
     def embed_target(
-        self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "..."],
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the target; only the attention bias depends on positions."""
-        table = self.shared if self.config.shared_embeddings else self.target_embedding
+        table = (
+            self.shared
+            if self.config.shared_embeddings
+            else self.target_embedding
+        )
         return self._embed(ids, table)
 
     def _embed(
@@ -271,8 +290,8 @@ LONGT5_PRESETS: dict[str, LongT5Config] = {
     "tiny": LongT5Config(**TINY),
 }
 
-# encoder_attention_type in config.json to the name here, and to the attention's name in
-# state dicts.
+# encoder_attention_type in config.json to the name here, and to the attention's
+# name in state dicts.
 _LONGT5_ATTENTIONS = {
     "local": ("local", "LocalSelfAttention"),
     "transient-global": ("transient_global", "TransientGlobalSelfAttention"),
@@ -284,8 +303,8 @@ def read_config(
 ) -> dict[str, Any]:
     """Returns the fields of ``config_class`` in a config.json."""
     values = read_fields(raw, config_class, RUNTIME_FIELDS)
-    # In files from before transformers 5, the flag of tied weights only determines
-    # whether states are scaled.
+    # In files from before transformers 5, the flag of tied weights only
+    # determines whether states are scaled.
     values.setdefault(
         "scale_decoder_outputs", raw.get("tie_word_embeddings") is not False
     )
@@ -315,18 +334,25 @@ def write_config(config: T5Config) -> dict[str, Any]:
     return values
 
 
-def infer_from_weights(config: T5Config, tensors: Mapping[str, Any]) -> T5Config:
+def infer_from_weights(
+    config: T5Config, tensors: Mapping[str, Any]
+) -> T5Config:
     """Returns the config with the embedding tables that a state dict contains.
 
     The flag in config.json is ignored.
     """
-    config = dataclasses.replace(config, scale_decoder_outputs=config.scales_outputs)
+    config = dataclasses.replace(
+        config, scale_decoder_outputs=config.scales_outputs
+    )
     return infer_embeddings(config, tensors, EMBEDDING_KEYS)
 
 
 def attention_rows(path: str, key: str) -> list[WeightRow]:
     """Returns the rows of one attention's kernels: q, k, v and o."""
-    return [*linears(path, key, "q", "k", "v"), *linears(path, key, "o", inputs=2)]
+    return [
+        *linears(path, key, "q", "k", "v"),
+        *linears(path, key, "o", inputs=2),
+    ]
 
 
 def feed_forward_rows(config: T5Config, path: str, key: str) -> list[WeightRow]:
@@ -354,7 +380,9 @@ def decoder_rows(config: T5Config) -> list[WeightRow]:
         *attention_rows(f"{path}/cross_attention", f"{key}.1.EncDecAttention"),
         WeightRow(f"{path}/ff_norm/scale", f"{key}.2.layer_norm.weight"),
         *feed_forward_rows(config, f"{path}/feed_forward", f"{key}.2"),
-        WeightRow("decoder/final_norm/scale", "decoder.final_layer_norm.weight"),
+        WeightRow(
+            "decoder/final_norm/scale", "decoder.final_layer_norm.weight"
+        ),
     ]
 
 
@@ -369,7 +397,9 @@ def encoder_rows(config: T5Config) -> list[WeightRow]:
         *attention_rows(f"{path}/self_attention", f"{key}.0.{attention}"),
         WeightRow(f"{path}/ff_norm/scale", f"{key}.1.layer_norm.weight"),
         *feed_forward_rows(config, f"{path}/feed_forward", f"{key}.1"),
-        WeightRow("encoder/final_norm/scale", "encoder.final_layer_norm.weight"),
+        WeightRow(
+            "encoder/final_norm/scale", "encoder.final_layer_norm.weight"
+        ),
     ]
     if config.encoder_attention == "transient_global":
         rows += [
@@ -393,8 +423,8 @@ def table_rows(config: T5Config) -> EmbeddingRows:
 def weight_map(config: T5Config) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
     rows, tied, copies = table_rows(config)
-    # T5 1.0 was published with a cross-attention bias that no version of the model has
-    # ever read.
+    # T5 1.0 was published with a cross-attention bias that no version of the
+    # model has ever read.
     ignored = (r"EncDecAttention\.relative_attention_bias",)
     return WeightMap(
         [*rows, *encoder_rows(config), *decoder_rows(config)],

@@ -1,8 +1,8 @@
 """T5Gemma (Zhang et al. 2025): encoder-decoders made from Gemma 2 (Gemma Team 2024).
 
-Reproduces transformers' outputs for the published checkpoints. Encoder and decoder may
-have different sizes; layers with a window alternate with layers of full attention in
-both.
+Reproduces transformers' outputs for the published checkpoints. Encoder and
+decoder may have different sizes; layers with a window alternate with layers of
+full attention in both.
 """
 
 import dataclasses
@@ -68,13 +68,14 @@ class GemmaStack:
     """The sizes of one stack; keys as in its section of config.json, defaults of Gemma 2 2B.
 
     Attributes:
-        num_key_value_heads: number of heads of keys and values, each for a group of
-            heads of the queries.
+        num_key_value_heads: number of heads of keys and values, each for a
+            group of heads of the queries.
         rope_theta: base of the frequencies of rotary positions.
         rope_factor: divisor of rotary positions.
-        query_pre_attn_scalar: number whose inverse root is the factor of query-key
-            products.
-        attn_logit_softcapping: soft cap of the scores of attention, None without.
+        query_pre_attn_scalar: number whose inverse root is the factor of
+            query-key products.
+        attn_logit_softcapping: soft cap of the scores of attention, None
+            without.
     """
 
     hidden_size: Size = 2304
@@ -99,8 +100,8 @@ class GemmaStack:
             section: name of the section, for error messages.
 
         Raises:
-            InputError: a number out of range, an unknown activation, or heads that form
-                no groups.
+            InputError: a number out of range, an unknown activation, or heads
+                that form no groups.
         """
         check_ranges(self, section)
         if self.hidden_activation not in _ACTIVATIONS:
@@ -133,10 +134,10 @@ class GemmaDecoderStack(GemmaStack):
     """The sizes of a decoder.
 
     Attributes:
-        layer_types: "sliding_attention" or "full_attention" for each layer; () for
-            these two in turn.
-        sliding_window: number of tokens that a token of a sliding layer sees, itself
-            included.
+        layer_types: "sliding_attention" or "full_attention" for each layer; ()
+            for these two in turn.
+        sliding_window: number of tokens that a token of a sliding layer sees,
+            itself included.
         final_logit_softcapping: soft cap of the logits, None without.
     """
 
@@ -169,7 +170,9 @@ def _alternating(num_layers: int) -> tuple[str, ...]:
     return tuple(kinds[i % 2] for i in range(num_layers))
 
 
-def check_layer_types(kinds: Sequence[str], num_layers: int, section: str) -> None:
+def check_layer_types(
+    kinds: Sequence[str], num_layers: int, section: str
+) -> None:
     """Raises an InputError for an unknown kind of layer, or for too few or too many kinds."""
     for kind in kinds:
         if kind not in _ATTENTIONS:
@@ -193,9 +196,9 @@ def attention_of(kinds: Sequence[str]) -> str:
 class T5GemmaConfig(EncoderDecoderConfig):
     """The config of T5Gemma; keys as in config.json, defaults of T5Gemma 2B-2B.
 
-    The kinds of the encoder's layers are its ``encoder_attention``: "full", "local"
-    with the window ``local_radius``, or a list of both. Any other attention may replace
-    them.
+    The kinds of the encoder's layers are its ``encoder_attention``: "full",
+    "local" with the window ``local_radius``, or a list of both. Any other
+    attention may replace them.
 
     Attributes:
         encoder: sizes of the encoder.
@@ -203,8 +206,9 @@ class T5GemmaConfig(EncoderDecoderConfig):
         dropout_rate: dropout rate of embeddings, sublayers and feed-forwards.
         attention_dropout: dropout rate of attention weights.
         initializer_range: standard deviation of the initial weights.
-        tie_word_embeddings: True if the output weights are the decoder's embeddings.
-            When a checkpoint is read, this is inferred from its tensors.
+        tie_word_embeddings: True if the output weights are the decoder's
+            embeddings. When a checkpoint is read, this is inferred from its
+            tensors.
     """
 
     prefix = "model"
@@ -244,7 +248,9 @@ class T5GemmaConfig(EncoderDecoderConfig):
 
     @property
     def max_source_length(self) -> int | None:
-        return None if self.page_length else self.encoder.max_position_embeddings
+        return (
+            None if self.page_length else self.encoder.max_position_embeddings
+        )
 
     @property
     def max_target_length(self) -> int | None:
@@ -252,7 +258,9 @@ class T5GemmaConfig(EncoderDecoderConfig):
 
     def with_max_source_length(self, length: int) -> "T5GemmaConfig":
         """Returns this config for inputs of ``length`` tokens, whose positions are computed."""
-        encoder = dataclasses.replace(self.encoder, max_position_embeddings=length)
+        encoder = dataclasses.replace(
+            self.encoder, max_position_embeddings=length
+        )
         return dataclasses.replace(self, encoder=encoder)
 
     def _stack(self, sizes: GemmaStack) -> StackConfig:
@@ -327,7 +335,9 @@ class T5Gemma(EncoderDecoder):
         return self._embed(self.shared, ids)
 
     def embed_target(
-        self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "..."],
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the target; only attention depends on positions."""
         return self._embed(self.target_embeddings, ids)
@@ -350,7 +360,11 @@ class T5Gemma(EncoderDecoder):
 
     @property
     def logits_parameter(self) -> str:
-        return "target_embeddings" if self.config.tie_word_embeddings else "lm_head"
+        return (
+            "target_embeddings"
+            if self.config.tie_word_embeddings
+            else "lm_head"
+        )
 
 
 # config.json
@@ -360,8 +374,8 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of ``T5GemmaConfig`` in a config.json.
 
     Raises:
-        InputError: another head, an unsupported kind of rotary positions, or stacks
-            with different vocabularies.
+        InputError: another head, an unsupported kind of rotary positions, or
+            stacks with different vocabularies.
     """
     head_of(
         raw,
@@ -380,7 +394,9 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
             f"encoder.vocab_size is {sizes['encoder']}, decoder.vocab_size {sizes['decoder']}; "
             "only stacks with one vocabulary are supported"
         )
-    values["vocab_size"] = next(iter(sizes.values()), values.get("vocab_size", 256000))
+    values["vocab_size"] = next(
+        iter(sizes.values()), values.get("vocab_size", 256000)
+    )
     start = raw.get("decoder_start_token_id", decoder.get("bos_token_id", 2))
     values |= {
         "encoder": _read_stack(encoder, GemmaStack, "encoder"),
@@ -396,7 +412,10 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         kinds = encoder.get("layer_types") or _alternating(count)
         check_layer_types(kinds, count, "encoder")
         window = encoder.get("sliding_window") or _WINDOW
-        values |= {"encoder_attention": attention_of(kinds), "local_radius": window}
+        values |= {
+            "encoder_attention": attention_of(kinds),
+            "local_radius": window,
+        }
     return values
 
 
@@ -411,7 +430,9 @@ def _section(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """
     section = raw.get(name) or {}
     if not isinstance(section, Mapping):
-        raise InputError(f'"{name}" must be a mapping with the sizes of the {name}')
+        raise InputError(
+            f'"{name}" must be a mapping with the sizes of the {name}'
+        )
     return section
 
 
@@ -431,8 +452,8 @@ def read_rotary(raw: Mapping[str, Any], section: str) -> dict[str, float]:
     """Returns ``rope_theta`` and ``rope_factor`` of a section of a config.json.
 
     Args:
-        raw: section with ``rope_parameters`` (transformers 5), or ``rope_theta`` and
-            ``rope_scaling``.
+        raw: section with ``rope_parameters`` (transformers 5), or
+            ``rope_theta`` and ``rope_scaling``.
         section: name of the section, for error messages.
 
     Raises:
@@ -455,7 +476,9 @@ def read_rotary(raw: Mapping[str, Any], section: str) -> dict[str, float]:
 
 def write_config(config: T5GemmaConfig) -> dict[str, Any]:
     """Returns the entries of config.json that replace fields, or that only transformers reads."""
-    kinds = layer_attentions(config.encoder_attention, config.encoder.num_hidden_layers)
+    kinds = layer_attentions(
+        config.encoder_attention, config.encoder.num_hidden_layers
+    )
     encoder = _write_stack(config, config.encoder)
     decoder = _write_stack(config, config.decoder)
     decoder |= {
@@ -480,14 +503,19 @@ def _write_stack(config: T5GemmaConfig, sizes: GemmaStack) -> dict[str, Any]:
     """Returns a section of config.json."""
     values = dataclasses.asdict(sizes)
     factor = values.pop("rope_factor")
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": sizes.rope_theta}
+    rope: dict[str, Any] = {
+        "rope_type": "default",
+        "rope_theta": sizes.rope_theta,
+    }
     if factor != 1:
         rope |= {"rope_type": "linear", "factor": factor}
     scalar = sizes.query_pre_attn_scalar
     return values | {
         "model_type": "t5_gemma_module",
         "rope_parameters": rope,
-        "query_pre_attn_scalar": int(scalar) if scalar == int(scalar) else scalar,
+        "query_pre_attn_scalar": int(scalar)
+        if scalar == int(scalar)
+        else scalar,
         "vocab_size": config.vocab_size,
         "pad_token_id": config.pad_token_id,
         "eos_token_id": config.eos_token_id,
@@ -550,10 +578,14 @@ def _stack_rows(sizes: GemmaStack, side: str) -> list[WeightRow]:
         *_sublayer_norm(f"{path}/ff_norm", key, "feedforward"),
     ]
     for name, torch_name in (("wi_0", "gate"), ("wi_1", "up"), ("wo", "down")):
-        rows += linear(f"{path}/feed_forward/{name}", f"{key}.mlp.{torch_name}_proj")
+        rows += linear(
+            f"{path}/feed_forward/{name}", f"{key}.mlp.{torch_name}_proj"
+        )
     if side == "decoder":
         rows += _sublayer_norm(f"{path}/cross_norm", key, "cross_attn")
-        rows += _attention_rows(f"{path}/cross_attention", f"{key}.cross_attn", bias)
+        rows += _attention_rows(
+            f"{path}/cross_attention", f"{key}.cross_attn", bias
+        )
     return rows
 
 
@@ -594,7 +626,8 @@ _TINY: dict[str, Any] = {
 PRESETS: dict[str, T5GemmaConfig] = {
     "2b": T5GemmaConfig(),
     "9b_2b": T5GemmaConfig(
-        encoder=GemmaStack(**_9B), encoder_attention=attention_of(_alternating(42))
+        encoder=GemmaStack(**_9B),
+        encoder_attention=attention_of(_alternating(42)),
     ),
     "tiny": T5GemmaConfig(
         vocab_size=512,

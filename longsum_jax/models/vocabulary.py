@@ -14,7 +14,8 @@ from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
 
 Model = TypeVar("Model", bound=nn.Module)
-MAX_LOGIT_BYTES = 2**28  # maximum float32 logits of labels in a device's memory at once
+# maximum float32 logits of labels in a device's memory at once
+MAX_LOGIT_BYTES = 2**28
 
 
 def vocabulary_logits(
@@ -30,7 +31,10 @@ def vocabulary_logits(
             *x.shape[:-1], -1
         )
     return jnp.einsum(
-        "...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32
+        "...d,vd->...v",
+        x,
+        table.astype(x.dtype),
+        preferred_element_type=jnp.float32,
     )
 
 
@@ -44,21 +48,23 @@ def score_labels(
 ) -> TokenScores:
     """Scores labels by states.
 
-    If the logits of all positions would take more than MAX_LOGIT_BYTES on a device, a
-    loop runs over the positions, and gradients recompute the logits.
+    If the logits of all positions would take more than MAX_LOGIT_BYTES on a
+    device, a loop runs over the positions, and gradients recompute the logits.
 
     Args:
-        module: module with a ``config``; ``logits`` must access parameters through its
-            argument.
-        logits: function (module, states [batch, chunk, d_model]) -> float32 [batch,
-            chunk, vocab].
+        module: module with a ``config``; ``logits`` must access parameters
+            through its argument.
+        logits: function (module, states [batch, chunk, d_model]) -> float32
+            [batch, chunk, vocab].
         x: states [batch, length, d_model].
         labels: ids of the tokens; IGNORED_LABEL is left out.
         label_smoothing: see ``ops.losses.token_scores``.
     """
 
     def score(module: Model, x: AnyArray, labels: AnyArray) -> TokenScores:
-        return token_scores(logits(module, x), labels, label_smoothing=label_smoothing)
+        return token_scores(
+            logits(module, x), labels, label_smoothing=label_smoothing
+        )
 
     position_bytes = 4 * rows_per_device(x.shape[0]) * module.config.vocab_size
     chunk = max(1, MAX_LOGIT_BYTES // position_bytes)

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_SINUSOID_ERROR = 1e-6  # maximum difference between float32 sinusoids of two libraries
+# maximum difference between float32 sinusoids of two libraries
+_SINUSOID_ERROR = 1e-6
 
 
 class WeightRow(NamedTuple):
@@ -17,21 +18,21 @@ class WeightRow(NamedTuple):
 
     Attributes:
         path: path of the parameter, "decoder/layers/self_attention/q/kernel".
-        key: key in the state dict. ``{i}`` in a key counts layers: the parameter is the
-            stack of their arrays on its first axis.
-        layout: layout of the PyTorch array relative to the Flax array (of one layer).
-            "same": the same array. "linear": a weight [out, in]; the first ``inputs``
-            axes of the Flax kernel are input axes, the others output axes (q [d_model,
-            heads, head_dim]: 1; o [heads, head_dim, d_model]: 2). "merged": all axes as
-            one (a bias [heads, head_dim] is [heads * head_dim]). "row": an additional
-            leading axis of size 1.
+        key: key in the state dict. ``{i}`` in a key counts layers: the
+            parameter is the stack of their arrays on its first axis.
+        layout: layout of the PyTorch array relative to the Flax array (of one
+            layer). "same": the same array. "linear": a weight [out, in]; the
+            first ``inputs`` axes of the Flax kernel are input axes, the others
+            output axes (q [d_model, heads, head_dim]: 1; o [heads, head_dim,
+            d_model]: 2). "merged": all axes as one (a bias [heads, head_dim] is
+            [heads * head_dim]). "row": an additional leading axis of size 1.
         inputs: number of input axes, for "linear".
-        optional: True if a state dict may lack the array (in all layers); the parameter
-            is then zeros.
+        optional: True if a state dict may lack the array (in all layers); the
+            parameter is then zeros.
         first: value of ``{i}`` for the first layer of the parameter.
-        alternatives: keys in order of precedence, of which the first one that is
-            present replaces ``key`` if it is absent; they contain ``{i}`` if ``key``
-            does.
+        alternatives: keys in order of precedence, of which the first one that
+            is present replaces ``key`` if it is absent; they contain ``{i}`` if
+            ``key`` does.
     """
 
     path: str
@@ -48,23 +49,23 @@ class WeightMap(NamedTuple):
 
     Attributes:
         rows: every parameter once.
-        tied: key of a copy to the key of its original. Copies may be absent, and one
-            may replace an absent original.
-        ignored: regular expressions, searched for in keys, of checkpoint arrays that no
-            model reads.
-        constants: key to a function that computes the array. It is written on save and
-            dropped on load; a different array is an error.
-        prefix: prefix of the keys of the bare model. It is added to the keys of a state
-            dict in which no key begins with it: checkpoints of models without a head
-            leave it out.
-        aliases: pairs (regular expression, replacement) that are applied to the keys of
-            a state dict, for names in old files.
-        exact: regular expressions, searched for in paths, of parameters that remain
-            float32 because half precision would degrade them; by default the parameters
-            of state-space kernels.
-        copies: key of an array that the model does not read to the key of the array
-            that is written as its value. It is dropped on load, unless it is an
-            alternative of an absent key.
+        tied: key of a copy to the key of its original. Copies may be absent,
+            and one may replace an absent original.
+        ignored: regular expressions, searched for in keys, of checkpoint arrays
+            that no model reads.
+        constants: key to a function that computes the array. It is written on
+            save and dropped on load; a different array is an error.
+        prefix: prefix of the keys of the bare model. It is added to the keys of
+            a state dict in which no key begins with it: checkpoints of models
+            without a head leave it out.
+        aliases: pairs (regular expression, replacement) that are applied to the
+            keys of a state dict, for names in old files.
+        exact: regular expressions, searched for in paths, of parameters that
+            remain float32 because half precision would degrade them; by default
+            the parameters of state-space kernels.
+        copies: key of an array that the model does not read to the key of the
+            array that is written as its value. It is dropped on load, unless it
+            is an alternative of an absent key.
     """
 
     rows: Sequence[WeightRow]
@@ -85,12 +86,15 @@ class WeightMap(NamedTuple):
 def is_close_to_constant(stored: Any, computed: np.ndarray) -> bool:
     """Returns True if a stored table equals the computed one, up to rounding to half precision.
 
-    Files in half precision may have been read as float32, or saved again in float32.
+    Files in half precision may have been read as float32, or saved again in
+    float32.
     """
     if stored.shape != computed.shape:
         return False
     table = np.asarray(stored).astype(np.float32)
-    halves = [kind for kind in (jnp.bfloat16, jnp.float16) if _is_of(table, kind)]
+    halves = [
+        kind for kind in (jnp.bfloat16, jnp.float16) if _is_of(table, kind)
+    ]
     rounding = float(jnp.finfo(halves[0]).eps) / 2 if halves else 0.0
     return np.allclose(table, computed, rtol=0, atol=rounding + _SINUSOID_ERROR)
 
@@ -116,7 +120,9 @@ def linears(
     """Returns the rows of several linear layers with the same names on both sides."""
     rows = []
     for name in names:
-        rows += linear(f"{path}/{name}", f"{key}.{name}", inputs=inputs, bias=bias)
+        rows += linear(
+            f"{path}/{name}", f"{key}.{name}", inputs=inputs, bias=bias
+        )
     return rows
 
 
@@ -125,8 +131,8 @@ def fused_linears(
 ) -> list[WeightRow]:
     """Returns the rows of linear layers whose weights are stored as one, one after another.
 
-    A key that ends with "[1/3]" is the second of three equal parts of an array on its
-    first axis.
+    A key that ends with "[1/3]" is the second of three equal parts of an array
+    on its first axis.
 
     Args:
         path: path of the module with the layers.
@@ -137,9 +143,13 @@ def fused_linears(
     rows = []
     for index, name in enumerate(names):
         part = f"[{index}/{len(names)}]"
-        rows.append(WeightRow(f"{path}/{name}/kernel", f"{key}.weight{part}", "linear"))
+        rows.append(
+            WeightRow(f"{path}/{name}/kernel", f"{key}.weight{part}", "linear")
+        )
         if bias:
-            rows.append(WeightRow(f"{path}/{name}/bias", f"{key}.bias{part}", "merged"))
+            rows.append(
+                WeightRow(f"{path}/{name}/bias", f"{key}.bias{part}", "merged")
+            )
     return rows
 
 

@@ -1,6 +1,7 @@
 """Pure functions of arrays: attentions, state-space models, losses; no Flax, no configs.
 
-The public names are listed in ``__init__.pyi`` and imported when they are first used.
+The public names are listed in ``__init__.pyi`` and imported when they are first
+used.
 """
 
 import lazy_loader

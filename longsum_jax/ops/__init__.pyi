@@ -18,12 +18,16 @@ from .attention.key_sets import KeySet as KeySet
 from .attention.key_sets import LazyBias as LazyBias
 from .attention.key_sets import PartialSoftmax as PartialSoftmax
 from .attention.key_sets import WeightDropout as WeightDropout
-from .attention.key_sets import merge_partial_softmaxes as merge_partial_softmaxes
+from .attention.key_sets import (
+    merge_partial_softmaxes as merge_partial_softmaxes,
+)
 from .attention.linear import efficient_attention as efficient_attention
 from .attention.linear import linear_attention as linear_attention
 from .attention.linformer import compress_length as compress_length
 from .attention.local import local_attention as local_attention
-from .attention.local import transient_global_attention as transient_global_attention
+from .attention.local import (
+    transient_global_attention as transient_global_attention,
+)
 from .attention.longformer import longformer_attention as longformer_attention
 from .attention.lsg import LsgSpec as LsgSpec
 from .attention.lsg import lsg_attention as lsg_attention
@@ -37,7 +41,9 @@ from .attention.relative_position import (
     relative_position_bucket as relative_position_bucket,
 )
 from .attention.sinkhorn import sinkhorn_attention as sinkhorn_attention
-from .attention.staggered import block_staggered_attention as block_staggered_attention
+from .attention.staggered import (
+    block_staggered_attention as block_staggered_attention,
+)
 from .losses import TokenScores as TokenScores
 from .losses import class_cross_entropy as class_cross_entropy
 from .losses import count_labels as count_labels

@@ -10,8 +10,8 @@ import jax
 from longsum_jax.errors import InputError
 from longsum_jax.ops.platform import target_kind
 
-# Bytes available to programs, by prefixes of JAX's device names (``device_kind``);
-# sources: see ``analysis.devices``.
+# Bytes available to programs, by prefixes of JAX's device names
+# (``device_kind``); sources: see ``analysis.devices``.
 DEVICE_MEMORY: Mapping[str, int] = {
     "TPU v5 lite": int(15.75 * 2**30),
     "TPU v5e": int(15.75 * 2**30),

@@ -38,13 +38,13 @@ def token_scores(
         label_smoothing: probability mass spread evenly over the vocabulary.
     """
     mask = jnp.asarray(labels != IGNORED_LABEL)
-    # Subtracting the maximum avoids overflow. It cancels in the loss and needs no
-    # gradient.
+    # Subtracting the maximum avoids overflow. It cancels in the loss and needs
+    # no gradient.
     shifted = logits.astype(jnp.float32)
     shifted = shifted - lax.stop_gradient(shifted.max(-1, keepdims=True))
     log_sum = jnp.log(jnp.exp(shifted).sum(-1))
-    # By comparison, because the gradient of an indexed logit would be a scatter over
-    # the vocabulary.
+    # By comparison, because the gradient of an indexed logit would be a scatter
+    # over the vocabulary.
     is_label = jnp.asarray(labels)[..., None] == np.arange(logits.shape[-1])
     right = jnp.where(is_label, shifted, 0.0).sum(-1)
     # Cross-entropy with the target (1 - s) one_hot(label) + s / vocab.
@@ -66,8 +66,8 @@ def token_cross_entropy(
         logits, labels, label_smoothing: see ``token_scores``.
 
     Returns:
-        (loss_sum, weight), float32 scalars; their ratio is the mean per token, as
-        reported by PyTorch.
+        (loss_sum, weight), float32 scalars; their ratio is the mean per token,
+        as reported by PyTorch.
     """
     losses, _ = token_scores(logits, labels, label_smoothing=label_smoothing)
     return losses.sum(), count_labels(labels)
@@ -86,9 +86,10 @@ def class_cross_entropy(
 
     Args:
         logits: scores of the classes.
-        labels: class ids, [batch], for softmax cross-entropy; or ones and zeros,
-            [batch, classes], for the mean over the classes of binary cross-entropies
-            (as PyTorch's BCEWithLogitsLoss). IGNORED_LABEL marks rows to leave out.
+        labels: class ids, [batch], for softmax cross-entropy; or ones and
+            zeros, [batch, classes], for the mean over the classes of binary
+            cross-entropies (as PyTorch's BCEWithLogitsLoss). IGNORED_LABEL
+            marks rows to leave out.
 
     Returns:
         (loss_sum, weight), float32 scalars.
@@ -97,10 +98,12 @@ def class_cross_entropy(
         return token_cross_entropy(logits[:, None], labels[:, None])
     mask = jnp.asarray(labels[:, 0] != IGNORED_LABEL)
     logits = logits.astype(jnp.float32)
-    # -log sigmoid(x) = softplus(-x), -log(1 - sigmoid(x)) = softplus(x) = softplus(-x)
-    # + x
+    # -log sigmoid(x) = softplus(-x), -log(1 - sigmoid(x)) = softplus(x) =
+    # softplus(-x) + x
     losses = jax.nn.softplus(-logits) + (1 - labels) * logits
-    return jnp.where(mask, losses.mean(-1), 0.0).sum(), mask.sum().astype(jnp.float32)
+    return jnp.where(mask, losses.mean(-1), 0.0).sum(), mask.sum().astype(
+        jnp.float32
+    )
 
 
 class PreferenceScores(NamedTuple):
@@ -108,8 +111,8 @@ class PreferenceScores(NamedTuple):
 
     Attributes:
         losses: negative log-probabilities that the chosen target wins, float32.
-        margins: rewards of the chosen targets minus rewards of the rejected targets,
-            float32.
+        margins: rewards of the chosen targets minus rewards of the rejected
+            targets, float32.
     """
 
     losses: Float[Array, " batch"]
@@ -124,13 +127,14 @@ def preference_scores(
 ) -> PreferenceScores:
     """Scores pairs of targets by direct preference optimization (Rafailov et al. 2023, eq. 7).
 
-    The reward of a target is ``beta`` times the logarithm of its probability under the
-    model divided by its probability under the reference model.
+    The reward of a target is ``beta`` times the logarithm of its probability
+    under the model divided by its probability under the reference model.
 
     Args:
-        log_probs: log-probabilities of the chosen and the rejected target under the
+        log_probs: log-probabilities of the chosen and the rejected target under
+            the model.
+        reference: log-probabilities of the same targets under the reference
             model.
-        reference: log-probabilities of the same targets under the reference model.
         beta: factor of the rewards.
     """
     rewards = beta * jnp.asarray(log_probs - reference, jnp.float32)
@@ -146,5 +150,7 @@ def shift_right(
 
     Ignored labels become padding.
     """
-    shifted = jnp.pad(labels[:, :-1], ((0, 0), (1, 0)), constant_values=start_id)
+    shifted = jnp.pad(
+        labels[:, :-1], ((0, 0), (1, 0)), constant_values=start_id
+    )
     return jnp.where(shifted == IGNORED_LABEL, pad_id, shifted)

@@ -28,14 +28,14 @@ def mask_tokens(
         candidates: True on tokens that may be selected.
         mask_id: id of the mask token.
         replacements: ids from which random tokens are drawn.
-        probability: probability of each candidate to be selected, independently of the
-            others.
-        masked, random: fractions of the selected tokens that become ``mask_id`` or a
-            random token; the others are unchanged.
+        probability: probability of each candidate to be selected, independently
+            of the others.
+        masked, random: fractions of the selected tokens that become ``mask_id``
+            or a random token; the others are unchanged.
 
     Returns:
-        (inputs, labels): labels are the ids of the selected tokens, IGNORED_LABEL
-        elsewhere.
+        (inputs, labels): labels are the ids of the selected tokens,
+        IGNORED_LABEL elsewhere.
     """
     selection_key, action_key, random_key = jax.random.split(rng, 3)
     is_selected = candidates & (

@@ -1,10 +1,10 @@
 """Memories that pass from one segment of a document to the next (AWESOME, Cao and Wang 2023,
 section 3.1).
 
-The authors' code was not available. Equations are numbered as in the paper; choices
-that the paper leaves open are arguments. A memory is an array of slots, [batch, slots,
-d_model], and a mask ``valid`` of the slots that hold a state; the other slots are never
-read.
+The authors' code was not available. Equations are numbered as in the paper;
+choices that the paper leaves open are arguments. A memory is an array of slots,
+[batch, slots, d_model], and a mask ``valid`` of the slots that hold a state;
+the other slots are never read.
 """
 
 from typing import Literal
@@ -19,7 +19,8 @@ Overflow = Literal["left_pad", "floor"]
 
 
 def right_aligned(
-    x: Float[AnyArray, "batch length d_model"], valid: Bool[AnyArray, "batch length"]
+    x: Float[AnyArray, "batch length d_model"],
+    valid: Bool[AnyArray, "batch length"],
 ) -> tuple[Float[Array, "batch length d_model"], Bool[Array, "batch length"]]:
     """Moves the valid entries of every row to its end, in order, preceded by zeros.
 
@@ -47,9 +48,10 @@ def compressive_update(
 
     Rae et al. 2020.
 
-    The first half of the slots has compressed states, the second half the newest
-    states; both are filled from the right. Only real states count, so that padding
-    never enters the memory (a convolution over padded rows would include it).
+    The first half of the slots has compressed states, the second half the
+    newest states; both are filled from the right. Only real states count, so
+    that padding never enters the memory (a convolution over padded rows would
+    include it).
 
     Args:
         memory: values of the slots.
@@ -57,10 +59,10 @@ def compressive_update(
         hidden: states of the segment.
         hidden_mask: True on its real tokens.
         kernel, bias: parameters of a convolution whose stride equals its width.
-        overflow: treatment of the states that leave the newest half if their number is
-            not a multiple of the stride. "left_pad" puts zeros before the oldest;
-            "floor" drops the newest states that do not fill a stride, as a convolution
-            without padding does.
+        overflow: treatment of the states that leave the newest half if their
+            number is not a multiple of the stride. "left_pad" puts zeros before
+            the oldest; "floor" drops the newest states that do not fill a
+            stride, as a convolution without padding does.
 
     Returns:
         The new memory and its mask.
@@ -70,13 +72,17 @@ def compressive_update(
     # These states leave the newest half.
     old, old_valid = states[:, :length], states_valid[:, :length]
     new, new_valid = compress(old, old_valid, kernel, bias, overflow=overflow)
-    compressed = jnp.concatenate([memory[:, :half], new.astype(memory.dtype)], 1)
+    compressed = jnp.concatenate(
+        [memory[:, :half], new.astype(memory.dtype)], 1
+    )
     compressed_valid = jnp.concatenate([valid[:, :half], new_valid], 1)
     # Keep the newest half of the slots in each part.
     compressed, compressed_valid = right_aligned(compressed, compressed_valid)
     start = compressed.shape[1] - half
     memory = jnp.concatenate([compressed[:, start:], states[:, length:]], 1)
-    valid = jnp.concatenate([compressed_valid[:, start:], states_valid[:, length:]], 1)
+    valid = jnp.concatenate(
+        [compressed_valid[:, start:], states_valid[:, length:]], 1
+    )
     return memory, valid
 
 
@@ -85,15 +91,17 @@ def newest_states(
     valid: Bool[AnyArray, "batch slots"],
     hidden: Float[AnyArray, "batch length d_model"],
     hidden_mask: Bool[AnyArray, "batch length"],
-) -> tuple[Float[Array, "batch num_states d_model"], Bool[Array, "batch num_states"]]:
+) -> tuple[
+    Float[Array, "batch num_states d_model"], Bool[Array, "batch num_states"]
+]:
     """Joins the uncompressed states of a memory and the states of a segment, right-aligned.
 
     Args:
         memory, valid, hidden, hidden_mask: see ``compressive_update``.
 
     Returns:
-        slots / 2 + length states and their mask; the first ``length`` leave the newest
-        half.
+        slots / 2 + length states and their mask; the first ``length`` leave the
+        newest half.
     """
     half = memory.shape[1] // 2
     states = jnp.concatenate([memory[:, half:], hidden.astype(memory.dtype)], 1)
@@ -109,7 +117,8 @@ def compress(
     *,
     overflow: Overflow = "left_pad",
 ) -> tuple[
-    Float[Array, "batch num_compressed d_model"], Bool[Array, "batch num_compressed"]
+    Float[Array, "batch num_compressed d_model"],
+    Bool[Array, "batch num_compressed"],
 ]:
     """Compresses every ``stride`` right-aligned states into one.
 
@@ -131,7 +140,9 @@ def compress(
     # [batch, num_compressed, stride, d_model]
     x = x.reshape(x.shape[0], -1, stride, x.shape[-1])
     valid = jnp.pad(valid, ((0, 0), (front, 0))).reshape(*x.shape[:3]).any(2)
-    out = jnp.einsum("bnrd,rde->bne", x, kernel.astype(x.dtype)) + bias.astype(x.dtype)
+    out = jnp.einsum("bnrd,rde->bne", x, kernel.astype(x.dtype)) + bias.astype(
+        x.dtype
+    )
     return jnp.where(valid[..., None], out, 0), valid
 
 
@@ -143,8 +154,8 @@ def reconstruction_error(
 ) -> Float[Array, " batch"]:
     """Computes the loss of attention to compressed states relative to attention to exact states.
 
-    Rae et al. 2020, algorithm 2, as the mean of squares over all entries of a row's
-    queries, if the row has a key.
+    Rae et al. 2020, algorithm 2, as the mean of squares over all entries of a
+    row's queries, if the row has a key.
 
     Args:
         compressed_out: outputs of attention to the compressed states.
@@ -155,7 +166,9 @@ def reconstruction_error(
         float32, 0 for rows without a query or a key.
     """
     weights = (query_mask & key_mask.any(1, keepdims=True)).astype(jnp.float32)
-    differences = compressed_out.astype(jnp.float32) - exact_out.astype(jnp.float32)
+    differences = compressed_out.astype(jnp.float32) - exact_out.astype(
+        jnp.float32
+    )
     errors = jnp.square(differences).mean((2, 3))
     return (errors * weights).sum(1) / jnp.maximum(weights.sum(1), 1.0)
 
@@ -183,8 +196,8 @@ def gated_update(
     Args:
         memory: M, the values of the slots.
         update, gate: U and G before their activation functions.
-        changed: True on rows to update; other rows keep their memory, because their
-            segment had no tokens.
+        changed: True on rows to update; other rows keep their memory, because
+            their segment had no tokens.
     """
     g = jax.nn.sigmoid(gate.astype(jnp.float32))
     u = jnp.tanh(update.astype(jnp.float32))

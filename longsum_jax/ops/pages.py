@@ -1,8 +1,9 @@
 """Cuts sources into overlapping pages and joins their states again. Pages without context are the
 blocks of ``ops.attention.blocks``.
 
-A page has a body, and context on either side. With pages of 8 tokens, 2 of them context
-on either side, a source of 18 tokens (Bertsch et al. 2023, section 2.1):
+A page has a body, and context on either side. With pages of 8 tokens, 2 of them
+context on either side, a source of 18 tokens (Bertsch et al. 2023, section
+2.1):
 
     position    0 1 2 3 4 5 6 7 8 9 . . . . . . . 17
     page 0      0 1 2 3 4 5 6 7                           keeps the states of 0 to 5
@@ -10,8 +11,8 @@ on either side, a source of 18 tokens (Bertsch et al. 2023, section 2.1):
     page 2                      8 9 10 11 12 13 14 15     10 to 13
     page 3                          10 11 12 ... 16 17    14 to 17
 
-The first page also keeps the states before its body, the last page the states after it.
-The last page is moved back, so that it is full.
+The first page also keeps the states before its body, the last page the states
+after it. The last page is moved back, so that it is full.
 """
 
 from typing import NamedTuple
@@ -26,9 +27,10 @@ class Pages(NamedTuple):
     """The pages of every row of a batch.
 
     Attributes:
-        positions: positions of the tokens of each page; positions beyond the end of the
-            row are padding.
-        index: offset of each token's state among the tokens of all pages of its row.
+        positions: positions of the tokens of each page; positions beyond the
+            end of the row are padding.
+        index: offset of each token's state among the tokens of all pages of its
+            row.
     """
 
     positions: Int[Array, "batch pages page_length"]
@@ -65,15 +67,17 @@ def make_pages(
     Args:
         mask: True on real tokens, longer than ``page_length``.
         page_length: number of tokens of a page, context included.
-        context: tokens on either side of a page's body, from 1 to a third of the page.
-        full_last: True to move the last page of a row back so that it ends with the
-            row's last token; otherwise it begins one body after the previous page.
+        context: tokens on either side of a page's body, from 1 to a third of
+            the page.
+        full_last: True to move the last page of a row back so that it ends with
+            the row's last token; otherwise it begins one body after the
+            previous page.
     """
     length = mask.shape[1]
     body = page_length - 2 * context
     count = 1 - (page_length - length) // body
-    # Position after the last real token, [batch, 1], and index of the page that reaches
-    # it.
+    # Position after the last real token, [batch, 1], and index of the page that
+    # reaches it.
     ends = jnp.max(jnp.where(mask, jnp.arange(1, 1 + length), 0), 1)[:, None]
     last = jnp.maximum(-((page_length - ends) // body), 0)
     starts = jnp.broadcast_to(body * jnp.arange(count), (mask.shape[0], count))

@@ -7,7 +7,8 @@ import jax
 
 from longsum_jax.errors import InputError, first_line
 
-# XLA's other names of platforms, mapped to the names that JAX gives their devices.
+# XLA's other names of platforms, mapped to the names that JAX gives their
+# devices.
 _ALIASES = {"cuda": "gpu", "rocm": "gpu"}
 
 
@@ -19,7 +20,8 @@ def require_devices() -> None:
     """
     try:
         jax.devices()
-    # JAX raises an AssertionError if the package of the platform is not installed.
+    # JAX raises an AssertionError if the package of the platform is not
+    # installed.
     except (RuntimeError, AssertionError) as error:
         platforms = os.environ.get("JAX_PLATFORMS", "")
         raise InputError(
@@ -32,9 +34,9 @@ def target_platform() -> str:
     """Returns the platform of the devices that the program being traced is for, such as "tpu".
 
     These are the devices of the active mesh (``jax.set_mesh``), else
-    ``jax.default_device``, else the first devices of this process. A process can thus
-    compile programs for devices that it does not have. All three are part of JAX's
-    cache key for traced programs.
+    ``jax.default_device``, else the first devices of this process. A process
+    can thus compile programs for devices that it does not have. All three are
+    part of JAX's cache key for traced programs.
     """
     device = _target_device()
     if device is None:

@@ -12,7 +12,8 @@ from longsum_jax.typing import AnyArray
 
 
 def sinusoidal_positions(
-    positions: Int[AnyArray, "*shape"], frequencies: Float[np.ndarray, " half_d_model"]
+    positions: Int[AnyArray, "*shape"],
+    frequencies: Float[np.ndarray, " half_d_model"],
 ) -> Float[Array, "*shape d_model"]:
     """Computes sin(p w), then cos(p w), for every position p and frequency w.
 
@@ -23,16 +24,17 @@ def sinusoidal_positions(
         frequencies: radians per position, float64 [d_model / 2].
 
     Returns:
-        float32 values with an error below 1e-6 everywhere; single precision would lose
-        1e-3 at 16,384.
+        float32 values with an error below 1e-6 everywhere; single precision
+        would lose 1e-3 at 16,384.
     """
-    # Turns per position as 48-bit fixed point: 32 bits in the high word, 16 in the low
-    # word.
+    # Turns per position as 48-bit fixed point: 32 bits in the high word, 16 in
+    # the low word.
     turns = np.asarray(frequencies, np.float64) / (2 * math.pi) % 1.0
     fixed = np.floor(turns * 2.0**48).astype(np.uint64)
     high = (fixed >> np.uint64(16)).astype(np.uint32)
     low = (fixed & np.uint64(0xFFFF)).astype(np.uint32)
-    theta = jnp.zeros(len(turns))  # only carries gradients, which are not needed
+    # only carries gradients, which are not needed
+    theta = jnp.zeros(len(turns))
     steps = positions[..., None].astype(jnp.int32)
     waves = cis(theta, jnp.asarray(high), jnp.asarray(low), steps)
     return jnp.concatenate([waves.imag, waves.real], axis=-1)
@@ -59,7 +61,8 @@ class Rotary(NamedTuple):
     """Rotary positions (RoFormer, Su et al. 2021, section 3.2.2).
 
     Attributes:
-        base: base of the frequencies, base**(-2 i / head_dim) radians per position.
+        base: base of the frequencies, base**(-2 i / head_dim) radians per
+            position.
         factor: divisor of all positions ("linear scaling", Chen et al. 2023).
     """
 
@@ -86,7 +89,10 @@ def rotated(
     frequencies = rotary.base ** (-np.arange(half) / half) / rotary.factor
     waves = sinusoidal_positions(positions, frequencies)[..., None, :]
     sin, cos = waves[..., :half], waves[..., half:]
-    first, second = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
+    first, second = (
+        x[..., :half].astype(jnp.float32),
+        x[..., half:].astype(jnp.float32),
+    )
     turned = jnp.concatenate(
         [first * cos - second * sin, second * cos + first * sin], -1
     )

@@ -18,8 +18,8 @@ def define_gradient(
 ) -> None:
     """Defines the rules of a ``jax.custom_vjp``; both use the matmul precision of the call.
 
-    JAX traces ``backward`` later, when the context ``jax.default_matmul_precision``
-    around the call has been left.
+    JAX traces ``backward`` later, when the context
+    ``jax.default_matmul_precision`` around the call has been left.
 
     Args:
         function: function to define the gradient for.
@@ -43,10 +43,12 @@ def define_gradient(
     function.defvjp(forward_with_precision, backward_with_precision)
 
 
-def scaled(x: Float[AnyArray, "*shape"], factor: float) -> Float[AnyArray, "*shape"]:
+def scaled(
+    x: Float[AnyArray, "*shape"], factor: float
+) -> Float[AnyArray, "*shape"]:
     """Multiplies by a number in float32 and returns the type of ``x``.
 
-    In bfloat16 the number itself would be rounded: 768**-0.5 to a value that is 0.13 %
-    larger.
+    In bfloat16 the number itself would be rounded: 768**-0.5 to a value that is
+    0.13 % larger.
     """
     return (x.astype(jnp.float32) * factor).astype(x.dtype)

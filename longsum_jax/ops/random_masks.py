@@ -1,10 +1,10 @@
 """Random masks for dropout, drawn by the cheapest generator of the target's devices.
 
-Threefry, JAX's default, draws the same numbers on any number of devices, and takes 139
-operations per entry in a program for TPUs; their hardware generator takes 11 (compiled
-for a v5e). A step of the base model drops some 40,000 entries per token, twice if
-layers are rematerialized. The hardware generator's numbers depend on the size of a
-device's part of an array.
+Threefry, JAX's default, draws the same numbers on any number of devices, and
+takes 139 operations per entry in a program for TPUs; their hardware generator
+takes 11 (compiled for a v5e). A step of the base model drops some 40,000
+entries per token, twice if layers are rematerialized. The hardware generator's
+numbers depend on the size of a device's part of an array.
 """
 
 from collections.abc import Sequence
@@ -47,8 +47,8 @@ def drop_entries(
 ) -> Float[Array, "*shape"]:
     """Sets entries of ``x`` to zero where ``keep`` is False, and divides the others by ``share``.
 
-    The division is in float32: in bfloat16 a share of 0.9 is 0.8984, and all means
-    would grow by 0.2 %.
+    The division is in float32: in bfloat16 a share of 0.9 is 0.8984, and all
+    means would grow by 0.2 %.
     """
     scaled = x.astype(jnp.float32) / share
     return jnp.where(keep, scaled, 0).astype(x.dtype)

@@ -7,7 +7,8 @@ from jaxtyping import Array, Shaped
 from longsum_jax.typing import AnyArray
 
 MARK = "kept"
-# A policy of ``jax.checkpoint``: saves marked values and recomputes everything else.
+# A policy of ``jax.checkpoint``: saves marked values and recomputes everything
+# else.
 SAVE_MARKED_POLICY = jax.checkpoint_policies.save_only_these_names(MARK)
 
 

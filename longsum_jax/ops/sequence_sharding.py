@@ -1,13 +1,13 @@
 """Sequences sharded over devices: halo exchange, sums over shards, ``shard_map`` over positions or
 heads.
 
-Functions of ``ops`` with an argument ``axes`` work on a whole sequence if it is empty.
-If it names mesh axes, they run inside ``shard_map`` (see ``shard_map_sequence``) on one
-shard of the sequence; all shards have the same length. Three kinds of data move between
-devices: blocks of neighboring shards by a halo exchange (a window only needs the
-adjacent shards, whereas Liu et al. 2023 pass all keys around), single tokens by a sum,
-and a softmax over all positions by its sums of exponentials
-(``ops.attention.key_sets.merge_shards``).
+Functions of ``ops`` with an argument ``axes`` work on a whole sequence if it is
+empty. If it names mesh axes, they run inside ``shard_map`` (see
+``shard_map_sequence``) on one shard of the sequence; all shards have the same
+length. Three kinds of data move between devices: blocks of neighboring shards
+by a halo exchange (a window only needs the adjacent shards, whereas Liu et al.
+2023 pass all keys around), single tokens by a sum, and a softmax over all
+positions by its sums of exponentials (``ops.attention.key_sets.merge_shards``).
 
 Attention to keys anywhere instead has all positions of a few heads
 (``shard_map_heads``).
@@ -17,16 +17,17 @@ A halo exchange. Four devices share a sequence of eight blocks:
     device      0       1       2       3
     blocks     0 1     2 3     4 5     6 7
 
-``halo_exchange(x, left=1, right=2)`` returns to each device its own blocks between the
-blocks of its neighbors; zeros (.) fill positions beyond both ends of the sequence:
+``halo_exchange(x, left=1, right=2)`` returns to each device its own blocks
+between the blocks of its neighbors; zeros (.) fill positions beyond both ends
+of the sequence:
 
     device 0      . | 0 1 | 2 3
     device 1      1 | 2 3 | 4 5
     device 2      3 | 4 5 | 6 7
     device 3      5 | 6 7 | . .
 
-A halo wider than a shard takes one permutation for every hop. With ``left=3``, device 2
-gets blocks 2 and 3 from one hop away and block 1 from two hops away.
+A halo wider than a shard takes one permutation for every hop. With ``left=3``,
+device 2 gets blocks 2 and 3 from one hop away and block 1 from two hops away.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,7 +51,8 @@ class SequenceSharding(NamedTuple):
 
     Attributes:
         batch: mesh axes that shard the batch; may be empty.
-        length: mesh axes that shard the positions of every sequence, at least one.
+        length: mesh axes that shard the positions of every sequence, at least
+            one.
         num_shards: number of devices along ``length``.
     """
 
@@ -80,19 +82,22 @@ def sum_over(x: Shaped[Array, "..."], axes: Axes) -> Shaped[Array, "..."]:
 
 
 def halo_exchange(
-    x: Shaped[AnyArray, "batch num_blocks ..."], left: int, right: int, axes: Axes = ()
+    x: Shaped[AnyArray, "batch num_blocks ..."],
+    left: int,
+    right: int,
+    axes: Axes = (),
 ) -> Shaped[Array, "batch num_blocks_and_halo ..."]:
     """Adds the blocks of neighboring shards before and after the blocks of this shard.
 
     Args:
         x: blocks (or tokens) of this shard.
-        left, right: blocks to add before and after; both may exceed the length of a
-            shard.
+        left, right: blocks to add before and after; both may exceed the length
+            of a shard.
         axes: mesh axes that shard the sequence.
 
     Returns:
-        ``left + num_blocks + right`` blocks; zeros (False) beyond both ends of the
-        sequence.
+        ``left + num_blocks + right`` blocks; zeros (False) beyond both ends of
+        the sequence.
     """
     if not axes:
         return jnp.pad(x, ((0, 0), (left, right)) + ((0, 0),) * (x.ndim - 2))
@@ -102,11 +107,18 @@ def halo_exchange(
     def receive(blocks: AnyArray, hops: int) -> Array:
         """Returns the blocks sent from ``hops`` shards away, zeros if there is no sender."""
         routes = [
-            (i, i + hops) for i in range(num_shards) if 0 <= i + hops < num_shards
+            (i, i + hops)
+            for i in range(num_shards)
+            if 0 <= i + hops < num_shards
         ]
-        return lax.ppermute(blocks, axes, routes) if routes else jnp.zeros_like(blocks)
+        return (
+            lax.ppermute(blocks, axes, routes)
+            if routes
+            else jnp.zeros_like(blocks)
+        )
 
-    # Hop i brings ``size`` blocks, the last hop only the blocks that are still missing.
+    # Hop i brings ``size`` blocks, the last hop only the blocks that are still
+    # missing.
     before = []
     for i in range(-(-left // size)):
         count = min(size, left - i * size)
@@ -136,19 +148,19 @@ def shard_map_sequence(
     Args:
         function: function of the arrays of one shard.
         sharding: mesh axes of batch and length.
-        text: arrays [batch, length, ...], sharded along both dimensions in shards of
-            whole blocks; zeros (False) pad the length.
+        text: arrays [batch, length, ...], sharded along both dimensions in
+            shards of whole blocks; zeros (False) pad the length.
         rows: arrays [batch, ...], sharded along the batch.
         shared: arrays replicated on every device.
         block: number of tokens of a block.
-        rng: PRNG key; ``function`` then gets a keyword ``rng`` with a different key on
-            every device.
-        outputs: kind of every array that ``function`` returns: "text" for [batch,
-            length, ...], "rows" for [batch, ...] that are equal on all shards of a
-            sequence.
-        has_kernels: True if ``function`` calls Pallas kernels, for whose results JAX
-            cannot check ``outputs``, because it does not know over which axes they
-            vary.
+        rng: PRNG key; ``function`` then gets a keyword ``rng`` with a different
+            key on every device.
+        outputs: kind of every array that ``function`` returns: "text" for
+            [batch, length, ...], "rows" for [batch, ...] that are equal on all
+            shards of a sequence.
+        has_kernels: True if ``function`` calls Pallas kernels, for whose
+            results JAX cannot check ``outputs``, because it does not know over
+            which axes they vary.
 
     Returns:
         The results of ``function``, without the padding.
@@ -164,7 +176,9 @@ def shard_map_sequence(
         rng: Array | None,
     ) -> Any:
         options = _own_key(rng, sharding)
-        return function(**text, **rows, **shared, **options, axes=sharding.length)
+        return function(
+            **text, **rows, **shared, **options, axes=sharding.length
+        )
 
     def unpad(x: Array, output: Output) -> Array:
         return x[:, :length] if output == "text" else x
@@ -181,7 +195,12 @@ def shard_map_sequence(
         out_specs = tuple(specs[name] for name in outputs)
     out = jax.shard_map(
         run,
-        in_specs=(specs["text"], specs["rows"], specs["shared"], specs["shared"]),
+        in_specs=(
+            specs["text"],
+            specs["rows"],
+            specs["shared"],
+            specs["shared"],
+        ),
         out_specs=out_specs,
         check_vma=not has_kernels,
     )(text, dict(rows or {}), dict(shared or {}), rng)
@@ -192,7 +211,9 @@ def shard_map_sequence(
     return tuple(unpad(x, name) for x, name in zip(out, outputs, strict=True))
 
 
-def _own_key(rng: AnyArray | None, sharding: SequenceSharding) -> dict[str, Array]:
+def _own_key(
+    rng: AnyArray | None, sharding: SequenceSharding
+) -> dict[str, Array]:
     """Returns the keyword ``rng`` with a key for this device; an empty dict without ``rng``."""
     if rng is None:
         return {}
@@ -223,8 +244,8 @@ def shard_map_heads(
 ) -> Any:
     """Runs ``function(**text, **rows, **heads)`` on every device for some heads of whole sequences.
 
-    One all-to-all gives a device its heads from all shards, another one sends the
-    result back:
+    One all-to-all gives a device its heads from all shards, another one sends
+    the result back:
 
         device        0    1    2    3              0         1         2         3
         positions    01   23   45   67     ->    01234567  01234567  01234567  01234567
@@ -233,14 +254,15 @@ def shard_map_heads(
     Source: DeepSpeed-Ulysses (Jacobs et al. 2023, section 3).
 
     Args:
-        function: function of the arrays of some heads that returns [batch, length,
-            heads, head_dim].
+        function: function of the arrays of some heads that returns [batch,
+            length, heads, head_dim].
         sharding: mesh axes of batch and length; the shards divide the heads.
-        text: arrays [batch, length, heads, head_dim], sharded along batch and length.
+        text: arrays [batch, length, heads, head_dim], sharded along batch and
+            length.
         rows: arrays [batch, ...], sharded along the batch.
         heads: arrays with a dimension of heads.
-        rng: PRNG key; ``function`` then gets a keyword ``rng`` with a different key on
-            every device.
+        rng: PRNG key; ``function`` then gets a keyword ``rng`` with a different
+            key on every device.
     """
     axes, length = sharding.length, jax.tree.leaves(text)[0].shape[1]
     # All-to-alls need shards of equal size; ``gather`` removes the padding.
@@ -249,7 +271,8 @@ def shard_map_heads(
     def pad(x: AnyArray) -> AnyArray:
         return append_zeros(x, padding) if padding else x
 
-    # [batch, shard_length, heads, ...] -> [batch, length, heads / num_shards, ...]
+    # [batch, shard_length, heads, ...] -> [batch, length, heads / num_shards,
+    # ...]
     def gather(x: AnyArray) -> Array:
         return lax.all_to_all(x, axes, split_axis=2, concat_axis=1, tiled=True)[
             :, :length
@@ -263,8 +286,11 @@ def shard_map_heads(
     ) -> Array:
         options = _own_key(rng, sharding)
         out = function(**jax.tree.map(gather, text), **rows, **heads, **options)
-        # [batch, length, heads / num_shards, ...] -> [batch, shard_length, heads, ...]
-        return lax.all_to_all(pad(out), axes, split_axis=1, concat_axis=2, tiled=True)
+        # [batch, length, heads / num_shards, ...] -> [batch, shard_length,
+        # heads, ...]
+        return lax.all_to_all(
+            pad(out), axes, split_axis=1, concat_axis=2, tiled=True
+        )
 
     batch = sharding.batch or None
     mesh_axes = {"batch": batch, "heads": axes, None: None}
@@ -276,8 +302,8 @@ def shard_map_heads(
         run,
         in_specs=(P(batch, axes), P(batch), heads_specs, P()),
         out_specs=P(batch, axes),
-        # The check takes the indices of an argsort as equal on all devices; gradients
-        # would be wrong.
+        # The check takes the indices of an argsort as equal on all devices;
+        # gradients would be wrong.
         check_vma=False,
     )(jax.tree.map(pad, dict(text)), dict(rows or {}), heads_arrays, rng)
     return out[:, :length] if padding else out

@@ -1,10 +1,11 @@
 """Float32 products with arrays stored in bfloat16 or int8, for decoding steps.
 
-A step reads every weight and key once, so it is bound by memory bandwidth. XLA on CPUs
-has no product of float32 with a narrower type: it first writes a float32 copy of the
-weights, outside the loop of steps or in every step. It does vectorize a sum over eight
-inputs at a time, for several rows in one ``reduce``, with the conversion fused into the
-loop; a small product then adds the sums of eight.
+A step reads every weight and key once, so it is bound by memory bandwidth. XLA
+on CPUs has no product of float32 with a narrower type: it first writes a
+float32 copy of the weights, outside the loop of steps or in every step. It does
+vectorize a sum over eight inputs at a time, for several rows in one ``reduce``,
+with the conversion fused into the loop; a small product then adds the sums of
+eight.
 """
 
 import operator
@@ -27,8 +28,8 @@ from longsum_jax.typing import AnyArray
 Storage = Literal["float32", "bfloat16", "int8"]
 STORAGES: tuple[Storage, ...] = ("float32", "bfloat16", "int8")
 
-# Rows of a product that are summed in one pass; with more rows, compute is the limit,
-# not bandwidth.
+# Rows of a product that are summed in one pass; with more rows, compute is the
+# limit, not bandwidth.
 MAX_ROWS = 8
 _TERMS = 8  # terms of a sum that XLA unrolls; it does not always unroll 16
 
@@ -38,19 +39,21 @@ class Stored(NamedTuple):
 
     Attributes:
         values: bfloat16, or int8 from -127 to 127.
-        scales: scales of int8 values, one for all values along the summed axes, which
-            have size 1; None for bfloat16.
+        scales: scales of int8 values, one for all values along the summed axes,
+            which have size 1; None for bfloat16.
     """
 
     values: Array
     scales: Float[Array, "..."] | None
 
 
-def store(x: Float[AnyArray, "..."], storage: Storage, axes: tuple[int, ...]) -> Stored:
+def store(
+    x: Float[AnyArray, "..."], storage: Storage, axes: tuple[int, ...]
+) -> Stored:
     """Rounds an array to a storage type.
 
-    The relative error of a value is at most 2^-8 in bfloat16; in int8 an error is at
-    most a 254th of the largest absolute value along ``axes``.
+    The relative error of a value is at most 2^-8 in bfloat16; in int8 an error
+    is at most a 254th of the largest absolute value along ``axes``.
 
     Args:
         x: finite values.
@@ -90,8 +93,8 @@ def stored_attention(
 
     Args:
         q: queries.
-        k: keys [batch, heads, head_dim, num_keys], with scales [batch, heads, 1,
-            num_keys]; possibly with fewer heads than the queries.
+        k: keys [batch, heads, head_dim, num_keys], with scales [batch, heads,
+            1, num_keys]; possibly with fewer heads than the queries.
         v: values [batch, heads, num_keys, head_dim], with scales [batch, heads,
             num_keys, 1].
         mask: True on keys to read.
@@ -99,7 +102,8 @@ def stored_attention(
     """
     batch, num_queries, heads, head_dim = q.shape
     q = jnp.moveaxis(q.astype(jnp.float32), 1, 2) * product_factor(scale)
-    # Queries of a group of heads are rows of the group's head; they share one mask.
+    # Queries of a group of heads are rows of the group's head; they share one
+    # mask.
     q = q.reshape(batch, k.values.shape[1], -1, head_dim)
     scores = _product(q, k.values, _at_once)
     if k.scales is not None:
@@ -134,7 +138,8 @@ def _product(x: AnyArray, values: Array, add_up: _AddUp) -> Array:
     axis = len(leading)
     pairs = [(i, j) for i in range(rows) for j in range(parts)]
     terms = [
-        _at(_at(factors, i, axis), j, axis) * _at(values, j, axis) for i, j in pairs
+        _at(_at(factors, i, axis), j, axis) * _at(values, j, axis)
+        for i, j in pairs
     ]
     sums = add_up(_sums(terms, axis + 1))
     return _rows([jnp.expand_dims(y, axis) for y in sums], parts, axis)
@@ -158,7 +163,8 @@ def _by_eights(sums: Sequence[Array]) -> Sequence[Array]:
     *leading, eights, outputs = sums[0].shape
     if eights % _TERMS == 0:
         sums = _sums(
-            [y.reshape(*leading, -1, _TERMS, outputs) for y in sums], len(leading) + 1
+            [y.reshape(*leading, -1, _TERMS, outputs) for y in sums],
+            len(leading) + 1,
         )
     return _at_once(sums)
 
@@ -170,7 +176,8 @@ def _computed(x: AnyArray) -> Array:
     row = x.reshape(1, -1)
     zero = jnp.zeros((), x.dtype)
     return (
-        jnp.ones((1, 2), x.dtype) @ jax.lax.pad(row, zero, ((0, 1, 0), (0, 0, 0)))
+        jnp.ones((1, 2), x.dtype)
+        @ jax.lax.pad(row, zero, ((0, 1, 0), (0, 0, 0)))
     ).reshape(x.shape)
 
 

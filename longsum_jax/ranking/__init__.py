@@ -1,6 +1,7 @@
 """Extracts sentences of documents without a language model: features, trees, selection.
 
-The public names are listed in ``__init__.pyi`` and imported when they are first used.
+The public names are listed in ``__init__.pyi`` and imported when they are first
+used.
 """
 
 import lazy_loader

@@ -1,14 +1,16 @@
 """Gradient boosting of regression trees (Friedman, 2001) for squared error, on histograms.
 
-Features are binned at quantiles, so that the best split of a node follows from sums
-over the bins of each feature (as in LightGBM; Ke et al., 2017). Trees are complete: all
-nodes of a level are split together. With G and H the sums of residuals and of weights
-over the rows of a node, a split gains (twice equation 7 of Chen & Guestrin, 2016)
+Features are binned at quantiles, so that the best split of a node follows from
+sums over the bins of each feature (as in LightGBM; Ke et al., 2017). Trees are
+complete: all nodes of a level are split together. With G and H the sums of
+residuals and of weights over the rows of a node, a split gains (twice equation
+7 of Chen & Guestrin, 2016)
 
-    G_left^2 / (H_left + ridge) + G_right^2 / (H_right + ridge) - G^2 / (H + ridge)
+    G_left^2 / (H_left + ridge) + G_right^2 / (H_right + ridge) - G^2 / (H +
+    ridge)
 
-and cumulative sums over the bins of a feature give G_left and H_left of all its splits
-at once:
+and cumulative sums over the bins of a feature give G_left and H_left of all its
+splits at once:
 
     bin               0    1    2    3
     sum of residuals  g0   g1   g2   g3
@@ -87,7 +89,8 @@ def fit_trees(
     rng = np.random.default_rng(options.seed)
     edges = [_quantiles(column, options.bins) for column in table.T]
     columns = [
-        _bins(column, inner) for column, inner in zip(table.T, edges, strict=True)
+        _bins(column, inner)
+        for column, inner in zip(table.T, edges, strict=True)
     ]
     binned = np.stack(columns, 1)
     predicted = np.zeros(len(table))
@@ -110,16 +113,23 @@ def fit_trees(
     edge_table = np.full((len(edges), options.bins), np.inf, np.float32)
     for feature, inner in enumerate(edges):
         edge_table[feature, : len(inner)] = inner
-    thresholds = edge_table[all_features, np.minimum(all_bins, options.bins - 1)]
+    thresholds = edge_table[
+        all_features, np.minimum(all_bins, options.bins - 1)
+    ]
     return BoostedTrees(
-        names, all_features.astype(np.int16), thresholds, all_leaves.astype(np.float32)
+        names,
+        all_features.astype(np.int16),
+        thresholds,
+        all_leaves.astype(np.float32),
     )
 
 
 def _quantiles(values: np.ndarray, bins: int) -> np.ndarray:
     """Returns at most ``bins`` - 1 distinct bin edges, float32, all below the largest value."""
     fractions = np.linspace(0, 1, bins + 1)[1:-1]
-    edges = np.unique(np.quantile(values, fractions, method="lower").astype(np.float32))
+    edges = np.unique(
+        np.quantile(values, fractions, method="lower").astype(np.float32)
+    )
     return edges[edges < values.max()]
 
 
@@ -137,20 +147,26 @@ def _fit_tree(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the features and bins of a tree's splits, level by level, and its leaves."""
     columns = {
-        feature: binned[:, feature].astype(np.int64) for feature in features.tolist()
+        feature: binned[:, feature].astype(np.int64)
+        for feature in features.tolist()
     }
     rows = np.arange(len(binned))
-    node = np.zeros(len(binned), np.int64)  # node of each row, counted within the level
+    # node of each row, counted within the level
+    node = np.zeros(len(binned), np.int64)
     split_features, split_bins = [], []
     for level in range(options.depth):
-        split = _best_split(columns, node, 2**level, residuals, weights, options)
+        split = _best_split(
+            columns, node, 2**level, residuals, weights, options
+        )
         split_features.append(split.feature)
         split_bins.append(split.bin)
         goes_right = binned[rows, split.feature[node]] > split.bin[node]
         node = 2 * node + goes_right
     residual_sums = np.bincount(node, residuals, 2**options.depth)
     weight_sums = np.bincount(node, weights, 2**options.depth)
-    leaves = options.learning_rate * residual_sums / (weight_sums + options.ridge)
+    leaves = (
+        options.learning_rate * residual_sums / (weight_sums + options.ridge)
+    )
     return np.concatenate(split_features), np.concatenate(split_bins), leaves
 
 
@@ -167,7 +183,9 @@ def _best_split(
     If no split improves a node, all of its rows go left.
     """
     best_gain = np.full(num_nodes, _SMALLEST_GAIN)
-    split = _Split(np.full(num_nodes, min(columns)), np.full(num_nodes, options.bins))
+    split = _Split(
+        np.full(num_nodes, min(columns)), np.full(num_nodes, options.bins)
+    )
     size, shape = num_nodes * options.bins, (num_nodes, options.bins)
     for feature, column in columns.items():
         # flat index in the histogram [num_nodes, bins]

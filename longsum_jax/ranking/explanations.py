@@ -11,7 +11,8 @@ from longsum_jax.text.statements import Explanation, Reason
 NUM_REASONS = 3
 _DIGITS = 3  # decimal places of every number
 
-# Name of a reason -> its features. Features with similar meaning form one reason.
+# Name of a reason -> its features. Features with similar meaning form one
+# reason.
 _FEATURES = {
     "position in the document": (
         "position log_position log_words_before log_from_end paragraph section"
@@ -39,7 +40,9 @@ _FEATURES = {
     "importance of the sentences around": "near_centroid near_log_frequency_sum",
 }
 _REASONS = {
-    feature: name for name, text in _FEATURES.items() for feature in text.split()
+    feature: name
+    for name, text in _FEATURES.items()
+    for feature in text.split()
 }
 _REASON_OF_KIND = {
     "cue": "cue words",
@@ -57,7 +60,9 @@ def reason_name(feature: str) -> str:
     kind = name.partition("_")[0]
     if kind in _REASON_OF_KIND:
         return _REASON_OF_KIND[kind]
-    return _REASONS.get(f"near_{name}" if near else name, feature.replace("_", " "))
+    return _REASONS.get(
+        f"near_{name}" if near else name, feature.replace("_", " ")
+    )
 
 
 def explain(
@@ -70,8 +75,8 @@ def explain(
 
     Args:
         names: names of f features.
-        contributions: float [k, f], contribution of each feature to the score of each
-            sentence.
+        contributions: float [k, f], contribution of each feature to the score
+            of each sentence.
         scores: float [n], scores of all sentences of the document.
         rows: indices of the k sentences to explain.
     """
@@ -81,14 +86,20 @@ def explain(
         totals: defaultdict[str, float] = defaultdict(float)
         for reason, value in zip(reasons, values.tolist(), strict=True):
             totals[reason] += value
-        result.append(_explanation(float(scores[row]), float(scores.mean()), totals))
+        result.append(
+            _explanation(float(scores[row]), float(scores.mean()), totals)
+        )
     return result
 
 
-def _explanation(score: float, mean: float, totals: dict[str, float]) -> Explanation:
+def _explanation(
+    score: float, mean: float, totals: dict[str, float]
+) -> Explanation:
     """Returns rounded numbers that still add up."""
     score, mean = round(score, _DIGITS), round(mean, _DIGITS)
-    largest = sorted(totals.items(), key=lambda item: -abs(item[1]))[:NUM_REASONS]
+    largest = sorted(totals.items(), key=lambda item: -abs(item[1]))[
+        :NUM_REASONS
+    ]
     rounded = [Reason(name, round(value, _DIGITS)) for name, value in largest]
     reasons = tuple(reason for reason in rounded if reason.contribution)
     others = score - mean - sum(reason.contribution for reason in reasons)

@@ -1,9 +1,9 @@
 """A linear ranker for documents that differ from the training data of the trees.
 
 Trees use the size of features, which differs between kinds of text, and fail on
-documents unlike the training data. The linear ranker reads features that are relative
-to their document. Both are mixed by the distance of a document to the nearest kind of
-the training data:
+documents unlike the training data. The linear ranker reads features that are
+relative to their document. Both are mixed by the distance of a document to the
+nearest kind of the training data:
 
     distance   0 ........ NEAR ........ FAR ........
     scores     trees      mixed         linear
@@ -18,7 +18,8 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.features import Features, feature_table
 
-# Distances in standard deviations; most documents of the training kinds are nearer.
+# Distances in standard deviations; most documents of the training kinds are
+# nearer.
 NEAR, FAR = 1.1, 1.6
 _MOST_DEVIATIONS = 4.0  # bound to which features are clipped
 _PREFIX = "fallback_"  # prefix of the arrays in a file
@@ -29,9 +30,10 @@ class Fallback(NamedTuple):
 
     Attributes:
         names: names of the f features of the linear ranker.
-        means, deviations: float32 [f], means and standard deviations of the features.
-        weights: float32 [2, f], weights of the features, and their change if there is a
-            query.
+        means, deviations: float32 [f], means and standard deviations of the
+            features.
+        weights: float32 [2, f], weights of the features, and their change if
+            there is a query.
         document_names: names of the d features of whole documents.
         kinds: float32 [kinds, d], mean features of the documents of each kind.
         spreads: float32 [kinds, d], their standard deviations.
@@ -48,8 +50,8 @@ class Fallback(NamedTuple):
     def distance(self, features: Mapping[str, np.ndarray]) -> float:
         """Returns the distance of a document to the nearest kind.
 
-        The distance is the root mean square difference of its features in standard
-        deviations.
+        The distance is the root mean square difference of its features in
+        standard deviations.
 
         Args:
             features: features of the document's sentences.
@@ -69,7 +71,9 @@ class Fallback(NamedTuple):
         if share == 0:
             return scores
         linear = self.predict(features)
-        return (1 - share) * _standardized(scores) + share * _standardized(linear)
+        return (1 - share) * _standardized(scores) + share * _standardized(
+            linear
+        )
 
     def mix_contributions(
         self,
@@ -80,14 +84,15 @@ class Fallback(NamedTuple):
     ) -> np.ndarray:
         """Returns the contributions of features to k mixed scores, float64 [k, d + f].
 
-        The first d columns are the contributions of the trees, scaled like their
-        scores; the others are the contributions of the features of the linear ranker.
+        The first d columns are the contributions of the trees, scaled like
+        their scores; the others are the contributions of the features of the
+        linear ranker.
 
         Args:
             features: features of all n sentences.
             scores: float [n], scores by the trees.
-            contributions: float [k, d], contributions of features to the scores of the
-                trees.
+            contributions: float [k, d], contributions of features to the scores
+                of the trees.
             rows: indices of the k sentences.
         """
         share = self.share(features)
@@ -96,12 +101,16 @@ class Fallback(NamedTuple):
         if share == 0:
             return np.concatenate([contributions, 0 * terms[rows]], 1)
         by_trees = (1 - share) * _inverse_deviation(scores) * contributions
-        by_linear = share * _inverse_deviation(self.predict(features)) * terms[rows]
+        by_linear = (
+            share * _inverse_deviation(self.predict(features)) * terms[rows]
+        )
         return np.concatenate([by_trees, by_linear], 1)
 
     def share(self, features: Features) -> float:
         """Returns the share of the linear ranker in the scores of a document, from 0 to 1."""
-        return float(np.clip((self.distance(features) - NEAR) / (FAR - NEAR), 0, 1))
+        return float(
+            np.clip((self.distance(features) - NEAR) / (FAR - NEAR), 0, 1)
+        )
 
     def predict(self, features: Features) -> np.ndarray:
         """Returns scores by the linear ranker, float64 [n]."""
@@ -112,13 +121,16 @@ class Fallback(NamedTuple):
         table = _clipped(
             feature_table(features, self.names), self.means, self.deviations
         )
-        weights = self.weights[0] + self.weights[1] * (features["query_known"][0] > 0)
+        weights = self.weights[0] + self.weights[1] * (
+            features["query_known"][0] > 0
+        )
         return table * weights.astype(np.float64)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays to save, by name."""
         return {
-            _PREFIX + name: np.array(value) for name, value in self._asdict().items()
+            _PREFIX + name: np.array(value)
+            for name, value in self._asdict().items()
         }
 
 
@@ -163,15 +175,19 @@ def load_fallback(path: str | Path) -> Fallback | None:
         raise InputError(
             f"{path}: no weights of a ranker ({error}); make them with configs/builtin_extractor.py"
         ) from None
-    names = {name: arrays[name].tolist() for name in ("names", "document_names")}
+    names = {
+        name: arrays[name].tolist() for name in ("names", "document_names")
+    }
     return Fallback(**arrays | names)
 
 
-def kind_profiles(tables: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def kind_profiles(
+    tables: Sequence[np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns means and deviations of kinds, see ``Fallback``.
 
-    A deviation is at least the mean deviation of all kinds, because the few documents
-    of a kind may agree in a feature by chance.
+    A deviation is at least the mean deviation of all kinds, because the few
+    documents of a kind may agree in a feature by chance.
 
     Args:
         tables: float32 [rows, d] for each kind.

@@ -1,7 +1,7 @@
 """Features of the sentences of a document: position, form, word frequencies, similarity.
 
-All features take time linear in the document (except for sorting); whole books take a
-second.
+All features take time linear in the document (except for sorting); whole books
+take a second.
 """
 
 import functools
@@ -9,13 +9,20 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from longsum_jax.ranking.lexicon import CLOSING, CUES, OPENING, STOP_WORDS, light_stem
+from longsum_jax.ranking.lexicon import (
+    CLOSING,
+    CUES,
+    OPENING,
+    STOP_WORDS,
+    light_stem,
+)
 from longsum_jax.ranking.parsing import ParsedDocument, class_counts
 from longsum_jax.text.ngrams import unicode_words
 
 Features = dict[str, np.ndarray]
 
-LEXRANK_STEPS = 8  # steps of the power iteration; scores are then stable to a percent
+# steps of the power iteration; scores are then stable to a percent
+LEXRANK_STEPS = 8
 _FAR = 200  # distance in sentences to a heading that is absent or further away
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _QUOTATION_MARKS = "\"'\u201d\u2019\u00bb )"
@@ -43,9 +50,17 @@ _RANKED = (
     "names",
     "numbers",
 )
-# Features that are standardized within a document, for comparability across kinds.
+# Features that are standardized within a document, for comparability across
+# kinds.
 _STANDARDIZED = (
-    *("centroid", "lexrank", "textrank", "lsa", "log_frequency", "log_frequency_sum"),
+    *(
+        "centroid",
+        "lexrank",
+        "textrank",
+        "lsa",
+        "log_frequency",
+        "log_frequency_sum",
+    ),
     *(
         "probability",
         "probability_sum",
@@ -71,7 +86,14 @@ _STANDARDIZED = (
         "like_end",
         "like_block",
     ),
-    *("like_previous", "like_next", "word_length", "distinct", "marks", "query_cosine"),
+    *(
+        "like_previous",
+        "like_next",
+        "word_length",
+        "distinct",
+        "marks",
+        "query_cosine",
+    ),
     *(
         "query_covered",
         "query_near_2",
@@ -83,7 +105,13 @@ _STANDARDIZED = (
 _RELATIVE_PREFIXES = ("rank_", "near_", "standard_", "cue_")
 _RELATIVE = frozenset(
     (
-        *("position", "log_position", "in_paragraph", "to_paragraph_end", "heading"),
+        *(
+            "position",
+            "log_position",
+            "in_paragraph",
+            "to_paragraph_end",
+            "heading",
+        ),
         *("since_heading", "opening", "closing", "turn", "question"),
     )
 )
@@ -95,12 +123,15 @@ _TOPICS, _LSA_STEPS = 10, 4
 _SMOOTHED = ("rank_centroid", "rank_log_frequency_sum", "rank_words")
 
 
-def sentence_features(document: ParsedDocument, query: str | None = None) -> Features:
+def sentence_features(
+    document: ParsedDocument, query: str | None = None
+) -> Features:
     """Returns features of n sentences, float64 [n] each, by name.
 
     "rank_*" is the share of sentences with a smaller value of a feature and
-    "standard_*" is the feature with mean 0 and deviation 1, so both are comparable
-    across documents; "near_*" is the mean over neighboring sentences.
+    "standard_*" is the feature with mean 0 and deviation 1, so both are
+    comparable across documents; "near_*" is the mean over neighboring
+    sentences.
 
     Args:
         document: document of n sentences.
@@ -117,7 +148,9 @@ def sentence_features(document: ParsedDocument, query: str | None = None) -> Fea
         features[f"rank_{name}"] = _ranks(features[name])
     for name in _SMOOTHED:
         for width in (3, 10):
-            features[f"near_{width}_{name}"] = _window_mean(features[name], width)
+            features[f"near_{width}_{name}"] = _window_mean(
+                features[name], width
+            )
     for name in _STANDARDIZED:
         features[f"standard_{name}"] = _standardized(features[name])
     return features
@@ -128,7 +161,9 @@ def is_relative(name: str) -> bool:
     return name.startswith(_RELATIVE_PREFIXES) or name in _RELATIVE
 
 
-def feature_table(features: Mapping[str, np.ndarray], names: list[str]) -> np.ndarray:
+def feature_table(
+    features: Mapping[str, np.ndarray], names: list[str]
+) -> np.ndarray:
     """Returns float32 [n, names], the features with these names."""
     return np.stack([features[name] for name in names], 1).astype(np.float32)
 
@@ -151,9 +186,13 @@ def _layout(document: ParsedDocument) -> Features:
         "breaks": document.breaks,
         "paragraph": paragraphs / max(paragraphs[-1], 1),
         "in_paragraph": index - begins[paragraphs],
-        "to_paragraph_end": sizes[paragraphs] - 1 - (index - begins[paragraphs]),
+        "to_paragraph_end": sizes[paragraphs]
+        - 1
+        - (index - begins[paragraphs]),
         "paragraph_sentences": sizes[paragraphs],
-        "paragraph_words": np.bincount(paragraphs, document.lengths)[paragraphs],
+        "paragraph_words": np.bincount(paragraphs, document.lengths)[
+            paragraphs
+        ],
         "heading": document.headings,
         "since_heading": np.minimum(since, _FAR),
         "section": np.cumsum(document.headings) / sections,
@@ -167,7 +206,8 @@ def _under(
     document: ParsedDocument, heading_of: np.ndarray, words: frozenset[str]
 ) -> np.ndarray:
     """Returns bool [n], sentences whose nearest preceding heading has one of some words."""
-    has_word = np.zeros(len(heading_of) + 1, bool)  # the last entry is for no heading
+    # the last entry is for no heading
+    has_word = np.zeros(len(heading_of) + 1, bool)
     for number in np.flatnonzero(document.headings):
         stems = map(light_stem, unicode_words(document.sentences[number]))
         has_word[number] = not words.isdisjoint(stems)
@@ -230,7 +270,8 @@ def _frequencies(document: ParsedDocument) -> Features:
     words, n = document.words, len(document.sentences)
     content = document.content
     is_content = content[words.word].astype(np.float64)
-    kinds = np.maximum(words.by_sentence(is_content), 1)  # distinct content words
+    # distinct content words
+    kinds = np.maximum(words.by_sentence(is_content), 1)
 
     def mean(values: np.ndarray) -> np.ndarray:
         return words.by_sentence(is_content * values[words.word]) / kinds
@@ -246,16 +287,22 @@ def _frequencies(document: ParsedDocument) -> Features:
     running = np.maximum(words.by_sentence(is_content * words.counts), 1)
     highest = np.zeros(n)
     np.maximum.at(highest, words.row, log_total[words.word])
-    top_30 = words.by_sentence(np.isin(words.word, order[:30]) & (is_content > 0))
+    top_30 = words.by_sentence(
+        np.isin(words.word, order[:30]) & (is_content > 0)
+    )
     bigrams, content_bigrams = _bigrams(document)
     return {
         "probability": words.by_sentence(words.counts * probability[words.word])
         / running,
         "probability_sum": words.by_sentence(probability[words.word]),
         "log_frequency": mean(log_total),
-        "log_frequency_sum": words.by_sentence(is_content * log_total[words.word]),
+        "log_frequency_sum": words.by_sentence(
+            is_content * log_total[words.word]
+        ),
         "highest_frequency": highest,
-        "top_10": words.by_sentence(np.isin(words.word, order[:10]) & (is_content > 0)),
+        "top_10": words.by_sentence(
+            np.isin(words.word, order[:10]) & (is_content > 0)
+        ),
         "top_30": top_30,
         "top_30_share": top_30 / np.maximum(document.lengths, 1),
         "inverse_frequency": mean(document.inverse),
@@ -287,7 +334,11 @@ def _bigrams(document: ParsedDocument) -> tuple[np.ndarray, np.ndarray]:
 
 def _centrality(document: ParsedDocument) -> Features:
     """Returns features of the similarity of a sentence to others."""
-    words, weights, n = document.words, document.weights, len(document.sentences)
+    words, weights, n = (
+        document.words,
+        document.weights,
+        len(document.sentences),
+    )
     row = words.row
     edge = max(_EDGE, n // 20)
 
@@ -314,8 +365,8 @@ def _centrality(document: ParsedDocument) -> Features:
 def lexrank(document: ParsedDocument, steps: int = LEXRANK_STEPS) -> np.ndarray:
     """Returns continuous LexRank (Erkan & Radev, 2004, section 3.3) without damping, [n], sum 1.
 
-    The matrix of cosines is never built: its product with a vector is two sparse
-    products.
+    The matrix of cosines is never built: its product with a vector is two
+    sparse products.
     """
     words, weights = document.words, document.weights
     n = len(document.sentences)
@@ -327,13 +378,15 @@ def lexrank(document: ParsedDocument, steps: int = LEXRANK_STEPS) -> np.ndarray:
     return rank
 
 
-def textrank(document: ParsedDocument, steps: int = _TEXTRANK_STEPS) -> np.ndarray:
+def textrank(
+    document: ParsedDocument, steps: int = _TEXTRANK_STEPS
+) -> np.ndarray:
     """Returns TextRank (Mihalcea & Tarau, 2004, section 4.1), [n].
 
-    Two sentences of a and b words are linked by the number of distinct content words in
-    common, divided by log a + log b. With 1 / x as a sum of exponentials the product of
-    these links with a vector is a few sparse products, and the matrix of links is never
-    built.
+    Two sentences of a and b words are linked by the number of distinct content
+    words in common, divided by log a + log b. With 1 / x as a sum of
+    exponentials the product of these links with a vector is a few sparse
+    products, and the matrix of links is never built.
     """
     words, n = document.words, len(document.sentences)
     has = document.content[words.word].astype(np.float64)
@@ -347,13 +400,17 @@ def textrank(document: ParsedDocument, steps: int = _TEXTRANK_STEPS) -> np.ndarr
         total = -loops * values
         for weight, scale in zip(_inverse_weights(), scales, strict=True):
             holders = words.by_word(has * (scale * values)[words.row])
-            total += weight * scale * words.by_sentence(has * holders[words.word])
+            total += (
+                weight * scale * words.by_sentence(has * holders[words.word])
+            )
         return total
 
     degree = np.maximum(links(np.ones(n)), 1e-9)
     rank = np.full(n, 1 / n)
     for _ in range(steps):
-        rank = (1 - _DAMPING) / n + _DAMPING * np.maximum(links(rank / degree), 0)
+        rank = (1 - _DAMPING) / n + _DAMPING * np.maximum(
+            links(rank / degree), 0
+        )
     return rank
 
 
@@ -364,26 +421,38 @@ def _inverse_weights() -> np.ndarray:
     return np.linalg.lstsq(np.exp(-np.outer(x, _RATES)), 1 / x, rcond=None)[0]
 
 
-def topic_lengths(document: ParsedDocument, steps: int = _LSA_STEPS) -> np.ndarray:
+def topic_lengths(
+    document: ParsedDocument, steps: int = _LSA_STEPS
+) -> np.ndarray:
     """Returns the length of each sentence in the strongest topics (Steinberger & Jezek, 2004), [n].
 
-    Topics are singular vectors of the TF-IDF vectors, by subspace iteration; only
-    topics with at least half of the largest singular value count.
+    Topics are singular vectors of the TF-IDF vectors, by subspace iteration;
+    only topics with at least half of the largest singular value count.
     """
-    words, weights, n = document.words, document.weights, len(document.sentences)
+    words, weights, n = (
+        document.words,
+        document.weights,
+        len(document.sentences),
+    )
     count = min(_TOPICS, n - 1, words.size - 1)
     if count < 1:
         return np.zeros(n)
 
     def by_sentence(topics: np.ndarray) -> np.ndarray:
         return np.stack(
-            [words.by_sentence(weights * topic[words.word]) for topic in topics.T], 1
+            [
+                words.by_sentence(weights * topic[words.word])
+                for topic in topics.T
+            ],
+            1,
         )
 
     topics = np.random.default_rng(0).normal(size=(words.size, count))
     for _ in range(steps):
         sentences = by_sentence(topics)
-        columns = [words.by_word(weights * column[words.row]) for column in sentences.T]
+        columns = [
+            words.by_word(weights * column[words.row]) for column in sentences.T
+        ]
         topics, _ = np.linalg.qr(np.stack(columns, 1))
     sentences = by_sentence(topics)
     strengths = (sentences**2).sum(0)
@@ -422,7 +491,9 @@ def _like_neighbor(document: ParsedDocument, offset: int) -> np.ndarray:
         return np.zeros(words.num_sentences)
     neighbor_keys = keys + offset * words.size
     index = np.minimum(np.searchsorted(keys, neighbor_keys), len(keys) - 1)
-    return words.by_sentence(weights * weights[index] * (keys[index] == neighbor_keys))
+    return words.by_sentence(
+        weights * weights[index] * (keys[index] == neighbor_keys)
+    )
 
 
 def _of_query(document: ParsedDocument, query: str | None) -> Features:
@@ -472,13 +543,17 @@ def _standardized(values: np.ndarray) -> np.ndarray:
     if deviation < 1e-9:
         return np.zeros(len(values))
     return np.clip(
-        (values - values.mean()) / deviation, -_MOST_DEVIATIONS, _MOST_DEVIATIONS
+        (values - values.mean()) / deviation,
+        -_MOST_DEVIATIONS,
+        _MOST_DEVIATIONS,
     )
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
     """Returns the share of other entries below each entry; equal entries count half."""
-    _, number, count = np.unique(values, return_inverse=True, return_counts=True)
+    _, number, count = np.unique(
+        values, return_inverse=True, return_counts=True
+    )
     below = np.cumsum(count) - count + (count - 1) / 2
     return below[number] / max(len(values) - 1, 1)
 

@@ -1,15 +1,20 @@
 """Finds sentences that are not informative outside of their context.
 
-These are headings, exclamations, captions, rows of numbers, unfinished sentences,
-announcements and publishers' notices. Sentences that depend on the previous one are
-found here as well.
+These are headings, exclamations, captions, rows of numbers, unfinished
+sentences, announcements and publishers' notices. Sentences that depend on the
+previous one are found here as well.
 """
 
 import re
 
 import numpy as np
 
-from longsum_jax.ranking.lexicon import DEPENDENT, FILLERS, STOP_WORDS, light_stem
+from longsum_jax.ranking.lexicon import (
+    DEPENDENT,
+    FILLERS,
+    STOP_WORDS,
+    light_stem,
+)
 from longsum_jax.ranking.parsing import (
     LONGEST_HEADING,
     ParsedDocument,
@@ -33,8 +38,9 @@ _COLONS = (":", "\uff1a")
 _DIGITS = 0.1  # minimum share of digits in the characters of a row of numbers
 # minimum share of words, with and without a final stop
 _NUMBERS, _UNSTOPPED_NUMBERS = 0.5, 0.3
-# Share of finished sentences in a document above which unfinished ones are excluded:
-# transcripts without stops or capitals have only unfinished sentences.
+# Share of finished sentences in a document above which unfinished ones are
+# excluded: transcripts without stops or capitals have only unfinished
+# sentences.
 _FINISHED = 0.6
 _ENDS = re.compile(
     r"[.!?\u2026\u0964\u061f\u3002\u06d4\uff01\uff1f][^\w\s]*(?:\[\d+\])*\Z"
@@ -44,8 +50,8 @@ _FEWEST_WORDS_OF_ITEM = 8  # minimum of a list item that needs no stop
 _FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")
 _TAIL = 20  # characters at the end of a sentence that are searched for its stop
 _QUOTATION = "\"'\u201c\u2018\u00ab\u201e(*_"  # marks before the first word
-# Images, badges, comments and rows of tables in Markdown and HTML, illustrations in
-# plain text.
+# Images, badges, comments and rows of tables in Markdown and HTML,
+# illustrations in plain text.
 _MARKUP = re.compile(
     r"\[?!\[|<!--|<img\b|\[(?:Illustration|Image|Figure)\b", re.IGNORECASE
 )
@@ -76,7 +82,8 @@ _ANNOUNCEMENT = re.compile(
     r"(?:back )?(?:over )?to\b"
     r"))"
 )
-# Notices of Project Gutenberg and of the magazines that first published its stories.
+# Notices of Project Gutenberg and of the magazines that first published its
+# stories.
 _NOTICE = re.compile(
     r"project gutenberg|distributed proofread|\[?transcriber['\u2019]s notes?\b|"
     r"this (?:e-?text|e-?book) (?:was|is)\b|u\.s\. copyright on this publication|"
@@ -135,8 +142,8 @@ def are_fragments(document: ParsedDocument) -> np.ndarray:
 def depend_on_previous(document: ParsedDocument) -> np.ndarray:
     """Returns bool [n], True if a sentence begins with a pronoun or a connective.
 
-    Such a sentence is not understandable without the previous one. The first sentence
-    of a paragraph or line does not depend on another.
+    Such a sentence is not understandable without the previous one. The first
+    sentence of a paragraph or line does not depend on another.
     """
     pattern = DEPENDENT.get(document.language or "en")
     if pattern is None:
@@ -159,9 +166,9 @@ def _first_words(sentence: str) -> str:
 def _are_short(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences of fewer than ``_FEWEST_WORDS`` words; a URL counts as one word.
 
-    So are sentences of fewer than ``_FEWEST_CONTENT_WORDS`` words that are not stop
-    words, such as answers. They are not informative out of context, and would often be
-    selected because they always fit.
+    So are sentences of fewer than ``_FEWEST_CONTENT_WORDS`` words that are not
+    stop words, such as answers. They are not informative out of context, and
+    would often be selected because they always fit.
     """
     words = np.bincount(document.words.rows, minlength=len(document.sentences))
     content = document.words.by_sentence(document.content[document.words.word])
@@ -175,22 +182,32 @@ def _are_short(document: ParsedDocument) -> np.ndarray:
 
 def _is_short_in_talk(sentence: str) -> bool:
     """Returns True if a sentence of talk has few words besides the speaker's name and fillers."""
-    stems = [light_stem(word) for word in unicode_words(without_speaker(sentence))]
+    stems = [
+        light_stem(word) for word in unicode_words(without_speaker(sentence))
+    ]
     num_content = len(set(stems) - STOP_WORDS - FILLERS)
-    return len(stems) < _FEWEST_WORDS or num_content < _FEWEST_CONTENT_WORDS_OF_TALK
+    return (
+        len(stems) < _FEWEST_WORDS
+        or num_content < _FEWEST_CONTENT_WORDS_OF_TALK
+    )
 
 
 def _are_numbered_headings(document: ParsedDocument) -> np.ndarray:
     """Returns True for headings with a stop that begin with a section number ("3.1 Results.")."""
     numbered = np.array(
-        [_SECTION.match(sentence) is not None for sentence in document.sentences]
+        [
+            _SECTION.match(sentence) is not None
+            for sentence in document.sentences
+        ]
     )
     return numbered & (document.lengths <= LONGEST_HEADING)
 
 
 def _lead_in(document: ParsedDocument) -> np.ndarray:
     """Returns True for short sentences that end in a colon ("The steps are:")."""
-    opens = np.array([sentence.endswith(_COLONS) for sentence in document.sentences])
+    opens = np.array(
+        [sentence.endswith(_COLONS) for sentence in document.sentences]
+    )
     return opens & (document.lengths <= _LONGEST_LEAD_IN)
 
 
@@ -203,7 +220,9 @@ def _are_numbers(document: ParsedDocument) -> np.ndarray:
     is_number = digits > _DIGITS * (document.ends - document.starts)
     for number in np.flatnonzero(is_number):
         sentence = document.sentences[number]
-        words = [word for word in sentence.split() if any(map(str.isalnum, word))]
+        words = [
+            word for word in sentence.split() if any(map(str.isalnum, word))
+        ]
         numbers = sum(not any(map(str.isalpha, word)) for word in words)
         most = _NUMBERS if is_stopped(sentence) else _UNSTOPPED_NUMBERS
         is_number[number] = numbers > most * len(words)
@@ -213,15 +232,20 @@ def _are_numbers(document: ParsedDocument) -> np.ndarray:
 def _in_captions(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences that begin like captions, and the rest of their paragraph.
 
-    If a paragraph is longer than a caption, text follows its caption. Then only the
-    beginning is marked, and the sentence after a label ("Figure 1.").
+    If a paragraph is longer than a caption, text follows its caption. Then only
+    the beginning is marked, and the sentence after a label ("Figure 1.").
     """
-    is_caption = np.array([begins_caption(sentence) for sentence in document.sentences])
+    is_caption = np.array(
+        [begins_caption(sentence) for sentence in document.sentences]
+    )
     words = np.cumsum(document.lengths)
     for first in np.flatnonzero(is_caption):
         paragraph = document.paragraphs[first]
         end = int(np.searchsorted(document.paragraphs, paragraph, side="right"))
-        if words[end - 1] - words[first] + document.lengths[first] > LONGEST_CAPTION:
+        if (
+            words[end - 1] - words[first] + document.lengths[first]
+            > LONGEST_CAPTION
+        ):
             is_label = document.lengths[first] < _FEWEST_WORDS
             end = min(end, first + 1 + is_label)
         is_caption[first:end] = True
@@ -231,8 +255,8 @@ def _in_captions(document: ParsedDocument) -> np.ndarray:
 def _are_unfinished(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences without a final stop or with a lowercase first letter.
 
-    Each criterion applies only to documents in which most sentences have a stop or a
-    capital, respectively. List items of several words need no stop.
+    Each criterion applies only to documents in which most sentences have a stop
+    or a capital, respectively. List items of several words need no stop.
     """
     sentences = document.sentences
     stopped = np.array(
@@ -242,8 +266,12 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
         [without_list_mark(sentence) != sentence for sentence in sentences]
     )
     is_long = document.lengths >= _FEWEST_WORDS_OF_ITEM
-    first_words = [_FIRST_WORD.match(_first_words(sentence)) for sentence in sentences]
-    small = np.array([word is not None and word[0].islower() for word in first_words])
+    first_words = [
+        _FIRST_WORD.match(_first_words(sentence)) for sentence in sentences
+    ]
+    small = np.array(
+        [word is not None and word[0].islower() for word in first_words]
+    )
     capital = np.array(
         [word is not None and word[0][0].isupper() for word in first_words]
     )
@@ -266,16 +294,23 @@ def _are_markup(document: ParsedDocument) -> np.ndarray:
 def _are_code(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences in fenced blocks of code, and for comments of code.
 
-    If the last block has no end, only the sentences that contain a fence are marked.
+    If the last block has no end, only the sentences that contain a fence are
+    marked.
     """
     sentences = document.sentences
-    code = np.array([_CODE.match(sentence) is not None for sentence in sentences])
+    code = np.array(
+        [_CODE.match(sentence) is not None for sentence in sentences]
+    )
     fences = np.array([len(_FENCE.findall(sentence)) for sentence in sentences])
     total = np.cumsum(fences)
     is_inside = (
-        (total - fences) % 2 == 1 if total[-1] % 2 == 0 else np.zeros(len(code), bool)
+        (total - fences) % 2 == 1
+        if total[-1] % 2 == 0
+        else np.zeros(len(code), bool)
     )
-    opens = np.array([_FENCE.match(sentence) is not None for sentence in sentences])
+    opens = np.array(
+        [_FENCE.match(sentence) is not None for sentence in sentences]
+    )
     return code | is_inside | opens | (fences % 2 == 1)
 
 

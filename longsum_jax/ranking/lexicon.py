@@ -1,7 +1,7 @@
 """Word lists for features, and a light stemmer.
 
-Stop words are in English, German, French and Spanish, cue words in English. In texts in
-other languages these features are zero.
+Stop words are in English, German, French and Spanish, cue words in English. In
+texts in other languages these features are zero.
 """
 
 import re
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from longsum_jax.text.ngrams import unicode_words
 
-# Minimum share of stop words; English documents have at least 0.16, German ones about
-# 0.05.
+# Minimum share of stop words; English documents have at least 0.16, German ones
+# about 0.05.
 _STOP_SHARE = 0.12
 _FEWEST_WORDS = 100  # shorter texts are assumed to be English
 _READ = 50_000  # characters
@@ -22,8 +22,8 @@ _SINGULAR = ("ss", "us", "is")  # endings in which "s" is not a plural
 def light_stem(word: str) -> str:
     """Removes common English endings: of plurals, then -ing, -ed and -ly, then a silent e.
 
-    At least three letters with a vowel remain. The function is fast and needs no
-    package; importing Porter's stemmer takes longer than ranking a book.
+    At least three letters with a vowel remain. The function is fast and needs
+    no package; importing Porter's stemmer takes longer than ranking a book.
     """
     if not word.endswith(_SINGULAR):
         for ending, replacement in _PLURALS:
@@ -69,7 +69,8 @@ FILLERS = _stems(
     "yep yes"
 )
 
-# Function words of other languages by ISO 639-1 code; English ones count in every text.
+# Function words of other languages by ISO 639-1 code; English ones count in
+# every text.
 OTHER_STOP_WORDS: Mapping[str, frozenset[str]] = {
     "de": _stems(
         "aber alle allem allen aller alles als also am an ander andere anderen anderer anderes "
@@ -120,7 +121,9 @@ def _beginning(words: str, other: str = r"(?!)") -> re.Pattern[str]:
         words: words and phrases, separated by commas.
         other: pattern of beginnings that are excluded.
     """
-    return re.compile(rf"(?!{other})(?:{'|'.join(words.split(', '))})\b", re.IGNORECASE)
+    return re.compile(
+        rf"(?!{other})(?:{'|'.join(words.split(', '))})\b", re.IGNORECASE
+    )
 
 
 # Beginnings of sentences that depend on the previous sentence: pronouns and

@@ -19,7 +19,8 @@ LONGEST_SPEAKER = 40  # characters of a speaker's name before a colon
 LONGEST_NAME = 4  # words of a speaker's name
 FEWEST_TURNS = 2  # minimum turns of a speaker
 TALK_SHARE = 0.3  # minimum share of lines that begin a turn in talk
-RARE_BLANK_LINES = 0.02  # share after a blank line below which lines are paragraphs
+# share after a blank line below which lines are paragraphs
+RARE_BLANK_LINES = 0.02
 _STOPS = tuple(".!?,;…।؟、。」』\u06d4\uff01\uff0c\uff1b\uff1f")
 _QUOTATION_MARKS = "\"'\u2019”»"
 _LAST_CODE = 0x3001  # characters above count as letters
@@ -42,18 +43,19 @@ class ParsedDocument(NamedTuple):
     Attributes:
         sentences: n sentences, with the white space of ``bounded_sentences``.
         starts, ends: int [n], positions in the text.
-        breaks: int [n], separator before a sentence: 0 space, 1 line break, 2 blank
-            line.
-        paragraphs: int [n], index of the paragraph (of the line if blank lines are
-            rare).
+        breaks: int [n], separator before a sentence: 0 space, 1 line break, 2
+            blank line.
+        paragraphs: int [n], index of the paragraph (of the line if blank lines
+            are rare).
         headings: bool [n], True for a short separate line without a stop.
-        turns: bool [n], True for a line that begins with a speaker's name and a colon.
+        turns: bool [n], True for a line that begins with a speaker's name and a
+            colon.
         lengths: int [n], word counts by ``num_words``.
         words: stemmed words in the sentences.
         content: bool [words.size], True for words that are not stop words.
         inverse: float64 [words.size], inverse sentence frequencies.
-        weights: float64 [pairs of words], TF-IDF vectors of content words, of length 1
-            or 0.
+        weights: float64 [pairs of words], TF-IDF vectors of content words, of
+            length 1 or 0.
         characters: classes of the characters of the text.
         language: ISO 639-1 code of the language; "" if unknown.
     """
@@ -82,7 +84,9 @@ def parse_document(text: str) -> ParsedDocument:
     """
     sentences = bounded_sentences(text)
     if not sentences:
-        raise InputError("the document is empty; give it some text or leave it out")
+        raise InputError(
+            "the document is empty; give it some text or leave it out"
+        )
     characters = _classes(text)
     starts, ends = sentence_spans(text, sentences)
     breaks = _breaks(starts, ends, characters.line_end)
@@ -90,19 +94,25 @@ def parse_document(text: str) -> ParsedDocument:
     language = text_style(text).language
     stop_words = STOP_WORDS | OTHER_STOP_WORDS.get(language, frozenset())
     content = np.ones(words.size, bool)
-    content[: len(words.names)] = [name not in stop_words for name in words.names]
+    content[: len(words.names)] = [
+        name not in stop_words for name in words.names
+    ]
     inverse = words.inverse_frequencies()
-    lengths = np.array([num_words(sentence) for sentence in sentences], np.int64)
-    turns = np.array([speaker_of(sentence) != "" for sentence in sentences], bool) & (
-        breaks > 0
+    lengths = np.array(
+        [num_words(sentence) for sentence in sentences], np.int64
     )
+    turns = np.array(
+        [speaker_of(sentence) != "" for sentence in sentences], bool
+    ) & (breaks > 0)
     return ParsedDocument(
         sentences=sentences,
         starts=starts,
         ends=ends,
         breaks=breaks,
         paragraphs=_paragraphs(breaks),
-        headings=_headings(sentences, breaks, lengths) & ~turns & _has_words(words),
+        headings=_headings(sentences, breaks, lengths)
+        & ~turns
+        & _has_words(words),
         turns=turns,
         lengths=lengths,
         words=words,
@@ -133,7 +143,9 @@ def _classes(text: str) -> Characters:
     index = np.minimum(codes, _LAST_CODE)
     classes = Characters(*(table[index] for table in _class_tables()))
     # A Windows line break counts as one.
-    classes.line_end[:-1] &= (codes[:-1] != ord("\r")) | (codes[1:] != ord("\n"))
+    classes.line_end[:-1] &= (codes[:-1] != ord("\r")) | (
+        codes[1:] != ord("\n")
+    )
     return classes
 
 
@@ -163,7 +175,9 @@ def _is_mark(char: str) -> bool:
     return not char.isalnum() and not char.isspace()
 
 
-def _breaks(starts: np.ndarray, ends: np.ndarray, line_end: np.ndarray) -> np.ndarray:
+def _breaks(
+    starts: np.ndarray, ends: np.ndarray, line_end: np.ndarray
+) -> np.ndarray:
     totals = np.concatenate([[0], np.cumsum(line_end)])
     counts = totals[starts] - totals[np.concatenate([[0], ends[:-1]])]
     counts[0] = 2  # the beginning of the text
@@ -172,7 +186,9 @@ def _breaks(starts: np.ndarray, ends: np.ndarray, line_end: np.ndarray) -> np.nd
 
 def _paragraphs(breaks: np.ndarray) -> np.ndarray:
     blank = breaks == 2
-    begins = blank if blank[1:].sum() > RARE_BLANK_LINES * len(blank) else breaks > 0
+    begins = (
+        blank if blank[1:].sum() > RARE_BLANK_LINES * len(blank) else breaks > 0
+    )
     return np.cumsum(begins) - 1
 
 
@@ -196,23 +212,30 @@ def _has_words(words: WordTable) -> np.ndarray:
 def speaker_of(sentence: str) -> str:
     """Returns the name before the first colon of a turn of talk; "" if there is none."""
     name, colon, _ = sentence[: LONGEST_SPEAKER + 2].partition(": ")
-    is_name = bool(colon) and name[:1].isupper() and len(name.split()) <= LONGEST_NAME
+    is_name = (
+        bool(colon) and name[:1].isupper() and len(name.split()) <= LONGEST_NAME
+    )
     return name if is_name else ""
 
 
 def speakers(document: ParsedDocument) -> list[str]:
     """Returns the speaker of each sentence of talk; "" for all sentences of other documents.
 
-    A document is talk if many of its lines are turns of speakers with several turns.
+    A document is talk if many of its lines are turns of speakers with several
+    turns.
     """
     unknown = [""] * len(document.sentences)
     turns = np.flatnonzero(document.turns).tolist()
     names = {turn: speaker_of(document.sentences[turn]) for turn in turns}
     num_turns = collections.Counter(names.values())
     names = {
-        turn: name for turn, name in names.items() if num_turns[name] >= FEWEST_TURNS
+        turn: name
+        for turn, name in names.items()
+        if num_turns[name] >= FEWEST_TURNS
     }
-    if len(names) < max(TALK_SHARE * (document.breaks > 0).sum(), 2 * FEWEST_TURNS):
+    if len(names) < max(
+        TALK_SHARE * (document.breaks > 0).sum(), 2 * FEWEST_TURNS
+    ):
         return unknown
     result, speaker = [], ""
     for number in range(len(document.sentences)):

@@ -11,7 +11,11 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.explanations import explain
 from longsum_jax.ranking.fallback import Fallback, load_fallback
-from longsum_jax.ranking.features import Features, feature_table, sentence_features
+from longsum_jax.ranking.features import (
+    Features,
+    feature_table,
+    sentence_features,
+)
 from longsum_jax.ranking.fragments import are_fragments, depend_on_previous
 from longsum_jax.ranking.parsing import ParsedDocument, parse_document, speakers
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
@@ -31,10 +35,10 @@ class Extract(NamedTuple):
 
     Attributes:
         text: text of the summary, one sentence per line.
-        statements: sentences of the summary, each with its source in the document; in
-            talk the sentence is prefixed with the speaker's name.
-        document_words, document_sentences: length of the document, which is always read
-            completely.
+        statements: sentences of the summary, each with its source in the
+            document; in talk the sentence is prefixed with the speaker's name.
+        document_words, document_sentences: length of the document, which is
+            always read completely.
         summary_words: length of the summary in words.
     """
 
@@ -50,14 +54,16 @@ class Ranker:
 
     Args:
         trees: trees that map features to scores.
-        fallback: ranker for documents unlike the training data of the trees; None to
-            use the trees for all documents.
+        fallback: ranker for documents unlike the training data of the trees;
+            None to use the trees for all documents.
 
     Raises:
         InputError: the trees or the fallback use unknown features.
     """
 
-    def __init__(self, trees: BoostedTrees, fallback: Fallback | None = None) -> None:
+    def __init__(
+        self, trees: BoostedTrees, fallback: Fallback | None = None
+    ) -> None:
         names = list(sentence_features(parse_document("One sentence.")))
         same_features(trees.names, names)
         if fallback is not None:
@@ -65,7 +71,9 @@ class Ranker:
         self.trees = trees
         self.fallback = fallback
 
-    def scores(self, document: ParsedDocument, query: str | None = None) -> np.ndarray:
+    def scores(
+        self, document: ParsedDocument, query: str | None = None
+    ) -> np.ndarray:
         """Returns the expected share of a summary in each of n sentences, float64 [n].
 
         Args:
@@ -77,12 +85,17 @@ class Ranker:
     def feature_scores(self, features: Features) -> np.ndarray:
         """Returns the scores of n sentences by their features, float64 [n]."""
         return self._mixed(
-            features, self.trees.predict(feature_table(features, self.trees.names))
+            features,
+            self.trees.predict(feature_table(features, self.trees.names)),
         )
 
     def _mixed(self, features: Features, scores: np.ndarray) -> np.ndarray:
         """Returns the scores of the trees, mixed with the scores of the fallback if needed."""
-        return scores if self.fallback is None else self.fallback.mix(features, scores)
+        return (
+            scores
+            if self.fallback is None
+            else self.fallback.mix(features, scores)
+        )
 
     def _contributions(
         self,
@@ -101,20 +114,31 @@ class Ranker:
 
         Returns:
             Names of f features and their contributions, float64 [k, f]; the
-            contributions to a sentence sum to its score minus the mean score of all
-            sentences.
+            contributions to a sentence sum to its score minus the mean score of
+            all sentences.
         """
-        names, values = self.trees.names, self.trees.contributions(reached, rows)
+        names, values = (
+            self.trees.names,
+            self.trees.contributions(reached, rows),
+        )
         if self.fallback is None:
             return names, values
-        values = self.fallback.mix_contributions(features, tree_scores, values, rows)
+        values = self.fallback.mix_contributions(
+            features, tree_scores, values, rows
+        )
         return [*names, *self.fallback.names], values
 
     @property
     def fingerprint(self) -> str:
         """A short hash of the weights."""
-        digest = hashlib.blake2b(" ".join(self.trees.names).encode(), digest_size=8)
-        for array in (self.trees.features, self.trees.thresholds, self.trees.leaves):
+        digest = hashlib.blake2b(
+            " ".join(self.trees.names).encode(), digest_size=8
+        )
+        for array in (
+            self.trees.features,
+            self.trees.thresholds,
+            self.trees.leaves,
+        ):
             digest.update(array.tobytes())
         if self.fallback is not None:
             for array in self.fallback.arrays().values():
@@ -139,18 +163,22 @@ class Ranker:
 
         Args:
             text: document of any length.
-            length: "short", "medium", "long", "150 words", "7 sentences" or "5%" of the
-                words; a number counts words. At least one sentence is selected.
+            length: "short", "medium", "long", "150 words", "7 sentences" or
+                "5%" of the words; a number counts words. At least one sentence
+                is selected.
             query: topic of the summary; None for the whole document.
-            outline: outline of the document; if it has no headings, they are detected.
+            outline: outline of the document; if it has no headings, they are
+                detected.
 
         Raises:
-            InputError: the document is empty, the query is blank, or the length is
-                invalid.
+            InputError: the document is empty, the query is blank, or the length
+                is invalid.
         """
         parsed_length = parse_length(length)
         if query is not None and not query.strip():
-            raise InputError("the query is blank; give a question or leave it out")
+            raise InputError(
+                "the query is blank; give a question or leave it out"
+            )
         document = parse_document(join_wrapped_lines(text))
         features = sentence_features(document, query)
         reached = self.trees.reached(feature_table(features, self.trees.names))
@@ -189,7 +217,9 @@ class Ranker:
         )
 
 
-def without_fragments(document: ParsedDocument, scores: np.ndarray) -> np.ndarray:
+def without_fragments(
+    document: ParsedDocument, scores: np.ndarray
+) -> np.ndarray:
     """Returns scores with minus infinity for fragments, see ``are_fragments``."""
     return np.where(are_fragments(document), -np.inf, scores)
 
@@ -204,11 +234,15 @@ def _is_layout(document: ParsedDocument, outline: Outline) -> np.ndarray:
     return rows | ((heading >= 0) & (document.starts < bounds[heading, 1]))
 
 
-def _placed(text: str, document: ParsedDocument, outline: Outline) -> PlacedSentences:
+def _placed(
+    text: str, document: ParsedDocument, outline: Outline
+) -> PlacedSentences:
     if not outline.headings:
         rows = np.flatnonzero(document.headings)
         spans = zip(
-            document.starts[rows].tolist(), document.ends[rows].tolist(), strict=True
+            document.starts[rows].tolist(),
+            document.ends[rows].tolist(),
+            strict=True,
         )
         outline = outline._replace(headings=list(spans))
     return PlacedSentences(

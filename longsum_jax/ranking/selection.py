@@ -11,7 +11,8 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.parsing import ParsedDocument
 
-ALIKE = 0.4  # cosine of content words above which two sentences are near-duplicates
+# cosine of content words above which two sentences are near-duplicates
+ALIKE = 0.4
 BOOK_WORDS = 100_000  # words above which short summaries are selected by parts
 _SHORT_SHARE = 0.01  # maximum share of a book's words in a short summary
 _WORDS_OF_PART, _MOST_PARTS = 25, 10
@@ -29,8 +30,8 @@ class Length:
     """The length of a summary.
 
     Attributes:
-        value: positive length; an integer for words or sentences, at most 100 for
-            percent.
+        value: positive length; an integer for words or sentences, at most 100
+            for percent.
         unit: "words", "sentences", or "percent" of the document's words.
     """
 
@@ -59,8 +60,8 @@ def parse_length(text: str | int | Length) -> Length:
     """Parses the length of a summary.
 
     Args:
-        text: "short", "medium", "long", "150", "150 words", "7 sentences" or "5%"; a
-            number counts words.
+        text: "short", "medium", "long", "150", "150 words", "7 sentences" or
+            "5%"; a number counts words.
 
     Raises:
         InputError: the text is not a length.
@@ -78,7 +79,9 @@ def parse_length(text: str | int | Length) -> Length:
     value, unit = match.groups(default="words")
     if unit in ("%", "percent"):
         return Length(float(value), "percent")
-    return Length(float(value), "words" if unit.startswith("word") else "sentences")
+    return Length(
+        float(value), "words" if unit.startswith("word") else "sentences"
+    )
 
 
 def select_sentences(
@@ -92,8 +95,8 @@ def select_sentences(
 ) -> list[int]:
     """Returns the sentences of a summary with a given length; see ``take_sentences``.
 
-    A short summary of a whole book takes its sentences from several parts of equal
-    length, so that no chapter dominates.
+    A short summary of a whole book takes its sentences from several parts of
+    equal length, so that no chapter dominates.
 
     Args:
         document: document of n sentences.
@@ -101,10 +104,10 @@ def select_sentences(
         length: length of the summary.
         alike: cosine above which two sentences are near-duplicates; 1 allows
             repetitions.
-        dependent: bool [n], True if a sentence depends on the previous one; None if
-            none does.
-        label_words: int [n], words of the label of a sentence in the summary; None for
-            no labels.
+        dependent: bool [n], True if a sentence depends on the previous one;
+            None if none does.
+        label_words: int [n], words of the label of a sentence in the summary;
+            None for no labels.
     """
     limit = length.value
     costs = document.lengths
@@ -142,13 +145,14 @@ def take_sentences(
 ) -> list[int]:
     """Returns the best sentences within a limit, in document order.
 
-    Sentences are selected in the order of their scores. Near-duplicates of selected
-    sentences are skipped, and so are sentences that exceed the remaining length; if
-    none fits, the summary is the best sentence. Sentences without words, or with a
-    score of minus infinity, are selected only if there is no other.
+    Sentences are selected in the order of their scores. Near-duplicates of
+    selected sentences are skipped, and so are sentences that exceed the
+    remaining length; if none fits, the summary is the best sentence. Sentences
+    without words, or with a score of minus infinity, are selected only if there
+    is no other.
 
-    A dependent sentence is selected together with the sentences before it that it
-    depends on, at the mean of their scores, or after them at its own score.
+    A dependent sentence is selected together with the sentences before it that
+    it depends on, at the mean of their scores, or after them at its own score.
 
     Args:
         document: document of n sentences.
@@ -157,10 +161,11 @@ def take_sentences(
         limit: maximum total cost, exceeded only if no sentence fits.
         alike: cosine above which two sentences are near-duplicates; 1 allows
             repetitions.
-        dependent: bool [n], True if a sentence depends on the previous one; None if
-            none does.
-        num_parts: number of parts of the document, of equally many words, that share
-            the limit equally; an unused remainder passes to the next part.
+        dependent: bool [n], True if a sentence depends on the previous one;
+            None if none does.
+        num_parts: number of parts of the document, of equally many words, that
+            share the limit equally; an unused remainder passes to the next
+            part.
     """
     allowed = _allowed(document, scores)
     if dependent is None:
@@ -168,7 +173,10 @@ def take_sentences(
     selection = _Selection(document, scores, costs, alike, allowed, dependent)
     words = np.cumsum(document.lengths)
     ends = (
-        np.searchsorted(words, words[-1] * np.arange(1, num_parts + 1) / num_parts) + 1
+        np.searchsorted(
+            words, words[-1] * np.arange(1, num_parts + 1) / num_parts
+        )
+        + 1
     )
     start, room = 0, limit
     for part, end in enumerate(np.minimum(ends, len(scores)).tolist()):
@@ -216,7 +224,8 @@ class _Selection:
 
     def fill(self, start: int, end: int, room: float) -> float:
         """Selects sentences from [start, end); returns the remaining room."""
-        queue = []  # (minus the value, sentence): the best one first, then the earliest
+        # (minus the value, sentence): the best one first, then the earliest
+        queue = []
         for sentence in range(start, end):
             group = self._group(sentence)
             if len(group) <= _LONGEST_GROUP and all(
@@ -226,11 +235,14 @@ class _Selection:
         heapq.heapify(queue)
         while queue and room >= 1:
             value, sentence = heapq.heappop(queue)
-            missing = [] if sentence in self.selected else self._missing(sentence)
+            missing = (
+                [] if sentence in self.selected else self._missing(sentence)
+            )
             if not missing:
                 continue
             current = -self._mean_score(missing)
-            if current > value:  # a better part of the group has been selected since
+            # a better part of the group has been selected since
+            if current > value:
                 heapq.heappush(queue, (current, sentence))
                 continue
             cost = sum(self._costs[number] for number in missing)
@@ -248,13 +260,17 @@ class _Selection:
     def _mean_score(self, sentences: Sequence[int]) -> float:
         if len(sentences) == 1:
             return self._scores[sentences[0]]
-        return sum(self._scores[number] for number in sentences) / len(sentences)
+        return sum(self._scores[number] for number in sentences) / len(
+            sentences
+        )
 
     def _group(self, sentence: int) -> list[int]:
         """Returns a sentence, preceded by the sentences it depends on."""
         first = sentence
         while (
-            first > 0 and self._dependent[first] and sentence - first < _LONGEST_GROUP
+            first > 0
+            and self._dependent[first]
+            and sentence - first < _LONGEST_GROUP
         ):
             first -= 1
         return list(range(first, sentence + 1))
@@ -264,7 +280,9 @@ class _Selection:
         if sentence - 1 in self.selected:
             return [sentence]
         return [
-            number for number in self._group(sentence) if number not in self.selected
+            number
+            for number in self._group(sentence)
+            if number not in self.selected
         ]
 
     def _repeats(self, sentences: Sequence[int]) -> bool:
@@ -272,7 +290,8 @@ class _Selection:
         if self._alike >= 1:
             return False
         return any(
-            self._seen.highest_cosine(number) > self._alike for number in sentences
+            self._seen.highest_cosine(number) > self._alike
+            for number in sentences
         )
 
 
@@ -290,7 +309,11 @@ class _Seen:
     def _pairs(self, sentence: int) -> list[tuple[int, float]]:
         pairs = slice(self._bounds[sentence], self._bounds[sentence + 1])
         return list(
-            zip(self._words[pairs].tolist(), self._weights[pairs].tolist(), strict=True)
+            zip(
+                self._words[pairs].tolist(),
+                self._weights[pairs].tolist(),
+                strict=True,
+            )
         )
 
     def highest_cosine(self, sentence: int) -> float:

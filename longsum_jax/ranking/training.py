@@ -9,7 +9,11 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.boosting import BoostingOptions, fit_trees
 from longsum_jax.ranking.fallback import Fallback, fit_linear, kind_profiles
-from longsum_jax.ranking.features import feature_table, is_relative, sentence_features
+from longsum_jax.ranking.features import (
+    feature_table,
+    is_relative,
+    sentence_features,
+)
 from longsum_jax.ranking.gains import reference_gains
 from longsum_jax.ranking.lexicon import STOP_WORDS, light_stem
 from longsum_jax.ranking.parsing import parse_document
@@ -26,10 +30,10 @@ class RowOptions:
     """Options of sampling the rows of one data set.
 
     Attributes:
-        rows: total number of sentences, equally many of each document, fewer for short
-            documents.
-        query_share: share of the documents without a query that are repeated with one,
-            see ``asked``.
+        rows: total number of sentences, equally many of each document, fewer
+            for short documents.
+        query_share: share of the documents without a query that are repeated
+            with one, see ``asked``.
         query_words: maximum words of such a query.
         seed: random seed of the sampling.
     """
@@ -49,12 +53,14 @@ class Rows(NamedTuple):
     weights: np.ndarray
 
 
-def draw_rows(documents: Sequence[DataRow], options: RowOptions = RowOptions()) -> Rows:
+def draw_rows(
+    documents: Sequence[DataRow], options: RowOptions = RowOptions()
+) -> Rows:
     """Returns random sentences of the documents of one data set; their weights sum to ``rows``.
 
     Args:
-        documents: documents with one or several summaries; rows of the same text should
-            be adjacent, because it is parsed once for them.
+        documents: documents with one or several summaries; rows of the same
+            text should be adjacent, because it is parsed once for them.
         options: options of the sampling.
 
     Raises:
@@ -69,7 +75,9 @@ def draw_rows(documents: Sequence[DataRow], options: RowOptions = RowOptions()) 
     text, parsed = None, None
     for example in examples:
         if example.summary is None:
-            raise InputError(f'document "{example.id}" has no summary to learn from')
+            raise InputError(
+                f'document "{example.id}" has no summary to learn from'
+            )
         if parsed is None or example.document != text:
             text, parsed = (
                 example.document,
@@ -90,11 +98,15 @@ def _summaries(document: DataRow) -> tuple[str, ...]:
     """Returns the summaries of a document that has one or several."""
     several = isinstance(document.summary, tuple)
     return (
-        cast(tuple[str, ...], document.summary) if several else (document.only_summary,)
+        cast(tuple[str, ...], document.summary)
+        if several
+        else (document.only_summary,)
     )
 
 
-def _mean_gains(sentences: Sequence[str], references: Sequence[str]) -> np.ndarray:
+def _mean_gains(
+    sentences: Sequence[str], references: Sequence[str]
+) -> np.ndarray:
     """Returns the mean over references of ``reference_gains``, of deviation 1 or zeros, [n]."""
     gains = np.mean(
         [reference_gains(sentences, reference) for reference in references], 0
@@ -106,9 +118,12 @@ def _mean_gains(sentences: Sequence[str], references: Sequence[str]) -> np.ndarr
 def train_trees(sets: Iterable[Rows], options: BoostingOptions) -> BoostedTrees:
     """Fits trees to the rows of several data sets, with their weights."""
     rows = _joined(sets)
-    # Trees do not need standardized features: they split ranks and raw features.
+    # Trees do not need standardized features: they split ranks and raw
+    # features.
     names = [name for name in rows.names if not name.startswith("standard_")]
-    return fit_trees(_columns(rows, names), rows.gains, rows.weights, names, options)
+    return fit_trees(
+        _columns(rows, names), rows.gains, rows.weights, names, options
+    )
 
 
 def train_fallback(kinds: Iterable[Rows], seen: Iterable[Rows]) -> Fallback:
@@ -121,7 +136,9 @@ def train_fallback(kinds: Iterable[Rows], seen: Iterable[Rows]) -> Fallback:
     rows = _joined(kinds)
     names = [name for name in rows.names if is_relative(name)]
     asks = _columns(rows, ["query_known"])[:, 0] > 0
-    linear = fit_linear(_columns(rows, names), rows.gains, rows.weights, asks, RIDGE)
+    linear = fit_linear(
+        _columns(rows, names), rows.gains, rows.weights, asks, RIDGE
+    )
     of_documents = [name for name in rows.names if name.startswith("document_")]
     profiles = kind_profiles([_columns(kind, of_documents) for kind in seen])
     return Fallback(names, *linear, of_documents, *profiles)
@@ -140,12 +157,14 @@ def _columns(rows: Rows, names: Sequence[str]) -> np.ndarray:
     return rows.table[:, [rows.names.index(name) for name in names]]
 
 
-def asked(document: DataRow, most: int, rng: np.random.Generator) -> DataRow | None:
+def asked(
+    document: DataRow, most: int, rng: np.random.Generator
+) -> DataRow | None:
     """Draws a query about a part of a document's summary, which replaces the summary.
 
-    The part is a random sentence of the summary that shares at least two content words
-    with the document; the query is a sample of these words. In this way a ranker learns
-    queries from data sets without any.
+    The part is a random sentence of the summary that shares at least two
+    content words with the document; the query is a sample of these words. In
+    this way a ranker learns queries from data sets without any.
 
     Args:
         document: document with a summary.
@@ -153,8 +172,8 @@ def asked(document: DataRow, most: int, rng: np.random.Generator) -> DataRow | N
         rng: random generator.
 
     Returns:
-        The document with query and new summary; None if no sentence of the summary
-        qualifies.
+        The document with query and new summary; None if no sentence of the
+        summary qualifies.
     """
     stems = set(map(light_stem, unicode_words(document.document))) - STOP_WORDS
     shared = []

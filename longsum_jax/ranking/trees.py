@@ -15,7 +15,8 @@ class BoostedTrees(NamedTuple):
     """Trees of depth d, each with 2^d - 1 splits and 2^d leaves, numbered as in a heap.
 
     The children of split i are nodes 2i + 1 (left: the feature is at most the
-    threshold) and 2i + 2 (right); the leaves are numbered after the splits. Depth 2:
+    threshold) and 2i + 2 (right); the leaves are numbered after the splits.
+    Depth 2:
 
                  split 0
              split 1    split 2
@@ -67,14 +68,16 @@ class BoostedTrees(NamedTuple):
             total += leaves[indices]
         return total
 
-    def contributions(self, reached: np.ndarray, rows: Sequence[int]) -> np.ndarray:
+    def contributions(
+        self, reached: np.ndarray, rows: Sequence[int]
+    ) -> np.ndarray:
         """Returns the contribution of each feature to the scores of k rows, float64 [k, features].
 
-        The value of a node is the mean of the leaves that all rows reach below it, and
-        a split adds the value of the child taken by a row minus its own (Saabas,
-        "Interpreting random forests", 2014, with means over the training data). So the
-        contributions to a row sum to its score minus the mean score, and features that
-        are equal in all rows add nothing.
+        The value of a node is the mean of the leaves that all rows reach below
+        it, and a split adds the value of the child taken by a row minus its own
+        (Saabas, "Interpreting random forests", 2014, with means over the
+        training data). So the contributions to a row sum to its score minus the
+        mean score, and features that are equal in all rows add nothing.
 
         Args:
             reached: int16 [trees, rows], leaves of all rows.
@@ -85,7 +88,9 @@ class BoostedTrees(NamedTuple):
         for features, leaves, indices in zip(
             self.features, self.leaves, reached, strict=True
         ):
-            values = _node_values(leaves, np.bincount(indices, minlength=len(leaves)))
+            values = _node_values(
+                leaves, np.bincount(indices, minlength=len(leaves))
+            )
             node = indices[row_indices].astype(np.int64) + len(features)
             while node.any():  # all leaves have the same depth
                 parent = (node - 1) // 2
@@ -104,7 +109,11 @@ class BoostedTrees(NamedTuple):
             path: file to write.
             others: arrays to save with the trees, by name.
         """
-        arrays = self._asdict() | {"names": np.array(self.names)} | dict(others or {})
+        arrays = (
+            self._asdict()
+            | {"names": np.array(self.names)}
+            | dict(others or {})
+        )
         np.savez_compressed(path, **arrays)
 
 
@@ -113,7 +122,8 @@ def _node_values(leaves: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
     Args:
         leaves: [2^d], values of the leaves.
-        counts: [2^d], number of rows that reach each leaf; nodes without rows get 0.
+        counts: [2^d], number of rows that reach each leaf; nodes without rows
+            get 0.
     """
     leaves = leaves.astype(np.float64)
     sums, numbers = [leaves * counts], [counts]
@@ -121,7 +131,8 @@ def _node_values(leaves: np.ndarray, counts: np.ndarray) -> np.ndarray:
         sums.insert(0, sums[0].reshape(-1, 2).sum(1))
         numbers.insert(0, numbers[0].reshape(-1, 2).sum(1))
     means = [
-        total / np.maximum(count, 1) for total, count in zip(sums, numbers, strict=True)
+        total / np.maximum(count, 1)
+        for total, count in zip(sums, numbers, strict=True)
     ]
     return np.concatenate([*means[:-1], leaves])
 

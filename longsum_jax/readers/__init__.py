@@ -1,6 +1,7 @@
 """Reads documents from files: text, HTML, PDF, EPUB, office files, mail, tables.
 
-The public names are listed in ``__init__.pyi`` and imported when they are first used.
+The public names are listed in ``__init__.pyi`` and imported when they are first
+used.
 """
 
 import lazy_loader

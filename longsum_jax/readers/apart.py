@@ -1,6 +1,7 @@
 """Protects literal and escaped characters while layout marks are removed."""
 
-_FIRST = 0xF0000  # first of the private-use characters that temporarily replace ASCII
+# first of the private-use characters that temporarily replace ASCII
+_FIRST = 0xF0000
 _APART = {code: _FIRST + code for code in range(0x21, 0x7F)}
 _BACK = {private: code for code, private in _APART.items()}
 

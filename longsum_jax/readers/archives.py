@@ -30,11 +30,16 @@ def decompress(source: Source, suffix: str) -> Iterator[Source | Failure]:
 
     Args:
         source: compressed file.
-        suffix: suffix of the compression format, one of ``compressed.SUFFIXES``.
+        suffix: suffix of the compression format, one of
+            ``compressed.SUFFIXES``.
     """
     try:
-        with open_compressed(io.BytesIO(source.content), suffix, source.name) as file:
-            content = _read_limited(file, source.name, len(source.content), source)
+        with open_compressed(
+            io.BytesIO(source.content), suffix, source.name
+        ) as file:
+            content = _read_limited(
+                file, source.name, len(source.content), source
+            )
     except InputError:
         raise
     except DAMAGED_ARCHIVE as error:
@@ -57,7 +62,8 @@ def unzip(source: Source) -> Iterator[Source | Failure]:
             content = read_member(archive, member.filename, name, source)
         except InputError as error:
             yield Failure.of(name, error)
-            source.count_bytes(0)  # raises if all other members would fail as well
+            # raises if all other members would fail as well
+            source.count_bytes(0)
             continue
         yield source.inner(name, content)
 
@@ -66,23 +72,30 @@ def untar(source: Source) -> Iterator[Source | Failure]:
     """Yields the files in a .tar file."""
     left = source.options.max_bytes
     try:
-        with tarfile.open(fileobj=io.BytesIO(source.content), mode="r:") as archive:
+        with tarfile.open(
+            fileobj=io.BytesIO(source.content), mode="r:"
+        ) as archive:
             for member in archive:
                 source.count_members(1)
                 if not member.isfile() or _is_hidden(member.name):
                     continue
-                if member.issparse():  # a few bytes may expand to any number of zeros
+                # a few bytes may expand to any number of zeros
+                if member.issparse():
                     name = in_one_line(f"{source.name}/{member.name}")
                     yield Failure.of(
                         name, f"{name}: a file with holes; unpack the archive"
                     )
                     continue
                 if member.size > left:
-                    raise InputError(beyond(source.name, source.options.max_bytes))
+                    raise InputError(
+                        beyond(source.name, source.options.max_bytes)
+                    )
                 file = archive.extractfile(member)
                 content = file.read() if file else b""
                 left -= len(content)
-                yield source.inner(in_one_line(f"{source.name}/{member.name}"), content)
+                yield source.inner(
+                    in_one_line(f"{source.name}/{member.name}"), content
+                )
     except InputError:
         raise
     except DAMAGED_ARCHIVE as error:
@@ -95,8 +108,8 @@ def open_zip(source: Source) -> zipfile.ZipFile:
     """Opens a zip archive; EPUB and office documents are zip archives as well.
 
     Raises:
-        InputError: the archive is damaged, has too many members or exceeds the size
-            limit.
+        InputError: the archive is damaged, has too many members or exceeds the
+            size limit.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(source.content))
@@ -131,7 +144,9 @@ def read_member(
             f"{name}: not in the archive; the document is damaged"
         ) from None
     if info.flag_bits & 1:
-        raise InputError(f"{name}: needs a password; unpack it, or save it without one")
+        raise InputError(
+            f"{name}: needs a password; unpack it, or save it without one"
+        )
     try:
         with archive.open(info) as file:
             return _read_limited(file, name, info.compress_size, source)

@@ -4,8 +4,8 @@ import functools
 import re
 from enum import Enum
 
-# Words in class names that identify a box outside the text. Two or three consecutive
-# words may form one term.
+# Words in class names that identify a box outside the text. Two or three
+# consecutive words may form one term.
 _NAVIGATION = """
 nav navs navbar navigation menu menubar navbox sidebar side-bar breadcrumb breadcrumbs crumbs toc
 pagination pager pagenav footer masthead rail skip skip-link hatnote reflist prev-next next-prev
@@ -52,7 +52,9 @@ COMMENT_WORDS = frozenset(
     }
 )
 # Words of boxes that are lists of links, and of windows in front of the page.
-LIST_WORDS = frozenset({"nav", "navs", "menu", "menubar", "toc", "skip", "jump"})
+LIST_WORDS = frozenset(
+    {"nav", "navs", "menu", "menubar", "toc", "skip", "jump"}
+)
 WINDOW_WORDS = frozenset({"modal", "popup", "overlay"})
 # Neutral words that may accompany them. Any other word is from a heading, as in
 # "related-work".
@@ -74,18 +76,19 @@ _ADS = frozenset({"ad", "ads"})  # after the name of any program
 # Words of a name in kebab, snake or camel case.
 _NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _LONGEST_NAME = 100  # characters of a name
-_FEWEST_LETTERS = 3  # shorter words are prefixes of programs, as in "hs-eu-cookie"
+# shorter words are prefixes of programs, as in "hs-eu-cookie"
+_FEWEST_LETTERS = 3
 
-# Classes of the element that contains an article, between its title and the text after
-# it.
+# Classes of the element that contains an article, between its title and the
+# text after it.
 BODY_NAME = re.compile(
     r"(?:[a-z]+[-_])*(?:entry|post|article|story|news|blog|item|node|page|main|wiki)[-_]{1,2}"
     r"(?:content|body|text|copy)(?:[-_]{1,2}[a-z]+){0,2}|e-content|markdown-body|mw-parser-output|"
     r"articlebody|storybody",
     re.IGNORECASE,
 )
-# Classes and labels of remarks, which belong to the text although they are marked up as
-# asides.
+# Classes and labels of remarks, which belong to the text although they are
+# marked up as asides.
 NOTE_NAME = re.compile(
     r".*\b(?:admonition|callout|caution|danger|hint|important|information|note|notice|remark|tip|"
     r"topic|warning)\b.*",
@@ -156,20 +159,31 @@ def heading_of_box(text: str) -> BoxHeading | None:
 
 
 @functools.lru_cache(maxsize=10_000)
-def box_words(name: str, namespaces: frozenset[str] = frozenset()) -> frozenset[str]:
+def box_words(
+    name: str, namespaces: frozenset[str] = frozenset()
+) -> frozenset[str]:
     """Returns the box words in a name; empty if the name contains words of a text.
 
     Args:
-        name: class, id or label, such as "cookieConsentBanner", "related_articles" or
-            "adslot-2".
+        name: class, id or label, such as "cookieConsentBanner",
+            "related_articles" or "adslot-2".
         namespaces: words that are program prefixes at the beginning of a name.
     """
     words: list[str] = []
     for part in _NAME_WORD.findall(name[:_LONGEST_NAME]):
         words += _joined_words(part.lower()) or [part.lower()]
-    if words and words[-1] in _ADS and len(words) == 2 and words[0] not in _STATES:
+    if (
+        words
+        and words[-1] in _ADS
+        and len(words) == 2
+        and words[0] not in _STATES
+    ):
         return frozenset(words[1:])
-    if len(words) > 1 and words[0] in namespaces and words[0] not in _BESIDE_NAMES:
+    if (
+        len(words) > 1
+        and words[0] in namespaces
+        and words[0] not in _BESIDE_NAMES
+    ):
         words = words[1:]
     result = set()
     position = 0

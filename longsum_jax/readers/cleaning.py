@@ -13,19 +13,27 @@ from longsum_jax.errors import counted
 from longsum_jax.readers.document import Block
 from longsum_jax.text.documents import replace_half_characters
 
-# C0 and C1 except tab and line feed, soft hyphens, byte order marks and noncharacters.
+# C0 and C1 except tab and line feed, soft hyphens, byte order marks and
+# noncharacters.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\ufeff\ufffe\uffff]+")
-# Other line breaks: vertical tabs, which Word uses inside paragraphs, form feeds, NEL.
+# Other line breaks: vertical tabs, which Word uses inside paragraphs, form
+# feeds, NEL.
 _LINE_BREAK = re.compile("[\x0b\x0c\x85]")
-# A soft hyphen at the end of a line with the rest of its word, and one left by a joined
-# line.
-# "two- and three-year"
+# A soft hyphen at the end of a line with the rest of its word, and one left by
+# a joined line. "two- and three-year"
 _SUSPENDED = r"(?:and|or|to|und|oder|bis|et|ou|y|o|e|en|of|och|eller|og)\b"
-_SOFT_HYPHEN_AT_END = re.compile(r"(?<=\w)\xad[ \t]*\n[ \t]*(\w\S*+)([ \t]++(?=\S))?")
-_SOFT_HYPHEN_INSIDE = re.compile(rf"(?<=\w)\xad[ \t]+(?=[^\W\d_])(?!{_SUSPENDED})")
-# Characters of the fonts Symbol and Wingdings, at the start of a line and elsewhere.
+_SOFT_HYPHEN_AT_END = re.compile(
+    r"(?<=\w)\xad[ \t]*\n[ \t]*(\w\S*+)([ \t]++(?=\S))?"
+)
+_SOFT_HYPHEN_INSIDE = re.compile(
+    rf"(?<=\w)\xad[ \t]+(?=[^\W\d_])(?!{_SUSPENDED})"
+)
+# Characters of the fonts Symbol and Wingdings, at the start of a line and
+# elsewhere.
 _PRIVATE = re.compile("[\uf000-\uf0ff]")
-_PRIVATE_BULLET = re.compile("^[ \\t]*[\uf000-\uf0ff]++[ \\t]*(?=\\S)", re.MULTILINE)
+_PRIVATE_BULLET = re.compile(
+    "^[ \\t]*[\uf000-\uf0ff]++[ \\t]*(?=\\S)", re.MULTILINE
+)
 _SYMBOLS = str.maketrans(
     "\uf02d\uf044\uf053\uf061\uf062\uf067\uf06d\uf0a3\uf0ae\uf0b0\uf0b1\uf0b3\uf0b4\uf0b9\uf0bb",
     "\u2212\u0394\u03a3\u03b1\u03b2\u03b3\u03bc\u2264\u2192\xb0\xb1\u2265\xd7\u2260\u2248",
@@ -38,8 +46,8 @@ _REFERENCES = re.compile(
     re.IGNORECASE,
 )
 _YEAR = re.compile(r"(?<!\d)(?:1[89]|20)\d\d(?!\d)")
-# Entries contain years; a text without one for so many characters is not a reference
-# list.
+# Entries contain years; a text without one for so many characters is not a
+# reference list.
 _CHARS_PER_YEAR = 400
 
 _GUTENBERG_START = re.compile(
@@ -56,11 +64,13 @@ _PAGE_NUMBER = re.compile(
 )
 # Dots that lead from a title to its page number.
 _LEADERS = re.compile(r"(?:\. ?){5,}\s*\d+$")
-_END_OF_LINE = 200  # characters at the end of a line that are searched for leaders
+# characters at the end of a line that are searched for leaders
+_END_OF_LINE = 200
 _DIGITS = re.compile(r"\d+")
-_EDGE_LINES = 3  # lines at the top and bottom of a page that may be running lines
-# A running line is at the same position on at least three of the pages nearby: chapters
-# have different ones, and left pages may differ from right pages.
+# lines at the top and bottom of a page that may be running lines
+_EDGE_LINES = 3
+# A running line is at the same position on at least three of the pages nearby:
+# chapters have different ones, and left pages may differ from right pages.
 _NEAR_PAGES = 4
 _FEWEST_PAGES = 3
 
@@ -69,10 +79,10 @@ _LINE_STEPS = (1, 5, 10)
 _LINES_BETWEEN = 3
 _FEWEST_LINES, _FEWEST_FIFTHS = 8, 4  # numbered lines in a chain
 
-# The two parts of a word, the characters attached to it, and whether its second line
-# continues. Words match possessively (++), so that the time is linear in the length of
-# the text. (Python before 3.11.5 backtracks wrongly out of possessive groups, so groups
-# are not possessive.)
+# The two parts of a word, the characters attached to it, and whether its second
+# line continues. Words match possessively (++), so that the time is linear in
+# the length of the text. (Python before 3.11.5 backtracks wrongly out of
+# possessive groups, so groups are not possessive.)
 _HYPHEN_AT_END = re.compile(
     r"(?<!\w)(?<!\w-)(\w++(?:-\w++)*)[-\u2010]\n[ \t]*(\w++)(\S*+)((?<!-)[ \t]++(?=\S))?"
 )
@@ -85,11 +95,13 @@ _FEWEST_CUT_WORDS = 2  # minimum joined words of a document copied from pages
 _WORD = re.compile(r"\w+(?:-\w+)*")
 
 
-def clean(blocks: Iterable[Block], *, keep_all: bool) -> tuple[list[Block], list[str]]:
+def clean(
+    blocks: Iterable[Block], *, keep_all: bool
+) -> tuple[list[Block], list[str]]:
     """Returns the blocks that belong to the text, and a note about each kind of removed block.
 
-    Control characters are removed even with ``keep_all``, because no output can show
-    them.
+    Control characters are removed even with ``keep_all``, because no output can
+    show them.
     """
     remaining, notes = _without_control_characters(blocks)
     if keep_all:
@@ -119,11 +131,15 @@ def _without_control_characters(
         if _PRIVATE.search(text):
             block = _substitute(block, _PRIVATE_BULLET, lambda match: "\u2022 ")
             block = _substitute(
-                block._replace(text=block.text.translate(_SYMBOLS)), _PRIVATE, _nothing
+                block._replace(text=block.text.translate(_SYMBOLS)),
+                _PRIVATE,
+                _nothing,
             )
         if block.text.strip():
             results.append(block)
-    return results, [f"{counted(count, 'control character')} left out"] if count else []
+    return results, [
+        f"{counted(count, 'control character')} left out"
+    ] if count else []
 
 
 def _nothing(match: re.Match[str]) -> str:
@@ -137,7 +153,9 @@ def _joined_line(match: re.Match[str]) -> str:
 
 
 def _substitute(
-    block: Block, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]
+    block: Block,
+    pattern: re.Pattern[str],
+    replacement: Callable[[re.Match[str]], str],
 ) -> Block:
     """Replaces the matches in a block and updates the offsets of its page breaks."""
     if not block.breaks:
@@ -159,9 +177,9 @@ def _substitute(
 def _with_whole_words(blocks: list[Block]) -> list[Block]:
     """Joins words that a hyphen and a space cut in two, as in text copied from a page.
 
-    A word is joined if the document contains the whole word elsewhere. If several words
-    are joined in this way, so are the others whose second part is not a word of the
-    document.
+    A word is joined if the document contains the whole word elsewhere. If
+    several words are joined in this way, so are the others whose second part is
+    not a word of the document.
     """
     pairs: list[re.Match[str]] = []
     for block in blocks:
@@ -194,9 +212,13 @@ def _with_whole_words(blocks: list[Block]) -> list[Block]:
 def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:
     """Removes the header and license that Project Gutenberg adds to its books."""
     starts = [
-        i for i, block in enumerate(blocks) if _GUTENBERG_START.search(block.text)
+        i
+        for i, block in enumerate(blocks)
+        if _GUTENBERG_START.search(block.text)
     ]
-    ends = [i for i, block in enumerate(blocks) if _GUTENBERG_END.search(block.text)]
+    ends = [
+        i for i, block in enumerate(blocks) if _GUTENBERG_END.search(block.text)
+    ]
     start = starts[0] + 1 if starts else 0
     end = ends[-1] if ends else len(blocks)
     if start >= end or not (starts or ends):
@@ -207,7 +229,9 @@ def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:
 def _without_references(blocks: list[Block]) -> tuple[list[Block], str | None]:
     """Removes the last reference list, up to the next heading of the same level."""
     indices = [
-        i for i, block in enumerate(blocks) if _REFERENCES.fullmatch(block.text.strip())
+        i
+        for i, block in enumerate(blocks)
+        if _REFERENCES.fullmatch(block.text.strip())
     ]
     for start in reversed(indices):
         end = _end_of_references(blocks, start)
@@ -228,7 +252,9 @@ def _end_of_references(blocks: Sequence[Block], start: int) -> int:
         if 0 < block.level <= level:
             break
         has_year = _YEAR.search(block.text) is not None
-        chars_without_year = 0 if has_year else chars_without_year + len(block.text)
+        chars_without_year = (
+            0 if has_year else chars_without_year + len(block.text)
+        )
         if chars_without_year > _CHARS_PER_YEAR:
             break
         if has_year:
@@ -247,7 +273,8 @@ def lines_to_leave_out(
         pages: lines of each page, from top to bottom.
 
     Returns:
-        A flag per line of each page, True if it is removed, and a note about each kind.
+        A flag per line of each page, True if it is removed, and a note about
+        each kind.
     """
     counts: Counter[str] = Counter()
     marks = [[False] * len(page) for page in pages]
@@ -260,7 +287,9 @@ def lines_to_leave_out(
         _mark_running_lines(pages, marks, counts, is_top=is_top)
     kinds = ("running header", "page number", "line of contents")
     return marks, [
-        f"{counted(counts[kind], kind)} left out" for kind in kinds if counts[kind]
+        f"{counted(counts[kind], kind)} left out"
+        for kind in kinds
+        if counts[kind]
     ]
 
 
@@ -284,12 +313,16 @@ def _mark_running_lines(
                 < min(_EDGE_LINES, max(1, len(pages[number]) // 3))
                 <= len(pages[number])
             ):
-                lines[number] = pages[number][depth if is_top else -1 - depth].strip()
+                lines[number] = pages[number][
+                    depth if is_top else -1 - depth
+                ].strip()
         patterns = {number: _pattern(line) for number, line in lines.items()}
         reached = set()
         for number, line in lines.items():
             near = range(number - _NEAR_PAGES, number + _NEAR_PAGES + 1)
-            count = sum(patterns.get(other) == patterns[number] for other in near)
+            count = sum(
+                patterns.get(other) == patterns[number] for other in near
+            )
             is_number = _PAGE_NUMBER.fullmatch(line) is not None
             if count < _FEWEST_PAGES and not is_number:
                 continue
@@ -307,7 +340,9 @@ def _pattern(line: str) -> str:
 
 def list_marks(line: str) -> str:
     """Returns a line in which a bullet of Symbol or Wingdings is replaced by a list mark."""
-    return _PRIVATE_BULLET.sub("\u2022 ", line) if _PRIVATE.search(line) else line
+    return (
+        _PRIVATE_BULLET.sub("\u2022 ", line) if _PRIVATE.search(line) else line
+    )
 
 
 def without_line_numbers(
@@ -315,14 +350,15 @@ def without_line_numbers(
 ) -> tuple[list[list[str]], list[str]]:
     """Removes line numbers in a margin: 1, 2, 3, ... or every fifth or tenth.
 
-    They are at the start or end of lines, or on separate lines, and increase from line
-    to line; a sequence may continue on the next page.
+    They are at the start or end of lines, or on separate lines, and increase
+    from line to line; a sequence may continue on the next page.
 
     Args:
         pages: lines of each page.
 
     Returns:
-        The lines of each page, and a note. A line with only a number becomes "".
+        The lines of each page, and a note. A line with only a number becomes
+        "".
     """
     lines = [line for page in pages for line in page]
     filled = [i for i, line in enumerate(lines) if line.strip()]
@@ -334,7 +370,9 @@ def without_line_numbers(
             count += 1
     remaining = iter(lines)
     results = [[next(remaining) for _ in page] for page in pages]
-    return results, [f"{counted(count, 'line number')} left out"] if count else []
+    return results, [
+        f"{counted(count, 'line number')} left out"
+    ] if count else []
 
 
 class _Numbered(NamedTuple):
@@ -344,7 +382,8 @@ class _Numbered(NamedTuple):
         number: line number, or None.
         rest: line without the number.
         is_last: True if the number is at the end.
-        is_apart: True if more than one space separates the number from the line.
+        is_apart: True if more than one space separates the number from the
+            line.
     """
 
     number: int | None
@@ -383,13 +422,14 @@ def _numbered_lines(lines: Sequence[_Numbered]) -> set[int]:
     """Returns the positions of lines whose numbers are line numbers."""
     selected: set[int] = set()
     for step in _LINE_STEPS:
-        chains: dict[int, list[int]] = {}  # by the number that would continue a chain
+        # by the number that would continue a chain
+        chains: dict[int, list[int]] = {}
         ended = []
         for position, line in enumerate(lines):
             if line.number is None:
                 continue
-            # Each numbered line extends the chain that expects its number, or begins a
-            # new one.
+            # Each numbered line extends the chain that expects its number, or
+            # begins a new one.
             chain = chains.pop(line.number, [])
             if chain and position - chain[-1] > step + _LINES_BETWEEN:
                 ended.append(chain)
@@ -404,16 +444,22 @@ def _numbered_lines(lines: Sequence[_Numbered]) -> set[int]:
     return selected
 
 
-def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -> bool:
+def _counts_lines(
+    lines: Sequence[_Numbered], chain: Sequence[int], step: int
+) -> bool:
     """Returns True if a chain of numbers counts lines rather than items, rows or years."""
     if len(chain) < _FEWEST_FIFTHS:
         return False
-    # Every fifth or tenth line: numbers are about ``step`` lines apart, with few others
-    # between.
+    # Every fifth or tenth line: numbers are about ``step`` lines apart, with
+    # few others between.
     span = lines[chain[0] : chain[-1] + 1]
     if step > 1:
-        distances = [after - before for before, after in itertools.pairwise(chain)]
-        num_regular = sum(step - 2 <= distance <= step + 1 for distance in distances)
+        distances = [
+            after - before for before, after in itertools.pairwise(chain)
+        ]
+        num_regular = sum(
+            step - 2 <= distance <= step + 1 for distance in distances
+        )
         num_others = sum(line.number is not None for line in span) - len(chain)
         is_regular = num_regular >= 0.75 * len(distances)
         return is_regular and num_others < len(chain)
@@ -422,7 +468,8 @@ def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -
         return False
     if lines[chain[0]].is_last:
         return all(lines[position].is_apart for position in chain)
-    # Lines of prose often begin in the middle of a sentence; items and rows do not.
+    # Lines of prose often begin in the middle of a sentence; items and rows do
+    # not.
     rests = [lines[position].rest for position in chain if lines[position].rest]
     return sum(rest[0].islower() for rest in rests) >= 0.25 * len(rests)
 
@@ -430,14 +477,14 @@ def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -
 def join_hyphens(text: str, words: Set[str] | None = None) -> str:
     """Joins words that a hyphen at the end of a line cuts in two; the line ends after the word.
 
-    The hyphen is kept if the word occurs with a hyphen elsewhere, if its first part
-    already contains hyphens, or if its second part does not begin with a lowercase
-    letter.
+    The hyphen is kept if the word occurs with a hyphen elsewhere, if its first
+    part already contains hyphens, or if its second part does not begin with a
+    lowercase letter.
 
     Args:
         text: lines of text.
-        words: result of ``words_of`` for the whole document; default: the words of
-            ``text``.
+        words: result of ``words_of`` for the whole document; default: the words
+            of ``text``.
     """
     if _HYPHEN_AT_END.search(text) is None:
         return text

@@ -12,8 +12,9 @@ from longsum_jax.text.rows import table_rows
 def read(source: Source) -> Iterator[Document | Failure]:
     """Reads the documents of a table.
 
-    The separator is a tab in .tsv files. In other files it is a comma, semicolon, tab
-    or bar, or the character declared by a first line "sep=;", as written by Excel.
+    The separator is a tab in .tsv files. In other files it is a comma,
+    semicolon, tab or bar, or the character declared by a first line "sep=;", as
+    written by Excel.
 
     Raises:
         InputError: the file has no rows.

@@ -15,7 +15,9 @@ def read_source(source: Source) -> Iterator[Document | Failure]:
         kind = kind_of(source)
         if kind.read is not None:
             for item in kind.read(source):
-                yield from _read_inner(item) if isinstance(item, Source) else (item,)
+                yield from (
+                    _read_inner(item) if isinstance(item, Source) else (item,)
+                )
             return
         _check_depth(source, source.depth + 1)
         empty = True

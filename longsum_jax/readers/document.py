@@ -28,16 +28,17 @@ class Document(NamedTuple):
 
     Attributes:
         text: cleaned text of the document.
-        name: name of the file, plus the member, message or row if the file contains
-            several.
+        name: name of the file, plus the member, message or row if the file
+            contains several.
         path: path of the file; "-" is standard input.
         title: title recorded in the document, or None.
         headings: headings in the order of the text.
-        pages: offset in ``text`` at which each page begins; () if there are no pages.
+        pages: offset in ``text`` at which each page begins; () if there are no
+            pages.
         notes: sentences about removed or guessed content.
         query: query of a table row about its document, or None.
-        borders: offsets in ``text`` of the second and following documents, if several
-            documents are read as one.
+        borders: offsets in ``text`` of the second and following documents, if
+            several documents are read as one.
         id: id of a table row, or None.
     """
 
@@ -55,7 +56,9 @@ class Document(NamedTuple):
     @property
     def outline(self) -> Outline:
         """Positions of headings and pages, for citing sentences of the document."""
-        return Outline([(start, end) for start, end, _ in self.headings], self.pages)
+        return Outline(
+            [(start, end) for start, end, _ in self.headings], self.pages
+        )
 
 
 def joined(documents: Sequence[Document], separator: str) -> Document:
@@ -68,7 +71,9 @@ def joined(documents: Sequence[Document], separator: str) -> Document:
     first, *others = documents
     if not others:
         return first
-    text, borders = join_documents([document.text for document in documents], separator)
+    text, borders = join_documents(
+        [document.text for document in documents], separator
+    )
     headings = []
     for document, start in zip(documents, (0, *borders), strict=True):
         offset = start - len(document.text) + len(document.text.lstrip())
@@ -77,7 +82,9 @@ def joined(documents: Sequence[Document], separator: str) -> Document:
             for begin, end, level in document.headings
         ]
     notes = [
-        f"{document.name}: {note}" for document in documents for note in document.notes
+        f"{document.name}: {note}"
+        for document in documents
+        for note in document.notes
     ]
     return Document(
         text=text,
@@ -108,8 +115,8 @@ class Block(NamedTuple):
     Attributes:
         text: text without white space at its ends.
         level: heading level; 0 for a paragraph.
-        page: number of the page on which the block begins, from 1; 0 if there are no
-            pages.
+        page: number of the page on which the block begins, from 1; 0 if there
+            are no pages.
         breaks: offsets in ``text`` at which the following pages begin.
     """
 
@@ -132,8 +139,8 @@ def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> TextLayout:
 
     Args:
         blocks: blocks in reading order.
-        num_pages: page count of the document; an empty page begins at the start of the
-            next one.
+        num_pages: page count of the document; an empty page begins at the start
+            of the next one.
     """
     texts = []
     headings = []
@@ -141,7 +148,9 @@ def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> TextLayout:
     start = 0
     for block in blocks:
         if block.level:
-            headings.append(Heading(start, start + len(block.text), block.level))
+            headings.append(
+                Heading(start, start + len(block.text), block.level)
+            )
         if block.page:
             starts.setdefault(block.page, start)
         for i, offset in enumerate(block.breaks, 1):
@@ -149,7 +158,9 @@ def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> TextLayout:
         texts.append(block.text)
         start += len(block.text) + len(PARAGRAPH)
     text = PARAGRAPH.join(texts)
-    return TextLayout(text, tuple(headings), _page_starts(starts, num_pages, len(text)))
+    return TextLayout(
+        text, tuple(headings), _page_starts(starts, num_pages, len(text))
+    )
 
 
 def _page_starts(

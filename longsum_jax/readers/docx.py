@@ -29,8 +29,8 @@ _MAIN = "word/document.xml"
 _STYLES = "word/styles.xml"
 _NOTES = {"word/footnotes.xml": "footnote", "word/endnotes.xml": "endnote"}
 _HEADING = re.compile(r"heading\s*([1-9])", re.IGNORECASE)
-# Styles of paragraphs that are not text, by their names, which are the same in every
-# language.
+# Styles of paragraphs that are not text, by their names, which are the same in
+# every language.
 _LEFT_OUT = {
     "caption": "caption",
     "table of figures": "line of contents",
@@ -39,8 +39,8 @@ _LEFT_OUT = {
 }
 _BOX = "txbxContent"  # content of a text box
 _TEXT_OF = {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-# Deleted text, field codes, the alternative version of a drawing, and pronunciation
-# (ruby) text.
+# Deleted text, field codes, the alternative version of a drawing, and
+# pronunciation (ruby) text.
 _SKIPPED = frozenset(
     {"del", "moveFrom", "instrText", "Fallback", "rt", "pPr", "rPr", "sectPr"}
 )
@@ -61,11 +61,17 @@ def read(source: Source) -> Iterator[Document]:
 
     styles = _read_styles(part(_STYLES)) if _STYLES in members else _Styles()
     body = next(
-        (element for element in part(_MAIN).iter() if local_name(element) == "body"),
+        (
+            element
+            for element in part(_MAIN).iter()
+            if local_name(element) == "body"
+        ),
         None,
     )
     if body is None:
-        raise InputError(f"{source.name}: {_MAIN} has no body; the document is damaged")
+        raise InputError(
+            f"{source.name}: {_MAIN} has no body; the document is damaged"
+        )
     reader = _DocxReader(styles, source)
     blocks = list(reader.blocks(body))
     notes = reader.notes()
@@ -87,7 +93,9 @@ def read(source: Source) -> Iterator[Document]:
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
     has_pictures = any(name.startswith("word/media/") for name in members)
-    yield source.document(blocks, title=title, has_pictures=has_pictures, notes=notes)
+    yield source.document(
+        blocks, title=title, has_pictures=has_pictures, notes=notes
+    )
 
 
 class _Styles(NamedTuple):
@@ -114,7 +122,11 @@ def _read_styles(styles: Element) -> _Styles:
         for child in style.iter():
             value = _attribute(child, "val")
             level = whole_number(value)
-            if local_name(child) == "outlineLvl" and level is not None and level < 9:
+            if (
+                local_name(child) == "outlineLvl"
+                and level is not None
+                and level < 9
+            ):
                 levels[identifier] = level + 1
             elif local_name(child) == "name":
                 numbered = _HEADING.fullmatch(value)
@@ -152,7 +164,9 @@ class _DocxReader:
                 if text and not self._is_left_out(child):
                     yield Block(text, _level(child, self._styles.levels))
             elif name == "tr":
-                cells = [cell for cell in child if local_name(cell) in ("tc", "sdt")]
+                cells = [
+                    cell for cell in child if local_name(cell) in ("tc", "sdt")
+                ]
                 if len(cells) == 1:  # a frame around paragraphs
                     yield from self.blocks(cells[0])
                     continue
@@ -168,7 +182,8 @@ class _DocxReader:
     def notes(self) -> list[str]:
         """Returns a note about each kind of removed paragraph."""
         return [
-            f"{counted(count, kind)} left out" for kind, count in self._left_out.items()
+            f"{counted(count, kind)} left out"
+            for kind, count in self._left_out.items()
         ]
 
     def _is_left_out(self, paragraph: Element) -> bool:
@@ -205,7 +220,9 @@ def _level(paragraph: Element, levels: Mapping[str, int]) -> int:
 
 def _style(paragraph: Element) -> str:
     """Returns the style id of a paragraph; "" if it has none."""
-    properties = next((child for child in paragraph if local_name(child) == "pPr"), ())
+    properties = next(
+        (child for child in paragraph if local_name(child) == "pPr"), ()
+    )
     return next(
         (
             _attribute(element, "val")
@@ -248,7 +265,9 @@ def _is_empty(element: Element) -> bool:
 
 def _has_property(element: Element, group: str, name: str) -> bool:
     """Returns True if a switch in a group of an element's properties is on."""
-    properties = next((child for child in element if local_name(child) == group), ())
+    properties = next(
+        (child for child in element if local_name(child) == group), ()
+    )
     return any(
         local_name(child) == name and _attribute(child, "val") not in _OFF
         for child in properties

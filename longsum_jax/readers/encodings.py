@@ -15,22 +15,23 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# Windows encodings that define printable characters for the control characters of these
-# encodings.
+# Windows encodings that define printable characters for the control characters
+# of these encodings.
 _WIDER = {"iso8859-1": "cp1252", "iso8859-9": "cp1254"}
 _WINDOWS_BYTES = re.compile(rb"[\x80-\x9f]")
-# Escape sequences that switch the character set in Japanese and Korean mail and news.
+# Escape sequences that switch the character set in Japanese and Korean mail and
+# news.
 _SWITCHES = re.compile(rb"\x1b(?:\$[@B]|\$\([DOPQ]|\$\)C|\([IJ])")
 _SWITCHING = ("iso2022_jp_ext", "iso2022_jp_2004", "iso2022_kr")
-# Characters that occur in every longer text, and control characters that do not occur
-# in text.
+# Characters that occur in every longer text, and control characters that do not
+# occur in text.
 _COMMON_CHARACTERS = re.compile("[ \n.,;:!?\u3001\u3002\uff0c]")
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _HIGH_CONTROLS = re.compile("[\x80-\x9f]")
 _COMMON_SHARE = 0.02
 _SAMPLE = 2**18  # largest number of bytes that a guess is based on
-# Windows-1252 is by far the most frequent encoding in Latin script, and a few bytes fit
-# many.
+# Windows-1252 is by far the most frequent encoding in Latin script, and a few
+# bytes fit many.
 _COMMON = "cp1252"
 _FEW_BYTES = 4
 _WEAK = 0.1
@@ -73,11 +74,11 @@ _ENCODINGS = (
     ),
     *("gb18030", "big5hkscs"),
 )
-# In other encodings, so many valid UTF-8 characters per damaged one do not occur by
-# chance.
+# In other encodings, so many valid UTF-8 characters per damaged one do not
+# occur by chance.
 _GOOD_PER_BAD = 10
-# Words with non-ASCII letters are in Latin script if ASCII makes up this share of their
-# bytes.
+# Words with non-ASCII letters are in Latin script if ASCII makes up this share
+# of their bytes.
 _LATIN_SHARE = 0.5
 
 
@@ -86,11 +87,11 @@ class Decoded(NamedTuple):
 
     Attributes:
         text: decoded text.
-        guess: name of a guessed encoding; None if a mark, a declaration or UTF-8
-            determined it.
+        guess: name of a guessed encoding; None if a mark, a declaration or
+            UTF-8 determined it.
         num_damaged: number of damaged UTF-8 characters.
-        rival: encoding that fits equally well but gives another text; None if there is
-            none.
+        rival: encoding that fits equally well but gives another text; None if
+            there is none.
     """
 
     text: str
@@ -112,7 +113,9 @@ def decode(content: bytes, name: str, declared: str | None = None) -> Decoded:
     """
     for mark, encoding in _MARKS:
         if content.startswith(mark):
-            return Decoded(_decode_strictly(content[len(mark) :], encoding, name))
+            return Decoded(
+                _decode_strictly(content[len(mark) :], encoding, name)
+            )
     # A declaration that was readable as ASCII cannot be in a UTF-16 file.
     if declared is not None and not declared.casefold().startswith(
         ("utf-16", "utf-32")
@@ -145,7 +148,11 @@ def _as_browsers_read(declared: str, content: bytes) -> str:
         wider = _WIDER.get(codecs.lookup(declared).name)
     except (LookupError, ValueError):
         return declared
-    return wider if wider is not None and _WINDOWS_BYTES.search(content) else declared
+    return (
+        wider
+        if wider is not None and _WINDOWS_BYTES.search(content)
+        else declared
+    )
 
 
 def _decode_strictly(content: bytes, encoding: str, name: str) -> str:
@@ -196,7 +203,9 @@ def _wide_encoding(content: bytes) -> str | None:
     for encoding in ("utf-16-le", "utf-16-be"):
         text = sample.decode(encoding, errors="replace")
         if _CONTROLS.search(text) is None and "\ufffd" not in text[:-1]:
-            shares[encoding] = len(_COMMON_CHARACTERS.findall(text)) / max(len(text), 1)
+            shares[encoding] = len(_COMMON_CHARACTERS.findall(text)) / max(
+                len(text), 1
+            )
     if not shares:
         return None
     best = max(shares, key=shares.__getitem__)
@@ -226,7 +235,9 @@ def _guess(content: bytes, name: str) -> Decoded:
             break
         # A guess from the sample may fail later, or decode quotes as control
         # characters.
-        text = guess["encoding"] and _decode_if_fitting(content, guess["encoding"])
+        text = guess["encoding"] and _decode_if_fitting(
+            content, guess["encoding"]
+        )
         is_text = is_latin or guess["confidence"] >= _NOISE
         if text and is_text and _HIGH_CONTROLS.search(text) is None:
             fitting.append((guess["encoding"], guess["confidence"], text))

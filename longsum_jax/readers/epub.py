@@ -27,7 +27,10 @@ _BESIDE = (
     '[role="doc-pagebreak"], [epub\\:type~="pagebreak"], '
     'nav, [role="doc-toc"], [epub\\:type~="toc"]'
 )
-_FONT_METHODS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+_FONT_METHODS = (
+    "http://www.idpf.org/2008/embedding",
+    "http://ns.adobe.com/pdf/enc#RC",
+)
 
 
 class _Item(NamedTuple):
@@ -42,7 +45,8 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one book.
 
     Raises:
-        InputError: the book is damaged, is encrypted (DRM) or has too many chapters.
+        InputError: the book is damaged, is encrypted (DRM) or has too many
+            chapters.
     """
     archive = open_zip(source)
     _check_rights(archive, source)
@@ -55,13 +59,17 @@ def read(source: Source) -> Iterator[Document]:
         item = items.get(reference.get("idref", ""))
         if item is None or item.media_type not in _DOCUMENTS:
             continue
-        is_aside = reference.get("linear") == "no" or "nav" in item.properties.split()
+        is_aside = (
+            reference.get("linear") == "no" or "nav" in item.properties.split()
+        )
         if is_aside and not source.options.keep_all:
             notes.append(f"{item.path} left out, which is not part of the text")
         else:
             chapters.append(item.path)
     if not chapters:
-        raise InputError(f"{source.name}: the book lists no chapters; it is damaged")
+        raise InputError(
+            f"{source.name}: the book lists no chapters; it is damaged"
+        )
     source.check_pages(len(chapters), "chapters")
     titles = _chapter_titles(archive, items, source)
     blocks: list[Block] = []
@@ -81,9 +89,16 @@ def read(source: Source) -> Iterator[Document]:
         if count:
             notes.append(f"{counted(count, kind)} left out")
     title = next(
-        (element.text for element in _find_all(package, "title") if element.text), None
+        (
+            element.text
+            for element in _find_all(package, "title")
+            if element.text
+        ),
+        None,
     )
-    yield source.document(blocks, title=title, has_pictures=has_pictures, notes=notes)
+    yield source.document(
+        blocks, title=title, has_pictures=has_pictures, notes=notes
+    )
 
 
 def _page(archive: zipfile.ZipFile, path: str, source: Source) -> Page:
@@ -113,7 +128,9 @@ def _same(first: str, second: str) -> bool:
 def _check_rights(archive: zipfile.ZipFile, source: Source) -> None:
     if _ENCRYPTION not in archive.namelist():
         return
-    for method in _find_all(read_xml(archive, _ENCRYPTION, source), "EncryptionMethod"):
+    for method in _find_all(
+        read_xml(archive, _ENCRYPTION, source), "EncryptionMethod"
+    ):
         if method.get("Algorithm") not in _FONT_METHODS:
             raise InputError(
                 f"{source.name}: the book is encrypted by digital rights management; only books "
@@ -125,7 +142,9 @@ def _package_path(archive: zipfile.ZipFile, source: Source) -> str:
     for root in _find_all(read_xml(archive, _CONTAINER, source), "rootfile"):
         if root.get("full-path"):
             return root.get("full-path", "")
-    raise InputError(f"{source.name}: {_CONTAINER} names no book; it is damaged")
+    raise InputError(
+        f"{source.name}: {_CONTAINER} names no book; it is damaged"
+    )
 
 
 def _manifest(package: Element, package_path: str) -> dict[str, _Item]:
@@ -133,7 +152,9 @@ def _manifest(package: Element, package_path: str) -> dict[str, _Item]:
     for item in _find_all(package, "item"):
         path = _resolved(item.get("href", ""), package_path)
         properties = item.get("properties", "")
-        items[item.get("id", "")] = _Item(path, item.get("media-type", ""), properties)
+        items[item.get("id", "")] = _Item(
+            path, item.get("media-type", ""), properties
+        )
     return items
 
 
@@ -150,7 +171,9 @@ def _chapter_titles(
             root = read_xml(archive, item.path, source)
         except InputError:  # the table of contents is optional
             continue
-        entries = _find_all(root, "a") if is_nav else _find_all(root, "navPoint")
+        entries = (
+            _find_all(root, "a") if is_nav else _find_all(root, "navPoint")
+        )
         for entry in entries:
             title, target = _entry(entry, is_nav)
             if title and target:
@@ -160,9 +183,13 @@ def _chapter_titles(
 
 def _entry(entry: Element, is_nav: bool) -> tuple[str, str]:
     if is_nav:
-        return " ".join("".join(entry.itertext()).split()), entry.get("href", "")
+        return " ".join("".join(entry.itertext()).split()), entry.get(
+            "href", ""
+        )
     labels = [
-        text for label in _find_all(entry, "text")[:1] for text in label.itertext()
+        text
+        for label in _find_all(entry, "text")[:1]
+        for text in label.itertext()
     ]
     target = next(
         (element.get("src", "") for element in _find_all(entry, "content")), ""

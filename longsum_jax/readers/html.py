@@ -32,9 +32,7 @@ _BOILERPLATE = (
     '[role="menubar"], [role="toolbar"], [role="status"], del, '
     ".mw-editsection, a.headerlink, rp, rt"
 )
-_HIDDEN = (
-    '[aria-hidden="true"], [hidden], [style*="display:none"], [style*="display: none"]'
-)
+_HIDDEN = '[aria-hidden="true"], [hidden], [style*="display:none"], [style*="display: none"]'
 _HEADING_TAGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _HEADINGS = ", ".join(sorted(_HEADING_TAGS))
 # Text fields of a form, and all of its controls.
@@ -51,10 +49,11 @@ _CAPTION_NAME = re.compile(
 _LONGEST_CAPTION = 1000  # characters of an element with the class of a caption
 _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
 # Attributes other than class and id that name the parts of a page.
-_DATA_NAMES = (
-    "testid test component hook module name role qa block area region zone gu-name"
+_DATA_NAMES = "testid test component hook module name role qa block area region zone gu-name"
+_NAME_ATTRIBUTES = (
+    "aria-label",
+    *(f"data-{name}" for name in _DATA_NAMES.split()),
 )
-_NAME_ATTRIBUTES = ("aria-label", *(f"data-{name}" for name in _DATA_NAMES.split()))
 _NEVER_BY_NAME = _HEADING_TAGS | {
     "html",
     "body",
@@ -75,16 +74,19 @@ _BLOCK = re.compile(
 )
 _SPACES = re.compile(r"[ \t\n\r\f\xa0]+")
 
-_META_CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE)
+_META_CHARSET = re.compile(
+    rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE
+)
 _XML_CHARSET = re.compile(rb"\A\s*<\?xml[^>]+encoding\s*=\s*[\"']([\w-]+)")
-# In XHTML these may be self-closing; HTML would treat all following content as their
-# children.
+# In XHTML these may be self-closing; HTML would treat all following content as
+# their children.
 _SELF_CLOSED = re.compile(
     r"<(script|style|title|iframe|textarea|noscript|a|div|p|span|i|b)\b([^<>]*)/>",
     re.IGNORECASE,
 )
 _OWN_TAG = re.compile(r"<([a-z]+(?:-[a-z]+)+)\b", re.IGNORECASE)
-# The time to build the tree is quadratic in the nesting depth of these elements.
+# The time to build the tree is quadratic in the nesting depth of these
+# elements.
 _NESTED = re.compile(
     r"<(/?)(?:div|section|article|ul|ol|dl|blockquote|table|center|form|fieldset|details|main|"
     r"nav|aside|header|footer|figure|address|menu|pre|button|applet|marquee|object|select|"
@@ -107,25 +109,32 @@ _NOTE_NUMBER = re.compile(r"\[\d{1,3}\]|\d{1,3}")
 _SENTENCE_ENDS = (".", "!", "?", ".”", '."')
 _PERMALINKS = ("#", "¶", "§", "🔗")
 _LEAST_MAIN = 0.3  # share of a page's text in <main> if the rest is boilerplate
-_MOST_BY_NAME = 0.5  # maximum share of a page's text removed because of a class name
+# maximum share of a page's text removed because of a class name
+_MOST_BY_NAME = 0.5
 _LONGEST_CELL = 300  # characters of a cell whose paragraphs are one text
-_LINK_SHARE = 0.75  # minimum share of linked characters in a list that is a menu
+# minimum share of linked characters in a list that is a menu
+_LINK_SHARE = 0.75
 _FEWEST_LINKS = 3
-_MENU_ELEMENTS = "ul, ol, dl, table, div, section, p, center, tr, small, span, td, font"
+_MENU_ELEMENTS = (
+    "ul, ol, dl, table, div, section, p, center, tr, small, span, td, font"
+)
 _PAGE_HEADERS = "#header, #site-header, #page-header, #top-bar, #topbar"
 _LIST_TAGS = frozenset({"ul", "ol", "dl", "table"})
 _PARTS_OF_LISTS = _HEADING_TAGS | {"li", "td", "th", "dt", "dd"}
-_LINK_SHARE_OF_BOX = 0.25  # minimum share of linked characters below "Related articles"
+# minimum share of linked characters below "Related articles"
+_LINK_SHARE_OF_BOX = 0.25
 _HEADING_LIKE = (
     f'{_HEADINGS}, [class*="title"], [class*="heading"], strong, b, th, legend'
 )
 _LONGEST_CARD = 300  # characters of a headline and its teaser
-_LEAST_TEXT_OF_MENU = 200  # unlinked characters of a text part with a menu's name
+# unlinked characters of a text part with a menu's name
+_LEAST_TEXT_OF_MENU = 200
 _LONGEST_HEADING = 200  # characters of a heading of a box
 _MOST_SIBLINGS = 50  # maximum elements after a heading that form a box with it
 _MOST_LEVELS = 100  # maximum nesting levels searched for the article
 _MOST_ANCESTORS = 12  # maximum ancestors examined of a heading or field
-_LONGEST_LINK = 150  # maximum characters per link in a box of links to other pages
+# maximum characters per link in a box of links to other pages
+_LONGEST_LINK = 150
 _SHORTEST_HEADLINE = 15
 _ASKING = 'input[type="email"], input[type="password"], button'
 _CONSENT_BUTTON = re.compile(
@@ -180,7 +189,9 @@ def page_document(source: Source, declared: str | None) -> Document:
 
 def declared_encoding(content: bytes) -> str | None:
     """Returns the encoding that a page declares near its beginning; None if it declares none."""
-    match = _META_CHARSET.search(content[:4096]) or _XML_CHARSET.search(content[:200])
+    match = _META_CHARSET.search(content[:4096]) or _XML_CHARSET.search(
+        content[:200]
+    )
     return match.group(1).decode() if match else None
 
 
@@ -204,7 +215,9 @@ class Page:
         _check_nesting(text, source.name)
         _check_attributes(text, source.name)
         self._source = source
-        is_xml = text[:200].lstrip().startswith("<?xml") or "/xhtml" in text[:1000]
+        is_xml = (
+            text[:200].lstrip().startswith("<?xml") or "/xhtml" in text[:1000]
+        )
         if is_xml:
             text = _SELF_CLOSED.sub(r"<\1\2></\1>", text)
         tree = lexbor.LexborHTMLParser(text)
@@ -214,7 +227,8 @@ class Page:
         self._root = tree.body or tree.root
         if self._root is not None:
             _remove(self._root.css(_NEVER_SHOWN))
-        # Custom elements whose tags name boxes, as in "amp-ad" and "share-button".
+        # Custom elements whose tags name boxes, as in "amp-ad" and
+        # "share-button".
         tags = {tag.lower() for tag in _OWN_TAG.findall(text)}
         self._box_tags = ", ".join(sorted(filter(_is_box_tag, tags)))
         self._tree = tree  # nodes are valid only as long as the tree
@@ -226,7 +240,9 @@ class Page:
         before = self._length(self._root)
         self._root = self._main(before)
         controls = self._root.css("[aria-controls]:not(input)")
-        panels = {control.attributes.get("aria-controls") for control in controls}
+        panels = {
+            control.attributes.get("aria-controls") for control in controls
+        }
         self._panels = panels - {None}
         self._drop_dialogues()
         self._source.check_time()
@@ -235,7 +251,13 @@ class Page:
         self._drop_marked()
         self.drop_captions()
         self.drop_note_marks()
-        _remove([node for node in self._root.css("header") if not node.css("h1, h2")])
+        _remove(
+            [
+                node
+                for node in self._root.css("header")
+                if not node.css("h1, h2")
+            ]
+        )
         for link in self._root.css("a[href]"):
             if link.text().strip() in _PERMALINKS:
                 link.decompose()
@@ -251,7 +273,9 @@ class Page:
         self._drop_before_title()
         dropped = before - self._length(self._root)
         return (
-            [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
+            [f"boilerplate of {dropped:,} characters left out"]
+            if dropped > 0
+            else []
         )
 
     def has_adjacent_text(self, selector: str) -> bool:
@@ -276,8 +300,8 @@ class Page:
 
         Args:
             selector: CSS selector of quotations.
-            boxes: CSS selector of elements that are quotations if they contain no
-                ``blockquote``.
+            boxes: CSS selector of elements that are quotations if they contain
+                no ``blockquote``.
             mark: content of the new line.
         """
         if self._root is None:
@@ -326,14 +350,19 @@ class Page:
         self._has_main = True
         for selector in ("main", '[role="main"]', "article"):
             nodes = self._root.css(selector)
-            if len(nodes) == 1 and self._length(nodes[0]) >= _LEAST_MAIN * length:
+            if (
+                len(nodes) == 1
+                and self._length(nodes[0]) >= _LEAST_MAIN * length
+            ):
                 return nodes[0]
         self._has_main = False
         return self._root
 
     def _drop_dialogues(self) -> None:
         """Removes boxes that ask for an address, a password or consent, including their text."""
-        most = min(_LONGEST_DIALOGUE, _MOST_OF_DIALOGUE * self._length(self._root))
+        most = min(
+            _LONGEST_DIALOGUE, _MOST_OF_DIALOGUE * self._length(self._root)
+        )
         boxes = []
         for field in self._root.css(_ASKING):
             if field.tag != "input" and not _CONSENT_BUTTON.fullmatch(
@@ -342,11 +371,14 @@ class Page:
                 continue
             box = None
             for parent in self._ancestors(field):
-                if self._length(parent) > most or parent.css_first("h1") is not None:
+                if (
+                    self._length(parent) > most
+                    or parent.css_first("h1") is not None
+                ):
                     break
                 box = parent
-            # Consent is requested in sentences about cookies; other buttons accept
-            # other things.
+            # Consent is requested in sentences about cookies; other buttons
+            # accept other things.
             if box is not None and (
                 field.tag == "input" or "cookie" in box.text().lower()
             ):
@@ -362,7 +394,11 @@ class Page:
             is_text = len(paragraphs) >= _FEWEST_PARAGRAPHS and not form.css(
                 _TEXT_FIELDS
             )
-            if self._length(form) <= most and form.css(_CONTROLS) and not is_text:
+            if (
+                self._length(form) <= most
+                and form.css(_CONTROLS)
+                and not is_text
+            ):
                 forms.append(form)
         for node in _outermost([*forms, *self._root.css("button")]):
             if node.tag == "form" or not _is_in_heading(node):
@@ -379,7 +415,10 @@ class Page:
             if node.css_first('[role="tabpanel"]') is None:
                 nodes.append(node)
         for node in self._root.css('aside, [role="alert"]'):
-            names = (node.attributes.get("class"), node.attributes.get("aria-label"))
+            names = (
+                node.attributes.get("class"),
+                node.attributes.get("aria-label"),
+            )
             is_note = any(NOTE_NAME.fullmatch(name or "") for name in names)
             is_alert = node.tag != "aside" and self._has_main
             if not is_note and not is_alert:
@@ -428,7 +467,9 @@ class Page:
         boxes = []
         for heading in self._root.css(_HEADING_LIKE):
             text = heading.text()
-            kind = heading_of_box(text) if len(text) <= _LONGEST_HEADING else None
+            kind = (
+                heading_of_box(text) if len(text) <= _LONGEST_HEADING else None
+            )
             if kind is not None:
                 boxes += self._box_of(heading, kind, total)
         _remove(boxes)
@@ -448,10 +489,14 @@ class Page:
             if kind is not BoxHeading.LINKS:
                 return True
             links = [link for node in nodes for link in node.css("a[href]")]
-            if len(links) >= _FEWEST_LINKS and length <= _LONGEST_LINK * len(links):
+            if len(links) >= _FEWEST_LINKS and length <= _LONGEST_LINK * len(
+                links
+            ):
                 return True
             linked = sum(map(self._length, links))
-            return linked >= _LINK_SHARE_OF_BOX * max(1, length - self._length(heading))
+            return linked >= _LINK_SHARE_OF_BOX * max(
+                1, length - self._length(heading)
+            )
 
         result: list[Any] = []
         # Bold words after other text are not headings.
@@ -465,8 +510,8 @@ class Page:
             elif self._length(first) > most:
                 break
             if not result:
-                # The box may have no separate element: a heading and its following
-                # siblings.
+                # The box may have no separate element: a heading and its
+                # following siblings.
                 flat = self._until_heading(first, heading)
                 if len(flat) > 1 and is_box(flat):
                     result = flat
@@ -483,7 +528,9 @@ class Page:
         while node is not None:
             if node.is_element_node:
                 is_heading = node.tag in _HEADING_TAGS
-                if is_heading or (is_marked and node.css_first(_HEADINGS) is not None):
+                if is_heading or (
+                    is_marked and node.css_first(_HEADINGS) is not None
+                ):
                     break
                 nodes.append(node)
             if len(nodes) > _MOST_SIBLINGS:
@@ -514,9 +561,16 @@ class Page:
                     break
                 card = parent
             groups.setdefault(card.parent.mem_id, []).append(card)
-        cards = [card for group in groups.values() if len(group) > 1 for card in group]
+        cards = [
+            card
+            for group in groups.values()
+            if len(group) > 1
+            for card in group
+        ]
         # On an overview page, the cards are the text.
-        if sum(map(self._length, cards)) <= _MOST_BY_NAME * self._length(self._root):
+        if sum(map(self._length, cards)) <= _MOST_BY_NAME * self._length(
+            self._root
+        ):
             _remove(cards)
 
     def _drop_links(self) -> None:
@@ -531,16 +585,22 @@ class Page:
             length, linked, num_links = counts[node.mem_id]
             is_list = node.tag in _LIST_TAGS
             tags = (node.tag, node.parent.tag)
-            if node.mem_id == self._root.mem_id or (is_overview and not is_list):
+            if node.mem_id == self._root.mem_id or (
+                is_overview and not is_list
+            ):
                 continue
-            if num_links >= _FEWEST_LINKS and linked >= _LINK_SHARE * max(1, length):
+            if num_links >= _FEWEST_LINKS and linked >= _LINK_SHARE * max(
+                1, length
+            ):
                 is_menu = is_list or length <= _MOST_BY_NAME * total
             elif length > _LONGEST_CARD or not _PARTS_OF_LISTS.isdisjoint(tags):
                 continue
             elif 0 < linked == length and node.tag not in ("span", *_LIST_TAGS):
                 is_menu = _leads_away(node)
             else:
-                is_menu = has_copyright and _COPYRIGHT.search(node.text()) is not None
+                is_menu = (
+                    has_copyright and _COPYRIGHT.search(node.text()) is not None
+                )
             if is_menu and (is_list or node.css_first("pre, code") is None):
                 nodes.append(node)
         _remove(nodes)
@@ -548,16 +608,20 @@ class Page:
     def _narrow(self) -> None:
         """Removes everything after the end of an article."""
         least = _LEAST_OF_BODY * self._length(self._root)
-        names = Counter(map(_tag_and_class, self._root.css("article, div, section")))
+        names = Counter(
+            map(_tag_and_class, self._root.css("article, div, section"))
+        )
         body = None
         node = self._root
         for _ in range(_MOST_LEVELS):
             node = next(
-                (part for part in node.iter() if self._length(part) >= least), None
+                (part for part in node.iter() if self._length(part) >= least),
+                None,
             )
             if node is None:
                 break
-            # Several elements with the same name contain similar texts, such as posts.
+            # Several elements with the same name contain similar texts, such as
+            # posts.
             if _is_body(node) and names[_tag_and_class(node)] <= 1:
                 body = node
         if body is None:
@@ -684,7 +748,10 @@ def _names(node: Any) -> list[str]:
     names = (attributes.get("class") or "").split()
     return [
         *names,
-        *(attributes.get(key) or "" for key in ("id", "name", *_NAME_ATTRIBUTES)),
+        *(
+            attributes.get(key) or ""
+            for key in ("id", "name", *_NAME_ATTRIBUTES)
+        ),
     ]
 
 
@@ -721,7 +788,10 @@ def _has_title(node: Any) -> bool:
 
 def _is_body(node: Any) -> bool:
     """Returns True if the tag or a name of an element marks an article."""
-    if node.tag == "article" or node.attributes.get("itemprop") == "articleBody":
+    if (
+        node.tag == "article"
+        or node.attributes.get("itemprop") == "articleBody"
+    ):
         return True
     return node.tag in ("div", "section") and any(
         map(BODY_NAME.fullmatch, _names(node))
@@ -749,7 +819,9 @@ def _text_before(node: Any) -> bool:
     before = node.prev
     while before is not None:
         if (
-            before.text() if before.is_element_node else before.text_content or ""
+            before.text()
+            if before.is_element_node
+            else before.text_content or ""
         ).strip():
             return True
         before = before.prev
@@ -759,7 +831,9 @@ def _text_before(node: Any) -> bool:
 def _leads_away(node: Any) -> bool:
     """Returns True if no link of an element targets a position on the same page."""
     targets = [link.attributes["href"] or "" for link in node.css("a[href]")]
-    return not any(target.startswith("#") and len(target) > 1 for target in targets)
+    return not any(
+        target.startswith("#") and len(target) > 1 for target in targets
+    )
 
 
 def _count_links(root: Any) -> dict[int, tuple[int, int, int]]:
@@ -795,14 +869,21 @@ def _count_links(root: Any) -> dict[int, tuple[int, int, int]]:
 
 
 def _is_note_mark(raised: Any) -> bool:
-    """Returns True if raised text is a footnote mark: it consists of links to anchors,
-    is the only content of such a link, or is a number after the end of a sentence.
+    """Returns True if raised text is a footnote mark: it consists of links to
+    anchors, is the only content of such a link, or is a number after the end of
+    a sentence.
     """
-    if _NOTE_NUMBER.fullmatch(raised.text().strip()) and _ends_sentence(raised.prev):
+    if _NOTE_NUMBER.fullmatch(raised.text().strip()) and _ends_sentence(
+        raised.prev
+    ):
         return True
     around = raised.parent
     is_alone = raised.prev is None and raised.next is None
-    if is_alone and around.tag == "a" and "#" in (around.attributes.get("href") or ""):
+    if (
+        is_alone
+        and around.tag == "a"
+        and "#" in (around.attributes.get("href") or "")
+    ):
         return True
     links = raised.css('a[href*="#"]')
     linked = "".join(link.text() for link in links)
@@ -811,7 +892,9 @@ def _is_note_mark(raised: Any) -> bool:
 
 def _ends_sentence(before: Any) -> bool:
     """Returns True if the text before an element ends with sentence punctuation."""
-    return before is not None and before.text().rstrip().endswith(_SENTENCE_ENDS)
+    return before is not None and before.text().rstrip().endswith(
+        _SENTENCE_ENDS
+    )
 
 
 def _letters(text: str) -> str:
@@ -868,7 +951,8 @@ def _blocks(root: Any) -> Iterator[Block]:
     parts: list[str] = []  # texts of the current block
     level = 0
     in_pre = 0
-    cell = None  # id of the current table cell, whose paragraphs do not form blocks
+    # id of the current table cell, whose paragraphs do not form blocks
+    cell = None
     for node, is_start in _walk(root):
         tag = node.tag
         if tag is None:  # comments and processing instructions
@@ -913,7 +997,9 @@ def _is_short_cell(cell: Any) -> bool:
 
 def _has_neighbor(cell: Any) -> bool:
     """Returns True if the row of a cell has another cell."""
-    return _sibling(cell, "prev") is not None or _sibling(cell, "next") is not None
+    return (
+        _sibling(cell, "prev") is not None or _sibling(cell, "next") is not None
+    )
 
 
 def _sibling(node: Any, step: Literal["prev", "next"]) -> Any:
@@ -929,7 +1015,8 @@ def _block_text(parts: list[str], *, keep_lines: bool) -> str:
     if keep_lines:
         return text.strip("\n").rstrip()
     lines = [
-        _SPACES.sub(" ", line).strip().removesuffix(" |") for line in text.split("\v")
+        _SPACES.sub(" ", line).strip().removesuffix(" |")
+        for line in text.split("\v")
     ]
     return "\n".join(line for line in lines if line)
 

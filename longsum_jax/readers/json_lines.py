@@ -58,5 +58,7 @@ def _objects(
             remedy = 'give each document as {"document": "its text"}'
             yield (
                 number,
-                InputError(f"{name}: expected a JSON object, got {kind}; {remedy}"),
+                InputError(
+                    f"{name}: expected a JSON object, got {kind}; {remedy}"
+                ),
             )

@@ -21,7 +21,8 @@ from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
 
 _LONGEST_HEADER = 2000  # characters
-# The separator line before a message of a mailbox, and "From " escaped in a body.
+# The separator line before a message of a mailbox, and "From " escaped in a
+# body.
 _SEPARATOR = re.compile(rb"^From \S+.*\n(?=[\w-]+:)", re.MULTILINE)
 _ESCAPED = re.compile(rb"^>(>*From )", re.MULTILINE)
 _SIGNATURES = (
@@ -30,8 +31,8 @@ _SIGNATURES = (
 )
 _PAGES = ("text/html", "application/xhtml+xml")
 
-# Elements with quoted mail. Gmail and Proton Mail put the quotation inside a box, which
-# may also contain replies.
+# Elements with quoted mail. Gmail and Proton Mail put the quotation inside a
+# box, which may also contain replies.
 _QUOTED_HTML = (
     ".yahoo_quoted, .moz-cite-prefix, .gmail_attr, .zmail_extra, .tutanota_quote, "
     '#mail-editor-reference-message-container, blockquote[type="cite"], blockquote.gmail_quote, '
@@ -44,15 +45,16 @@ _SIGNATURE_HTML = (
 )
 # Prefix of a subject, possibly after the name of a mailing list.
 _FORWARD = re.compile(
-    r"(?:\[[^\[\]]*\]\s*)?(?:fwd?|wg|tr|rv|enc|vb|pd|doorst|vl|转发)\s*:", re.IGNORECASE
+    r"(?:\[[^\[\]]*\]\s*)?(?:fwd?|wg|tr|rv|enc|vb|pd|doorst|vl|转发)\s*:",
+    re.IGNORECASE,
 )
 
 
 class _Policy(email.policy.EmailPolicy):
     """The standard library's policy, made robust.
 
-    Only the beginning of a long header is read, because parsing takes quadratic time.
-    Headers that the library fails to parse are read as empty.
+    Only the beginning of a long header is read, because parsing takes quadratic
+    time. Headers that the library fails to parse are read as empty.
     """
 
     def header_fetch_parse(self, name: str, value: Any) -> Any:
@@ -61,7 +63,13 @@ class _Policy(email.policy.EmailPolicy):
             if not is_parsed:
                 value = value[:_LONGEST_HEADER]
             return super().header_fetch_parse(name, value)
-        except (ValueError, LookupError, TypeError, AttributeError, MessageError):
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            MessageError,
+        ):
             return super().header_fetch_parse(name, "")
 
 
@@ -69,8 +77,8 @@ def read(source: Source) -> Iterator[Document | Source]:
     """Reads one message, followed by its attachments as separate files.
 
     Raises:
-        InputError: the message has neither text nor attachments, or is nested too
-            deeply.
+        InputError: the message has neither text nor attachments, or is nested
+            too deeply.
     """
     with _limited_depth(source):
         yield from _read(source)
@@ -88,7 +96,8 @@ def read_page(source: Source) -> Iterator[Document]:
             if part.get_content_type() in _PAGES and isinstance(content, bytes):
                 page = source.inner(source.name, content)
                 yield page_document(
-                    page, part.get_content_charset() or declared_encoding(content)
+                    page,
+                    part.get_content_charset() or declared_encoding(content),
                 )
                 return
     raise InputError(
@@ -123,7 +132,9 @@ def _read(source: Source) -> Iterator[Document | Source]:
     for part in bodies:
         text = _text(part, source.name)
         if part.get_content_type() == "text/html":
-            part_blocks, dropped = _page_blocks(Page(text, source), source, is_forward)
+            part_blocks, dropped = _page_blocks(
+                Page(text, source), source, is_forward
+            )
         else:
             part_blocks, dropped = _text_blocks(text, source, is_forward)
         blocks += part_blocks
@@ -135,12 +146,16 @@ def _read(source: Source) -> Iterator[Document | Source]:
     yield from attachments
 
 
-def _parts(part: MIMEPart, source: Source) -> tuple[list[MIMEPart], list[MIMEPart]]:
+def _parts(
+    part: MIMEPart, source: Source
+) -> tuple[list[MIMEPart], list[MIMEPart]]:
     """Returns the parts of the body, in reading order, and the attached parts."""
     source.check_time()
     if part.get_content_maintype() != "multipart":
         is_text = part.get_content_type() in ("text/plain", "text/html")
-        is_body = is_text and not part.is_attachment() and not part.get_filename()
+        is_body = (
+            is_text and not part.is_attachment() and not part.get_filename()
+        )
         return ([part], []) if is_body else ([], [part])
     has_alternatives = part.get_content_type() == "multipart/alternative"
     bodies, attached = [], []
@@ -196,7 +211,10 @@ def _attachments(
 def _content(part: MIMEPart) -> bytes | None:
     """Returns the content of an attachment; None for pictures, audio, video and signatures."""
     is_signature = part.get_content_type() in _SIGNATURES
-    if part.get_content_maintype() in ("image", "audio", "video") or is_signature:
+    if (
+        part.get_content_maintype() in ("image", "audio", "video")
+        or is_signature
+    ):
         return None
     if part.get_content_type() == "message/rfc822":
         return b"".join(bytes(subpart) for subpart in part.iter_parts())
@@ -213,7 +231,9 @@ def messages(source: Source) -> Iterator[Source | Failure]:
     starts = [match.end() for match in _SEPARATOR.finditer(source.content)]
     ends = [match.start() for match in _SEPARATOR.finditer(source.content)][1:]
     if not starts:
-        raise InputError(f"{source.name}: no message in the mailbox; check the file")
+        raise InputError(
+            f"{source.name}: no message in the mailbox; check the file"
+        )
     ends.append(len(source.content))
     for number, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
         content = _ESCAPED.sub(rb"\1", source.content[start:end])
@@ -247,7 +267,9 @@ def _page_blocks(
     if source.options.keep_all:
         return blocks, []
     if not (is_forward or has_forward(_lines(blocks))):
-        num_quoted = page.replace_quotations(_QUOTED_HTML, _QUOTED_BOXES, QUOTED)
+        num_quoted = page.replace_quotations(
+            _QUOTED_HTML, _QUOTED_BOXES, QUOTED
+        )
         has_signature = page.has_adjacent_text(_SIGNATURE_HTML)
         if has_signature:
             page.drop(_SIGNATURE_HTML)
@@ -265,7 +287,11 @@ def _page_blocks(
 
 
 def _about_quoted(num_chars: int) -> list[str]:
-    return [f"quoted mail of {num_chars:,} characters left out"] if num_chars else []
+    return (
+        [f"quoted mail of {num_chars:,} characters left out"]
+        if num_chars
+        else []
+    )
 
 
 def _lines(blocks: Sequence[Block]) -> list[str]:
@@ -273,13 +299,17 @@ def _lines(blocks: Sequence[Block]) -> list[str]:
     return [line for block in blocks for line in (*block.text.split("\n"), "")]
 
 
-def _with_lines(blocks: Sequence[Block], lines: Sequence[str | None]) -> list[Block]:
+def _with_lines(
+    blocks: Sequence[Block], lines: Sequence[str | None]
+) -> list[Block]:
     """Returns blocks with only the lines that are not None, in the order of ``_lines``."""
     result = []
     start = 0
     for block in blocks:
         end = start + block.text.count("\n") + 1
-        text = "\n".join(line for line in lines[start:end] if line is not None).strip()
+        text = "\n".join(
+            line for line in lines[start:end] if line is not None
+        ).strip()
         if text:
             result.append(block._replace(text=text))
         start = end + 1

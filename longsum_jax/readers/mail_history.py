@@ -34,7 +34,8 @@ _FIELD = re.compile(
     r"[\s>|]*\*{0,2}([^\W\d_][^:\uff1a*\n]{0,20}?)\s*\*{0,2}\s*[:\uff1a]"
 )
 
-# Titles of separators before replied mail, before forwarded mail, and of Apple Mail.
+# Titles of separators before replied mail, before forwarded mail, and of Apple
+# Mail.
 _ORIGINAL = (
     "original message|reply message|(?:ursprüngliche |original-?)nachricht|"
     "message d['\u2019]origine|message original|mensaje original|mensagem original|"
@@ -58,7 +59,8 @@ _BEGINS = (
     "początek przekazywanej wiadomości|начало переадресованного сообщения|下面是被转发的邮件"
 )
 _ANSWERED_RULE = re.compile(
-    rf"\s*-{{2,}} ?(?:(?:{_ORIGINAL})|.{{1,100}}\bwrote:?) ?-{{2,}}\s*", re.IGNORECASE
+    rf"\s*-{{2,}} ?(?:(?:{_ORIGINAL})|.{{1,100}}\bwrote:?) ?-{{2,}}\s*",
+    re.IGNORECASE,
 )
 _FORWARD_RULE = re.compile(
     rf"[\s>]*(?:-{{2,}} ?(?:{_PASSED_ON}):? ?-{{2,}}|(?:{_BEGINS}) ?[:\uff1a])\s*",
@@ -115,8 +117,8 @@ _DEVICE = re.compile(
     r"|(?:mit der|with the) .{1,30} mail app gesendet)",
     re.IGNORECASE,
 )
-# Words of mailing list footers below a rule, and sentences that begin footers without
-# one.
+# Words of mailing list footers below a rule, and sentences that begin footers
+# without one.
 _LIST_WORDS = re.compile(
     r"mailing.?list|listinfo|unsubscribe|google groups|groups\.io|yahoo groups|\bsympa\b|mailman|"
     r"liste de diffusion|désabonn|désinscri|lista de (?:correo|discuss)|abmelde|afmelden|"
@@ -173,8 +175,8 @@ class OwnLines(NamedTuple):
     """The lines of a mail that are its content.
 
     Attributes:
-        lines: lines of the input; None for a removed line. Forwarded lines lack their
-            quotation marks.
+        lines: lines of the input; None for a removed line. Forwarded lines lack
+            their quotation marks.
         notes: one note for each kind of removed lines, except quoted ones.
         num_quoted: number of characters of the removed quoted mail.
         is_forward: True if the content was written by others.
@@ -189,10 +191,10 @@ class OwnLines(NamedTuple):
 def own_lines(lines: Sequence[str], *, is_forward: bool) -> OwnLines:
     """Removes the lines that the writer of a mail did not write.
 
-    Quoted lines are removed together with the line that introduces them; replies
-    between them are kept. Everything after the header of a replied mail is removed. The
-    content of a forwarded mail is kept, without its header. If no other text remains, a
-    reply is treated as a forwarded mail.
+    Quoted lines are removed together with the line that introduces them;
+    replies between them are kept. Everything after the header of a replied mail
+    is removed. The content of a forwarded mail is kept, without its header. If
+    no other text remains, a reply is treated as a forwarded mail.
 
     Args:
         lines: lines of the mail's body.
@@ -244,19 +246,28 @@ class _Header(NamedTuple):
 def _first_header(lines: Sequence[str]) -> _Header | None:
     end = 0
     for start, line in enumerate(lines):
-        if start < end or len(line) > _LONGEST_LINE or line.lstrip().startswith(QUOTED):
+        if (
+            start < end
+            or len(line) > _LONGEST_LINE
+            or line.lstrip().startswith(QUOTED)
+        ):
             continue
         is_forward = _FORWARD_RULE.fullmatch(line) is not None
         if is_forward or _ANSWERED_RULE.fullmatch(line) is not None:
-            return _Header(start, _end_of_fields(lines, start + 1)[0], is_forward)
+            return _Header(
+                start, _end_of_fields(lines, start + 1)[0], is_forward
+            )
         if _field(line) is None:
             continue
         end, kinds = _end_of_fields(lines, start)
         # The date and the places of a journey are not a header.
-        is_mail = "subject" in kinds or any("@" in field for field in lines[start:end])
+        is_mail = "subject" in kinds or any(
+            "@" in field for field in lines[start:end]
+        )
         if {"from", "sent"} <= kinds or (is_mail and {"from", "date"} <= kinds):
             while start and (
-                not lines[start - 1].strip() or _RULE.fullmatch(lines[start - 1])
+                not lines[start - 1].strip()
+                or _RULE.fullmatch(lines[start - 1])
             ):
                 start -= 1
             return _Header(start, end, is_forward=False)
@@ -266,8 +277,8 @@ def _first_header(lines: Sequence[str]) -> _Header | None:
 def _end_of_fields(lines: Sequence[str], start: int) -> tuple[int, set[str]]:
     """Returns the end of the header that begins at ``start``, and the kinds of its fields.
 
-    An empty line may separate two fields, unless sender and date have already been
-    read. A field may continue on the next line with a list of addresses.
+    An empty line may separate two fields, unless sender and date have already
+    been read. A field may continue on the next line with a list of addresses.
     """
     end = start
     kinds: set[str] = set()
@@ -338,7 +349,10 @@ def _attribution_start(lines: Sequence[str], last: int) -> int | None:
             line.endswith((".", "!", "?", ":")) for line in part[:-1]
         ):
             continue
-        if any(line.startswith(QUOTED) or len(line) > _LONGEST_LINE for line in part):
+        if any(
+            line.startswith(QUOTED) or len(line) > _LONGEST_LINE
+            for line in part
+        ):
             continue
         patterns = _ATTRIBUTIONS if start == last else _ATTRIBUTIONS[:2]
         if any(pattern.fullmatch(" ".join(part)) for pattern in patterns):
@@ -360,7 +374,9 @@ def _with_forwarded(lines: Sequence[str], header: _Header | None) -> OwnLines:
     notes = _drop_endings(result, start)
     if start:
         beginning = result[:start]
-        notes += [note for note in _drop_endings(beginning, 0) if note not in notes]
+        notes += [
+            note for note in _drop_endings(beginning, 0) if note not in notes
+        ]
         result[:start] = beginning
     if header is not None:
         notes.append("header of forwarded mail left out")
@@ -376,7 +392,9 @@ def _drop_endings(lines: list[str | None], start: int) -> list[str]:
     """
     notes: dict[str, None] = {}
     for _ in range(_MOST_ENDINGS):
-        shown = [i for i in range(start, len(lines)) if (lines[i] or "").strip()]
+        shown = [
+            i for i in range(start, len(lines)) if (lines[i] or "").strip()
+        ]
         ending = next(_endings(lines, shown), None) if shown else None
         if ending is None:
             break
@@ -402,8 +420,12 @@ def _endings(
         "signature left out",
         "notice left out",
     )
-    for index in range(len(shown) - 1, max(0, len(shown) - 1 - _LONGEST_FOOTER), -1):
-        is_rule = _RULE.fullmatch(texts[index]) or _DASHES.fullmatch(texts[index])
+    for index in range(
+        len(shown) - 1, max(0, len(shown) - 1 - _LONGEST_FOOTER), -1
+    ):
+        is_rule = _RULE.fullmatch(texts[index]) or _DASHES.fullmatch(
+            texts[index]
+        )
         if is_rule and _LIST_WORDS.search("\n".join(texts[index + 1 :])):
             yield shown[index], end, footer
     for index in range(len(shown) - 1, 0, -1):
@@ -412,7 +434,8 @@ def _endings(
         if text == "-- " or (
             _DASHES.fullmatch(text) and num_after <= _LONGEST_SIGNATURE
         ):
-            # A signature ends before quoted lines, because replies may follow them.
+            # A signature ends before quoted lines, because replies may follow
+            # them.
             following = range(shown[index] + 1, end)
             yield (
                 shown[index],
@@ -429,7 +452,10 @@ def _endings(
     paragraph = " ".join(" ".join(texts[first:]).split())
     if first == 0:
         return
-    is_list = _LIST_SENTENCE.match(paragraph) and "unsubscribe" in paragraph.casefold()
+    is_list = (
+        _LIST_SENTENCE.match(paragraph)
+        and "unsubscribe" in paragraph.casefold()
+    )
     if is_list and re.search(r"@|://", paragraph):
         yield shown[first], end, footer
     phrases = {phrase.casefold() for phrase in _NOTICES.findall(paragraph)}

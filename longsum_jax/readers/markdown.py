@@ -22,23 +22,28 @@ if TYPE_CHECKING:
 _FRONT_MATTER = re.compile(
     r"\A(---|\+\+\+)[ \t]*\n(.*?\n)(?:\1|\.\.\.)[ \t]*\n", re.DOTALL
 )
-_KEY = re.compile(r"(?:\s*#.*\n)*\s*[\w.\"'-]+(?::|[ \t]*=)\s")  # after comments
-_TITLE = re.compile(r"^title(?::|[ \t]*=)[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.MULTILINE)
+# after comments
+_KEY = re.compile(r"(?:\s*#.*\n)*\s*[\w.\"'-]+(?::|[ \t]*=)\s")
+_TITLE = re.compile(
+    r"^title(?::|[ \t]*=)[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.MULTILINE
+)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
-# A link target looks like an address or a path; "[Ann]: Yes" and "[00:01]: Yes" are
-# speech.
+# A link target looks like an address or a path; "[Ann]: Yes" and "[00:01]: Yes"
+# are speech.
 _DEFINITION = re.compile(r"\[(?!\^)[^\]]+\]:\s*(?:<[^<>]*>|(?=\S*?[/.#:]\w)\S)")
-# Admonitions, definitions and footnotes, to which indented lines after them belong.
+# Admonitions, definitions and footnotes, to which indented lines after them
+# belong.
 _HOLDS_INDENTED = re.compile(r"!!!|\?\?\?|:[ \t]|\[\^")
-# Maximum depth of blocks (30 quotes, 15 lists) and of brackets in the text of a link;
-# deeper marks are text. The time to parse brackets without end is proportional to the
-# latter.
+# Maximum depth of blocks (30 quotes, 15 lists) and of brackets in the text of a
+# link; deeper marks are text. The time to parse brackets without end is
+# proportional to the latter.
 _MAX_BLOCKS = 30
 _MAX_BRACKETS = 5
 # Characters without which a paragraph has no markup.
 _MARK = re.compile(r"[\\`*_\[<&$~]|  \n")
-# A formula, or the mark of a footnote. Bounded, so that unclosed marks are cheap.
+# A formula, or the mark of a footnote. Bounded, so that unclosed marks are
+# cheap.
 _LITERAL = re.compile(
     r"(?P<formula>\$\$.{1,1000}?\$\$|\$(?=\S)[^$\n]{1,200}(?<=\S)\$(?!\d))"
     r"|\[\^[^\[\]\s]{1,80}\](?!:)",
@@ -78,7 +83,9 @@ def read(source: Source) -> Iterator[Document]:
         named = _TITLE.search(front.group(2))
         title = named.group(1) if named else None
         notes.append("front matter left out")
-    yield markdown_document(source, markdown_blocks(text), title=title, notes=notes)
+    yield markdown_document(
+        source, markdown_blocks(text), title=title, notes=notes
+    )
 
 
 def markdown_document(
@@ -115,8 +122,8 @@ def markdown_document(
 
 def _without_comments(text: str) -> str:
     """Returns a text without comments; an unclosed comment is text."""
-    # After the last comment end, a search from each comment start would scan the rest
-    # of the text.
+    # After the last comment end, a search from each comment start would scan
+    # the rest of the text.
     before, end, after = text.rpartition("-->")
     return _COMMENT.sub("", before + end) + after
 
@@ -134,7 +141,11 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
         if kind in _LIST_ENDS:
             depth -= 1
         # A list without empty lines between its items is one block.
-        if lines and not token.hidden and (depth == 0 or kind in _BLOCK_BORDERS):
+        if (
+            lines
+            and not token.hidden
+            and (depth == 0 or kind in _BLOCK_BORDERS)
+        ):
             yield Block("\n".join(lines).strip()), False
             lines = []
         if kind in _LIST_STARTS:
@@ -150,7 +161,9 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
                 lines.append(mark + line.replace("\n", "\n" + " " * len(mark)))
                 mark = ""
         elif kind == "heading_open":
-            title = _plain(_ATTRIBUTES.sub("", next(tokens).content), references)
+            title = _plain(
+                _ATTRIBUTES.sub("", next(tokens).content), references
+            )
             if title.strip():
                 yield Block(" ".join(title.split()), int(token.tag[1])), False
         elif kind == "table_open":
@@ -159,7 +172,9 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
             yield Block(token.content.strip("\n")), True
 
 
-def _rows(tokens: "Iterator[Token]", references: dict[str, Any]) -> Iterator[str]:
+def _rows(
+    tokens: "Iterator[Token]", references: dict[str, Any]
+) -> Iterator[str]:
     """Yields the rows of a table, and consumes its tokens."""
     cells: list[str] = []
     for token in tokens:
@@ -198,9 +213,13 @@ def _parser(max_nesting: int) -> "MarkdownIt":
     from markdown_it import MarkdownIt, rules_block  # only for Markdown: 50 ms
 
     def limited(rule: "_BlockRule") -> "_BlockRule":
-        return lambda state, *where: state.level < _MAX_BLOCKS and rule(state, *where)
+        return lambda state, *where: (
+            state.level < _MAX_BLOCKS and rule(state, *where)
+        )
 
-    def definition(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
+    def definition(
+        state: "StateBlock", start: int, end: int, silent: bool
+    ) -> bool:
         is_definition = _DEFINITION.match(
             state.src, state.bMarks[start] + state.tShift[start]
         )
@@ -208,7 +227,9 @@ def _parser(max_nesting: int) -> "MarkdownIt":
             state, start, end, silent
         )
 
-    def indented_code(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
+    def indented_code(
+        state: "StateBlock", start: int, end: int, silent: bool
+    ) -> bool:
         if state.is_code_block(start):
             is_text = state.env.get("holds_indented", False)
             return not is_text and rules_block.code(state, start, end, silent)
@@ -219,14 +240,18 @@ def _parser(max_nesting: int) -> "MarkdownIt":
         return False
 
     parser = MarkdownIt("commonmark", {"maxNesting": max_nesting})
-    # Without this rule, tags of blocks are inline tags: they are removed, and their
-    # text remains.
+    # Without this rule, tags of blocks are inline tags: they are removed, and
+    # their text remains.
     parser.enable(["table", "strikethrough"]).disable("html_block")
     parser.core.ruler.enableOnly(["block"])
     others = ["paragraph", "reference", "blockquote"]
     blocks = parser.block.ruler
     blocks.at("list", limited(rules_block.list_block), {"alt": others})
-    blocks.at("blockquote", limited(rules_block.blockquote), {"alt": [*others, "list"]})
+    blocks.at(
+        "blockquote",
+        limited(rules_block.blockquote),
+        {"alt": [*others, "list"]},
+    )
     blocks.at("reference", definition)
     blocks.at("code", indented_code)
     parser.inline.ruler.before("escape", "literal", _literal)

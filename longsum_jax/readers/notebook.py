@@ -22,7 +22,9 @@ def read(source: Source) -> Iterator[Document]:
     except ValueError as error:
         raise InputError(f"{source.name}: not valid JSON ({error})") from None
     try:
-        blocks = [block for cell in notebook["cells"] for block in _blocks(cell)]
+        blocks = [
+            block for cell in notebook["cells"] for block in _blocks(cell)
+        ]
     except (LookupError, TypeError):
         raise InputError(
             f"{source.name}: no notebook, whose cells have a type and a source; open it in Jupyter "

@@ -7,7 +7,12 @@ from longsum_jax.errors import InputError, counted
 from longsum_jax.readers.archives import open_zip
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
-from longsum_jax.readers.xml_tree import inherited, read_xml, table_row, whole_number
+from longsum_jax.readers.xml_tree import (
+    inherited,
+    read_xml,
+    table_row,
+    whole_number,
+)
 
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
@@ -17,9 +22,9 @@ _STYLE = "{urn:oasis:names:tc:opendocument:xmlns:style:1.0}"
 _SVG = "{urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0}"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 _MANIFEST = "META-INF/manifest.xml"
-# Earlier versions of the text, pronunciation (ruby) text, titles and descriptions of
-# pictures, empty form fields, and tables of contents and indexes, which repeat parts of
-# the text.
+# Earlier versions of the text, pronunciation (ruby) text, titles and
+# descriptions of pictures, empty form fields, and tables of contents and
+# indexes, which repeat parts of the text.
 _SKIPPED = frozenset(
     {
         f"{_TEXT}tracked-changes",
@@ -58,13 +63,21 @@ def read(source: Source) -> Iterator[Document]:
 
     if _MANIFEST in members:
         manifest = part(_MANIFEST)
-        if any(element.tag.endswith("}encryption-data") for element in manifest.iter()):
+        if any(
+            element.tag.endswith("}encryption-data")
+            for element in manifest.iter()
+        ):
             raise InputError(
                 f"{source.name}: the document is encrypted; save it without a password"
             )
     content = part("content.xml")
     body = next(
-        (element for element in content.iter() if element.tag == f"{_OFFICE}text"), None
+        (
+            element
+            for element in content.iter()
+            if element.tag == f"{_OFFICE}text"
+        ),
+        None,
     )
     if body is None:
         raise InputError(
@@ -77,24 +90,34 @@ def read(source: Source) -> Iterator[Document]:
     blocks = list(reader.blocks(body))
     counts = {"footnote": reader.num_notes, "caption": reader.num_captions}
     notes = [
-        f"{counted(count, kind)} left out" for kind, count in counts.items() if count
+        f"{counted(count, kind)} left out"
+        for kind, count in counts.items()
+        if count
     ]
     title = None
     if "meta.xml" in members:
         title = next(
-            (element.text for element in part("meta.xml").iter(_TITLE) if element.text),
+            (
+                element.text
+                for element in part("meta.xml").iter(_TITLE)
+                if element.text
+            ),
             None,
         )
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
     has_pictures = any(name.startswith("Pictures/") for name in members)
-    yield source.document(blocks, title=title, has_pictures=has_pictures, notes=notes)
+    yield source.document(
+        blocks, title=title, has_pictures=has_pictures, notes=notes
+    )
 
 
 def _bases(root: Element) -> dict[str, str]:
     """Returns the base style of each paragraph style, by name."""
     return {
-        style.get(f"{_STYLE}name", ""): style.get(f"{_STYLE}parent-style-name", "")
+        style.get(f"{_STYLE}name", ""): style.get(
+            f"{_STYLE}parent-style-name", ""
+        )
         for style in root.iter(f"{_STYLE}style")
         if style.get(f"{_STYLE}family") == "paragraph"
     }
@@ -128,7 +151,9 @@ class _OdtReader:
                 if text and not self._is_left_out(child):
                     yield Block(text, max(1, level or 0) if is_heading else 0)
             elif child.tag == f"{_TABLE}table-row":
-                cells = [cell for cell in child if cell.tag == f"{_TABLE}table-cell"]
+                cells = [
+                    cell for cell in child if cell.tag == f"{_TABLE}table-cell"
+                ]
                 if len(cells) == 1:  # a frame around paragraphs
                     yield from self.blocks(cells[0])
                     continue

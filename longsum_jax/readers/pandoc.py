@@ -1,7 +1,8 @@
 """LaTeX, Typst, Org, AsciiDoc, MediaWiki, DocBook and other formats, read through pandoc.
 
-Pandoc runs as a child process without file access, with memory and time limits. It
-writes the tree of the document as JSON (pandoc-types 1.23, ``Text.Pandoc.Definition``).
+Pandoc runs as a child process without file access, with memory and time limits.
+It writes the tree of the document as JSON (pandoc-types 1.23,
+``Text.Pandoc.Definition``).
 """
 
 import contextlib
@@ -26,8 +27,8 @@ from longsum_jax.readers.processes import time_limit
 from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import table_row
 
-# Names and suffixes of pandoc's formats that have no other reader. Manual pages with a
-# section number as their suffix are recognized by their content.
+# Names and suffixes of pandoc's formats that have no other reader. Manual pages
+# with a section number as their suffix are recognized by their content.
 MARKUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "latex": ("LaTeX", (".tex", ".latex", ".ltx")),
     "typst": ("Typst", (".typ", ".typst")),
@@ -49,22 +50,30 @@ MARKUPS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 _XML_MARKUPS = ("docbook", "fb2", "opml")
 _MAN_MARKUPS = ("man", "mdoc")
-# The declared encoding of a LaTeX document, and LaTeX's names of encodings unknown to
-# Python.
+# The declared encoding of a LaTeX document, and LaTeX's names of encodings
+# unknown to Python.
 _INPUT_ENCODING = re.compile(rb"\\usepackage\[([\w-]{1,20})\]\{inputenc\}")
-_LATEX_ENCODINGS = {"ansinew": "cp1252", "applemac": "mac-roman", "utf8x": "utf-8"}
+_LATEX_ENCODINGS = {
+    "ansinew": "cp1252",
+    "applemac": "mac-roman",
+    "utf8x": "utf-8",
+}
 # Commands that include other files, which are not read.
 _INCLUDES = {
     "latex": re.compile(
         r"\\(?:input|include|subfile)[ \t]*\{[^{}\n]*\}|\\input[ \t]+[^\s{}\\%]+"
     ),
-    "typst": re.compile(r"^[ \t]*#include[ \t]+\"[^\"\n]*\"[ \t]*$", re.MULTILINE),
-    "asciidoc": re.compile(r"^include::[^\[\n]+\[[^\]\n]*\][ \t]*$", re.MULTILINE),
+    "typst": re.compile(
+        r"^[ \t]*#include[ \t]+\"[^\"\n]*\"[ \t]*$", re.MULTILINE
+    ),
+    "asciidoc": re.compile(
+        r"^include::[^\[\n]+\[[^\]\n]*\][ \t]*$", re.MULTILINE
+    ),
     "org": re.compile(r"^[ \t]*#\+include:.*$", re.MULTILINE | re.IGNORECASE),
 }
 _MAX_HEAP = "2g"  # maximum heap of pandoc; LaTeX of 2 MB takes .3 GB
-# Time limit of pandoc, below max_seconds: its parsers need about 5 seconds for 1 MB,
-# and years for some damaged documents of a few lines.
+# Time limit of pandoc, below max_seconds: its parsers need about 5 seconds for
+# 1 MB, and years for some damaged documents of a few lines.
 _BASE_SECONDS = 20.0
 _SECONDS_PER_BYTE = 60 / 2**20
 _HEAP_EXHAUSTED = 251  # exit status
@@ -73,7 +82,8 @@ _SPACES = {"Space": " ", "SoftBreak": " ", "LineBreak": "\n"}
 _QUOTES = {"DoubleQuote": ("“", "”"), "SingleQuote": ("‘", "’")}  # noqa: RUF001
 _ENVIRONMENT = re.compile(r"\\begin\{(\w+\*?)\}(.*)\\end\{\1\}", re.DOTALL)
 _LABEL = re.compile(r"\\label\{[^{}]*\}")
-# Mark of a footnote or a reference, which is removed together with the space before it.
+# Mark of a footnote or a reference, which is removed together with the space
+# before it.
 _MARK = "\x18"
 _ABSENT = re.compile(rf"[ \xa0]*{_MARK}")
 _BLANKS = re.compile(r"[ \t\r\f\v\xa0]+")
@@ -93,7 +103,8 @@ def read(source: Source, markup: str, what: str) -> Iterator[Document]:
         what: name of the format in error messages.
 
     Raises:
-        InputError: pandoc is not installed or cannot read the file, or no text remains.
+        InputError: pandoc is not installed or cannot read the file, or no text
+            remains.
     """
     executable = _find_executable()
     if executable is None:
@@ -107,7 +118,9 @@ def read(source: Source, markup: str, what: str) -> Iterator[Document]:
     reader = _TreeReader(source)
     try:
         tree = json.loads(output, object_hook=_compact)
-        title = " ".join(reader.metadata_text(tree["meta"].get("title")).split())
+        title = " ".join(
+            reader.metadata_text(tree["meta"].get("title")).split()
+        )
         blocks = list(reader.metadata_blocks(tree["meta"].get("abstract")))
         blocks += reader.blocks(tree["blocks"])
     except RecursionError:
@@ -117,8 +130,8 @@ def read(source: Source, markup: str, what: str) -> Iterator[Document]:
     if reader.leaves_out_references and blocks and blocks[-1].level:
         blocks.pop()  # the heading of the references
     blocks += reader.footnotes
-    # The title of a manual page is its name in capitals, and a book's often repeats a
-    # heading.
+    # The title of a manual page is its name in capitals, and a book's often
+    # repeats a heading.
     first_heading = next((block.text for block in blocks if block.level), "")
     if title and title != first_heading and markup not in _MAN_MARKUPS:
         blocks.insert(0, Block(title, 1))
@@ -160,11 +173,13 @@ def _run_pandoc(
     Raises:
         InputError: pandoc cannot read the document within the limits.
     """
-    # Pandoc's own memory limit, because an operating system limit needs code between
-    # fork and exec, which is unsafe in a process with threads.
+    # Pandoc's own memory limit, because an operating system limit needs code
+    # between fork and exec, which is unsafe in a process with threads.
     limits = ["+RTS", f"-M{_MAX_HEAP}", "-RTS", "--sandbox"]
     command = [executable, *limits, "--quiet", f"--from={markup}", "--to=json"]
-    max_bytes = min(source.options.max_bytes, max(RATIO_FROM, MAX_RATIO * len(content)))
+    max_bytes = min(
+        source.options.max_bytes, max(RATIO_FROM, MAX_RATIO * len(content))
+    )
     pipe = subprocess.PIPE
     try:
         process = subprocess.Popen(
@@ -176,11 +191,15 @@ def _run_pandoc(
             "pip install 'longsum_jax[pandoc]'"
         ) from None
     seconds = _BASE_SECONDS + _SECONDS_PER_BYTE * len(content)
-    feeder = threading.Thread(target=_feed, args=(process.stdin, content), daemon=True)
+    feeder = threading.Thread(
+        target=_feed, args=(process.stdin, content), daemon=True
+    )
     process.stdin = None  # closed by the thread
     with (
         process,
-        time_limit(process, min(seconds, source.options.max_seconds)) as expired,
+        time_limit(
+            process, min(seconds, source.options.max_seconds)
+        ) as expired,
     ):
         assert process.stdout is not None
         feeder.start()
@@ -207,7 +226,9 @@ def _run_pandoc(
         )
     if process.returncode != 0:
         message = in_one_line(" ".join(output.decode(errors="replace").split()))
-        reason = message[:_LONGEST_MESSAGE] or f"exit status {process.returncode}"
+        reason = (
+            message[:_LONGEST_MESSAGE] or f"exit status {process.returncode}"
+        )
         raise InputError(
             f"{source.name}: pandoc cannot read it as {what} ({reason}); correct the file, or "
             "convert it to HTML"
@@ -255,7 +276,8 @@ class _TreeReader:
     def notes(self) -> list[str]:
         """Returns a note about each kind of removed element."""
         return [
-            f"{counted(count, kind)} left out" for kind, count in self._left_out.items()
+            f"{counted(count, kind)} left out"
+            for kind, count in self._left_out.items()
         ]
 
     def metadata_text(self, value: Mapping[str, Any] | None) -> str:
@@ -267,7 +289,9 @@ class _TreeReader:
             return content
         return self._text(content) if value["t"] == "MetaInlines" else ""
 
-    def metadata_blocks(self, value: Mapping[str, Any] | None) -> Iterator[Block]:
+    def metadata_blocks(
+        self, value: Mapping[str, Any] | None
+    ) -> Iterator[Block]:
         """Yields the paragraphs of a metadata field."""
         if value is not None and value["t"] == "MetaBlocks":
             yield from self.blocks(value["c"])
@@ -313,9 +337,15 @@ class _TreeReader:
 
     def _division(self, attributes: Any, nodes: list[Any]) -> Iterator[Block]:
         classes = attributes[1]
-        if "thebibliography" in classes and not self._is_kept("list of references"):
+        if "thebibliography" in classes and not self._is_kept(
+            "list of references"
+        ):
             return
-        if nodes and nodes[0]["t"] == "Div" and nodes[0]["c"][0][1] == ["title"]:
+        if (
+            nodes
+            and nodes[0]["t"] == "Div"
+            and nodes[0]["c"][0][1] == ["title"]
+        ):
             title = list(self.blocks(nodes[:1]))
             nodes = nodes[1:]
             # An admonition may be titled by its kind: "Note".
@@ -397,10 +427,16 @@ class _TreeReader:
             return ", ".join(citation["citationId"] for citation in citations)
         return self._join(inlines) if self._keep_all else _MARK
 
-    def _link(self, attributes: Any, inlines: list[Any], target: list[str]) -> str:
+    def _link(
+        self, attributes: Any, inlines: list[Any], target: list[str]
+    ) -> str:
         text = self._join(inlines)
         is_wiki = "wikilink" in attributes[1]
-        return "" if is_wiki and text == target[0] and _NAMESPACE.match(text) else text
+        return (
+            ""
+            if is_wiki and text == target[0] and _NAMESPACE.match(text)
+            else text
+        )
 
     def _formula(self, content: Any) -> str:
         """Returns a formula as TeX between dollar signs, on one line, without its label."""

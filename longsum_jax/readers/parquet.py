@@ -26,7 +26,9 @@ def read(source: Source) -> Iterator[Document | Failure]:
         metadata = table.metadata
         names = table.schema_arrow.names
         groups = range(metadata.num_row_groups)
-        source.check_size(sum(metadata.row_group(i).total_byte_size for i in groups))
+        source.check_size(
+            sum(metadata.row_group(i).total_byte_size for i in groups)
+        )
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{source.name}: a damaged Parquet file ({error}); copy it again"
@@ -38,7 +40,8 @@ def read(source: Source) -> Iterator[Document | Failure]:
 def _rows(table: Any, columns: list[str], arrow: Any, source: Source) -> Rows:
     number, name = 0, source.name
     try:
-        # One row at a time: a value that is stored once may be repeated in every row.
+        # One row at a time: a value that is stored once may be repeated in
+        # every row.
         for batch in table.iter_batches(batch_size=1, columns=columns):
             number += 1
             source.count_bytes(batch.nbytes)
@@ -46,7 +49,9 @@ def _rows(table: Any, columns: list[str], arrow: Any, source: Source) -> Rows:
     except (arrow.ArrowException, OSError) as error:
         yield (
             number + 1,
-            InputError(f"{name}: damaged after row {number} ({error}); copy it again"),
+            InputError(
+                f"{name}: damaged after row {number} ({error}); copy it again"
+            ),
         )
 
 
@@ -55,4 +60,6 @@ def _row(batch: Any, name: str) -> Mapping[str, Any] | InputError:
     try:
         return batch.to_pylist()[0]
     except ValueError as error:  # invalid UTF-8, fractions of a microsecond
-        return InputError(f"{name}: a damaged value ({error}); write the row again")
+        return InputError(
+            f"{name}: a damaged value ({error}); write the row again"
+        )

@@ -36,13 +36,14 @@ def expand(
 ) -> Iterator[str | Failure]:
     """Yields files in the order of ``paths``; the files of folders and patterns are sorted.
 
-    Folders are read recursively, without hidden files; a folder that several links lead
-    to is read once. A folder with a Slack export is yielded instead of its files.
+    Folders are read recursively, without hidden files; a folder that several
+    links lead to is read once. A folder with a Slack export is yielded instead
+    of its files.
 
     Args:
         paths: paths from the user.
-        exclude: folders and files to skip inside folders and among the matches of
-            patterns, because output is written to them.
+        exclude: folders and files to skip inside folders and among the matches
+            of patterns, because output is written to them.
     """
     excluded = {os.path.realpath(path) for path in exclude}
     for path in paths:
@@ -51,11 +52,15 @@ def expand(
         elif path.startswith("file:"):
             yield from _local_url(path, excluded)
         elif "://" in path:
-            yield _failed(path, "only files of this machine are read; fetch it first")
+            yield _failed(
+                path, "only files of this machine are read; fetch it first"
+            )
         elif glob.has_magic(path):
             matches = sorted(glob.glob(path, recursive=True))
             if not matches:
-                yield _failed(path, "no file matches the pattern; check the path")
+                yield _failed(
+                    path, "no file matches the pattern; check the path"
+                )
             for match in matches:
                 if os.path.isfile(match):
                     if os.path.realpath(match) not in excluded:
@@ -69,9 +74,7 @@ def expand(
 def _local_url(url: str, excluded: Collection[str]) -> Iterator[str | Failure]:
     parts = urllib.parse.urlsplit(url)
     if parts.netloc not in ("", "localhost"):
-        remedy = (
-            "only files of this machine are read; write file:/// before a whole path"
-        )
+        remedy = "only files of this machine are read; write file:/// before a whole path"
         yield _failed(url, f"lies on {parts.netloc}; {remedy}")
         return
     path = urllib.request.url2pathname(parts.path)
@@ -88,11 +91,14 @@ def _existing(path: str, excluded: Collection[str]) -> Iterator[str | Failure]:
         yield path
 
 
-def _files_below(folder: str, excluded: Collection[str]) -> Iterator[str | Failure]:
+def _files_below(
+    folder: str, excluded: Collection[str]
+) -> Iterator[str | Failure]:
     """Yields the files of a folder, without ``excluded`` folders and files (real paths)."""
     if os.path.realpath(folder) in excluded:
         yield _failed(
-            folder, "summaries would be written into this folder; name another for them"
+            folder,
+            "summaries would be written into this folder; name another for them",
         )
         return
     failures: list[OSError] = []
@@ -103,7 +109,10 @@ def _files_below(folder: str, excluded: Collection[str]) -> Iterator[str | Failu
     ):
         status = os.stat(directory)
         real_directory = os.path.realpath(directory)
-        if (status.st_dev, status.st_ino) in visited or real_directory in excluded:
+        if (
+            status.st_dev,
+            status.st_ino,
+        ) in visited or real_directory in excluded:
             folders.clear()  # a link to a parent or sibling folder
             continue
         visited.add((status.st_dev, status.st_ino))
@@ -112,9 +121,14 @@ def _files_below(folder: str, excluded: Collection[str]) -> Iterator[str | Failu
             folders.clear()
             yield directory
             continue
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".")
+        )
         for name in sorted(files):
-            if name.startswith(".") or os.path.join(real_directory, name) in excluded:
+            if (
+                name.startswith(".")
+                or os.path.join(real_directory, name) in excluded
+            ):
                 continue
             is_empty = False
             path = os.path.join(directory, name)
@@ -126,7 +140,9 @@ def _files_below(folder: str, excluded: Collection[str]) -> Iterator[str | Failu
                 yield _failed(path, "no regular file")
     for error in failures:
         failed = os.fspath(error.filename)
-        yield _failed(failed, f"cannot read the folder ({error.strerror}); check it")
+        yield _failed(
+            failed, f"cannot read the folder ({error.strerror}); check it"
+        )
     if is_empty and not failures:
         yield _failed(folder, "the folder holds no files")
 

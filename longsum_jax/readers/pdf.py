@@ -24,7 +24,8 @@ from longsum_jax.readers.source import Source
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 from longsum_jax.text.ngrams import num_words
 
-# A line end. PDFium writes one of the latter two in place of a hyphen at a line end.
+# A line end. PDFium writes one of the latter two in place of a hyphen at a line
+# end.
 _LINE_END = re.compile("\r\n|[\x02\ufffe]")
 _SPACES = re.compile(r"[ \t\xa0\u2000-\u200a]+")
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+\S")
@@ -41,7 +42,9 @@ _FROM_RAISED = str.maketrans(
 )
 _RAISED_NUMBER = re.compile("[ ]?([\U000f0030-\U000f0039]+)")
 _SIGNS = "*\u2217\u2020\u2021\xa7\xb6"
-_SIGN_AFTER = re.compile(rf"(?<=[^\s{_SIGNS}])([{_SIGNS}]{{1,3}})(?=[\s,;.]|\Z)")
+_SIGN_AFTER = re.compile(
+    rf"(?<=[^\s{_SIGNS}])([{_SIGNS}]{{1,3}})(?=[\s,;.]|\Z)"
+)
 _FOOTNOTE = re.compile(
     rf"(?!\d+(?:st|nd|rd|th)\b)(\d{{1,3}}|[{_SIGNS}]{{1,3}})[.)\]]?\s?(?=[^\W\d_]|[\"\u201c\u2018(])"
 )
@@ -52,14 +55,18 @@ _LIST_ITEM = re.compile(
 _GAP = 1.0  # distance of two pieces of a line divided by the text size
 _NARROWEST = 5  # width of a column divided by the text size
 _SMALLER = 0.93  # size of a footnote divided by the text size
-_RAISED = 0.85  # size of a raised digit divided by the size of the letter before it
-_FULL_LINE = 30  # characters of a full line of text, which may not be below a footnote
+# size of a raised digit divided by the size of the letter before it
+_RAISED = 0.85
+# characters of a full line of text, which may not be below a footnote
+_FULL_LINE = 30
 _SAME_COLUMN = 60  # points between the left edges of lines in one column
 _LARGER = 1.12  # size of a heading divided by the text size
 _BOLDER = 150  # weight of a heading minus the weight of the text
 _LONGEST_HEADING = 120  # characters
-_WIDER_GAP = 1.35  # distance between paragraphs divided by the distance between lines
-_STAMP_LINES = 4  # maximum on a scanned page with a stamp of a library or web site
+# distance between paragraphs divided by the distance between lines
+_WIDER_GAP = 1.35
+# maximum on a scanned page with a stamp of a library or web site
+_STAMP_LINES = 4
 _SHORT_LINE = 0.75  # length of a last line divided by the length of a full line
 _LEVELS = 6
 
@@ -88,13 +95,15 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one document.
 
     Raises:
-        InputError: the file is damaged or encrypted, is a scan without a text layer, or
-            has too many pages.
+        InputError: the file is damaged or encrypted, is a scan without a text
+            layer, or has too many pages.
     """
     with _pdfium_lock:
         pages, title, bookmarks, pages_with_images = _read_pages(source)
     texts, dropped = _without_line_numbers(pages)
-    marks, notes = lines_to_leave_out([[line.text for line in page] for page in texts])
+    marks, notes = lines_to_leave_out(
+        [[line.text for line in page] for page in texts]
+    )
     dropped += notes
     for number, (page, marked) in enumerate(zip(texts, marks, strict=True)):
         texts[number] = [
@@ -116,7 +125,9 @@ def read(source: Source) -> Iterator[Document]:
     blocks = assembler.blocks()
     if assembler.num_captions:
         notes.append(f"{counted(assembler.num_captions, 'caption')} left out")
-    yield source.document(blocks, title=title, num_pages=len(pages), notes=notes)
+    yield source.document(
+        blocks, title=title, num_pages=len(pages), notes=notes
+    )
 
 
 def _without_line_numbers(
@@ -130,7 +141,9 @@ def _without_line_numbers(
     results = []
     for page, page_texts in zip(pages, texts, strict=True):
         lines = zip(page, page_texts, strict=True)
-        results.append([line._replace(text=text) for line, text in lines if text])
+        results.append(
+            [line._replace(text=text) for line, text in lines if text]
+        )
     return results, notes
 
 
@@ -167,7 +180,8 @@ def _footnotes(
 ) -> tuple[set[int], set[str]]:
     """Returns the indices of footnote lines, and the marks of the footnotes.
 
-    Footnotes are smaller than the text, begin with a mark, and have no text below them.
+    Footnotes are smaller than the text, begin with a mark, and have no text
+    below them.
 
     Args:
         page: lines of a page.
@@ -175,7 +189,9 @@ def _footnotes(
     """
     indices: set[int] = set()
     marks: set[str] = set()
-    groups = itertools.groupby(range(len(page)), lambda i: page[i].size in small)
+    groups = itertools.groupby(
+        range(len(page)), lambda i: page[i].size in small
+    )
     for is_small, group in groups:
         run = list(group) if is_small else []
         while run and _FOOTNOTE.match(page[run[0]].text) is None:
@@ -189,7 +205,9 @@ def _footnotes(
     return indices, marks
 
 
-def _has_text_below(page: Sequence[_PageLine], start: int, small: Set[float]) -> bool:
+def _has_text_below(
+    page: Sequence[_PageLine], start: int, small: Set[float]
+) -> bool:
     note = page[start]
     return any(
         line.bottom < note.bottom
@@ -202,7 +220,11 @@ def _has_text_below(page: Sequence[_PageLine], start: int, small: Set[float]) ->
 
 def _without_marks(line: _PageLine, marks: Set[str]) -> _PageLine:
     def replaced(match: re.Match[str]) -> str:
-        return "" if match.group(1).translate(_FROM_RAISED) in marks else match.group()
+        return (
+            ""
+            if match.group(1).translate(_FROM_RAISED) in marks
+            else match.group()
+        )
 
     text = _SIGN_AFTER.sub(replaced, _RAISED_NUMBER.sub(replaced, line.text))
     return line._replace(text=text)
@@ -233,7 +255,9 @@ def _check_scans(
 
 def _read_pages(
     source: Source,
-) -> tuple[list[list[_PageLine]], str | None, dict[tuple[int, str], int], list[int]]:
+) -> tuple[
+    list[list[_PageLine]], str | None, dict[tuple[int, str], int], list[int]
+]:
     """Returns lines by page, title, bookmarks, and indices of pages with an image and few lines."""
     pdfium = import_extra("pypdfium2", source.name, "PDF")
     document = _open(pdfium, source)
@@ -244,7 +268,9 @@ def _read_pages(
         with_images = []
         for number in range(num_pages):
             source.check_time()
-            lines, has_images = _read_page(pdfium, document, number, source.name)
+            lines, has_images = _read_page(
+                pdfium, document, number, source.name
+            )
             pages.append(lines)
             if has_images:
                 with_images.append(number)
@@ -299,7 +325,10 @@ def _lines(raw: Any, textpage: Any) -> list[_PageLine]:
     for end, following in _line_ends(text):
         line = text[start:end]
         if line.strip():
-            span = start + len(line) - len(line.lstrip()), start + len(line.rstrip())
+            span = (
+                start + len(line) - len(line.lstrip()),
+                start + len(line.rstrip()),
+            )
             spans.append(span)
             hyphen = "-" if following - end == 1 else ""
             lines.append(measure.line(*span, hyphen))
@@ -355,7 +384,8 @@ class _Measure:
         self._text = text
         self._box = raw.FS_RECTF()
         self._edges = [ctypes.c_double() for _ in range(4)]
-        # PDFium counts characters above U+FFFF twice; their number before each offset.
+        # PDFium counts characters above U+FFFF twice; their number before each
+        # offset.
         self._num_wide = None
         if not text.isascii() and max(text) > "\uffff":
             self._num_wide = [
@@ -365,7 +395,9 @@ class _Measure:
 
     def line(self, start: int, end: int, hyphen: str = "") -> _PageLine:
         """Returns the line ``text[start:end]``, with a hyphen at its end."""
-        text = list_marks(_SPACES.sub(" ", self._with_raised(start, end)).strip())
+        text = list_marks(
+            _SPACES.sub(" ", self._with_raised(start, end)).strip()
+        )
         raw, box = self._raw, self._box
         # The first character has the position and size of the line.
         index = self._index(start)
@@ -393,11 +425,15 @@ class _Measure:
                 self._page, self._index(position), ctypes.byref(box)
             )
             sizes.append((box.top - box.bottom, box.bottom, box.top))
-        (height, bottom, top), (raised_height, raised_bottom, raised_top) = sizes
+        (height, bottom, top), (raised_height, raised_bottom, raised_top) = (
+            sizes
+        )
         is_higher = raised_bottom > bottom and raised_top > top - 0.25 * height
         return raised_height < _RAISED * height and is_higher
 
-    def gaps(self, start: int, end: int, size: float) -> list[tuple[float, float]]:
+    def gaps(
+        self, start: int, end: int, size: float
+    ) -> list[tuple[float, float]]:
         """Returns the left and right edges of wide gaps in a line."""
         # Rectangles are parts of a line that were drawn separately.
         index = self._index(start)
@@ -437,7 +473,9 @@ class _Measure:
         """Returns the index of a character of the page by its offset in the text."""
         if self._num_wide is not None:
             offset += self._num_wide[offset]
-        index: int = self._raw.FPDFText_GetCharIndexFromTextIndex(self._page, offset)
+        index: int = self._raw.FPDFText_GetCharIndexFromTextIndex(
+            self._page, offset
+        )
         return index
 
     def _first_right_of(self, position: float, start: int, end: int) -> int:
@@ -507,7 +545,9 @@ class _Assembler:
         self._pages_of_bookmarks = {page for page, _ in bookmarks}
         self._keep_all = keep_all
         self.num_captions = 0
-        self._words = words_of("\n".join(line.text for page in pages for line in page))
+        self._words = words_of(
+            "\n".join(line.text for page in pages for line in page)
+        )
         self._style = _style_of(pages)
         self._sizes = self._heading_sizes()
         self._leading = _leading_of(pages, self._style.size)
@@ -549,13 +589,17 @@ class _Assembler:
             ):
                 continue
             end = start + 1
-            while end < len(page) and self._is_same_caption(page[end - 1], page[end]):
+            while end < len(page) and self._is_same_caption(
+                page[end - 1], page[end]
+            ):
                 end += 1
-            # Text directly after a caption in the same type is indistinguishable from
-            # it.
+            # Text directly after a caption in the same type is
+            # indistinguishable from it.
             if (
                 num_words(
-                    " ".join(caption_line.text for caption_line in page[start:end])
+                    " ".join(
+                        caption_line.text for caption_line in page[start:end]
+                    )
                 )
                 <= LONGEST_CAPTION
             ):
@@ -577,7 +621,9 @@ class _Assembler:
             level = self._bookmarks.get((number, _key(line.text)))
             if level is not None:
                 return level
-        if len(line.text) > _LONGEST_HEADING or not any(map(str.isalpha, line.text)):
+        if len(line.text) > _LONGEST_HEADING or not any(
+            map(str.isalpha, line.text)
+        ):
             return 0
         if line.size in self._sizes:
             return self._sizes[line.size]
@@ -604,7 +650,9 @@ class _Assembler:
             if size > _LARGER * self._style.size and chars < 0.2 * total
         ]
         ordered = sorted(larger, reverse=True)
-        return {size: min(_LEVELS, level) for level, size in enumerate(ordered, 1)}
+        return {
+            size: min(_LEVELS, level) for level, size in enumerate(ordered, 1)
+        }
 
     def _continues(
         self,
@@ -619,7 +667,12 @@ class _Assembler:
             # Headings may have several lines, one below the other.
             near = 0 < last.bottom - line.bottom < 1.6 * max(last.size, 1.0)
             is_numbered = _NUMBERED.match(line.text) is not None
-            return level == level_before and page == here and near and not is_numbered
+            return (
+                level == level_before
+                and page == here
+                and near
+                and not is_numbered
+            )
         # inside a word
         if last.text.endswith(("-", "\u2010")) and line.text[0].islower():
             return True
@@ -637,7 +690,9 @@ class _Assembler:
         is_short = len(last.text) < _SHORT_LINE * self._width
         return not ((is_indented or is_short) and ended)
 
-    def _block(self, group: Sequence[tuple[int, _PageLine]], level: int) -> Block:
+    def _block(
+        self, group: Sequence[tuple[int, _PageLine]], level: int
+    ) -> Block:
         page = group[0][0]
         breaks: list[int] = []
         text = ""
@@ -650,16 +705,23 @@ class _Assembler:
         if not self._keep_all and "-\n" in text:
             text, breaks = _joined(text, breaks, self._words)
         return Block(
-            text.replace("-\n", "-").replace("\n", " "), level, page + 1, tuple(breaks)
+            text.replace("-\n", "-").replace("\n", " "),
+            level,
+            page + 1,
+            tuple(breaks),
         )
 
 
-def _joined(text: str, breaks: Sequence[int], words: Set[str]) -> tuple[str, list[int]]:
+def _joined(
+    text: str, breaks: Sequence[int], words: Set[str]
+) -> tuple[str, list[int]]:
     """Joins hyphenated words across pages; a word cut by a page end moves to the next page."""
     joined = join_hyphens(text, words)
-    # Joining only removes hyphens and moves line ends, so counts of other characters
-    # locate breaks.
-    counts = [len(re.sub(r"[-\u2010\s]", "", text[:position])) for position in breaks]
+    # Joining only removes hyphens and moves line ends, so counts of other
+    # characters locate breaks.
+    counts = [
+        len(re.sub(r"[-\u2010\s]", "", text[:position])) for position in breaks
+    ]
     positions: list[int] = []
     count = 0
     for position, char in enumerate(joined):
@@ -684,8 +746,8 @@ def _style_of(pages: Sequence[Sequence[_PageLine]]) -> _Style:
 def _leading_of(pages: Sequence[Sequence[_PageLine]], size: float) -> float:
     """Returns the distance between consecutive lines of a paragraph.
 
-    It is the smallest frequent distance: larger ones separate paragraphs, and distances
-    below the text size are caused by raised and lowered letters.
+    It is the smallest frequent distance: larger ones separate paragraphs, and
+    distances below the text size are caused by raised and lowered letters.
     """
     steps: Counter[int] = Counter()
     for page in pages:
@@ -693,7 +755,9 @@ def _leading_of(pages: Sequence[Sequence[_PageLine]], size: float) -> float:
             step = last.bottom - line.bottom
             if 0.8 * size < step < 4 * size:
                 steps[round(step)] += 1
-    frequent = [step for step, count in steps.items() if count >= 0.1 * steps.total()]
+    frequent = [
+        step for step, count in steps.items() if count >= 0.1 * steps.total()
+    ]
     return float(min(frequent, default=1))
 
 
@@ -704,7 +768,7 @@ def _width_of(pages: Sequence[Sequence[_PageLine]]) -> int:
 
 
 def _about_images(pages: Sequence[int], num_pages: int) -> str:
-    shown = ", ".join(map(str, pages[:10])) + (", ..." if len(pages) > 10 else "")
-    return (
-        f"{len(pages)} of {num_pages} pages are images without a text layer ({shown})"
+    shown = ", ".join(map(str, pages[:10])) + (
+        ", ..." if len(pages) > 10 else ""
     )
+    return f"{len(pages)} of {num_pages} pages are images without a text layer ({shown})"

@@ -53,7 +53,9 @@ def read(source: Source) -> Iterator[Document]:
     num_pages = len(pages) if len(pages) > 1 else 0
     transcript = None
     if not source.options.keep_all:
-        lines, dropped = without_line_numbers([page.split("\n") for page in pages])
+        lines, dropped = without_line_numbers(
+            [page.split("\n") for page in pages]
+        )
         pages = ["\n".join(page) for page in lines]
         notes += dropped
         if num_pages:
@@ -66,7 +68,8 @@ def read(source: Source) -> Iterator[Document]:
     else:
         if not source.options.keep_all:
             text = _single_spaced("\f".join(pages))
-            pages = join_hyphens(text).split("\f")  # uses the words of all pages
+            # uses the words of all pages
+            pages = join_hyphens(text).split("\f")
         blocks = []
         for number, page in enumerate(pages, 1):
             page_number = number if num_pages else 0
@@ -144,18 +147,25 @@ def _without_running_lines(pages: list[str]) -> tuple[list[str], list[str]]:
 def _single_spaced(text: str) -> str:
     """Returns a text without the empty lines of its double-spaced parts.
 
-    Such an empty line separates two single lines of the width of wrapped prose, the
-    first of which has no final stop. The second one, or a line next to them, begins
-    with a lowercase letter.
+    Such an empty line separates two single lines of the width of wrapped prose,
+    the first of which has no final stop. The second one, or a line next to
+    them, begins with a lowercase letter.
     """
-    borders = [0, *(match.start() for match in _EMPTY_LINES.finditer(text)), len(text)]
+    borders = [
+        0,
+        *(match.start() for match in _EMPTY_LINES.finditer(text)),
+        len(text),
+    ]
     # empty lines first
     parts = [text[start:end] for start, end in itertools.pairwise(borders)]
     lines = [part.strip() for part in parts]
     open_ended = [_is_open_ended(line) for line in lines]
-    small = [line[:1].islower() and len(line) <= LONGEST_WRAPPED_LINE for line in lines]
-    # True if a sentence continues from the previous line; a capital is accepted among
-    # such lines.
+    small = [
+        line[:1].islower() and len(line) <= LONGEST_WRAPPED_LINE
+        for line in lines
+    ]
+    # True if a sentence continues from the previous line; a capital is accepted
+    # among such lines.
     goes_on = [
         False,
         *(a and b for a, b in zip(open_ended, small[1:], strict=False)),
@@ -201,8 +211,8 @@ def _turns(lines: Sequence[str]) -> list[str]:
 def _unwrapped(lines: Sequence[str]) -> str:
     """Joins lines of the width of wrapped prose if a few (an address, code) are wider.
 
-    ``join_wrapped_lines`` does not join them, because a paragraph in which all lines
-    are long may have one paragraph per line.
+    ``join_wrapped_lines`` does not join them, because a paragraph in which all
+    lines are long may have one paragraph per line.
     """
     body = lines[:-1]
     widest = max(map(len, lines))

@@ -56,7 +56,9 @@ def read(source: Source) -> Iterator[Document]:
             ):
                 continue
             notes = list(
-                _blocks(read_xml(archive, notes_path, source), page, keep_all=False)
+                _blocks(
+                    read_xml(archive, notes_path, source), page, keep_all=False
+                )
             )
             num_notes += len(notes) > 0
             if source.options.keep_all:
@@ -65,7 +67,9 @@ def read(source: Source) -> Iterator[Document]:
     if num_hidden:
         remarks.append(f"{counted(num_hidden, 'hidden slide')} left out")
     if num_notes and not source.options.keep_all:
-        remarks.append(f"speaker's notes of {counted(num_notes, 'slide')} left out")
+        remarks.append(
+            f"speaker's notes of {counted(num_notes, 'slide')} left out"
+        )
     title = office_title(archive, source)
     if title is None:
         title = next((block.text for block in blocks if block.level), None)
@@ -107,7 +111,11 @@ def _shape(shape: Element, level: int, page: int) -> Iterator[Block]:
 def _placeholder(shape: Element) -> str:
     """Returns the placeholder type of a shape; "" for other shapes."""
     return next(
-        (child.get("type", "") for child in shape.iter() if local_name(child) == "ph"),
+        (
+            child.get("type", "")
+            for child in shape.iter()
+            if local_name(child) == "ph"
+        ),
         "",
     )
 

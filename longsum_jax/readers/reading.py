@@ -22,16 +22,18 @@ def read_documents(
     """Yields documents one by one.
 
     Args:
-        *paths: files, folders, glob patterns, file:// URLs; "-" is standard input.
+        *paths: files, folders, glob patterns, file:// URLs; "-" is standard
+            input.
         options: options and limits of reading.
-        on_failure: callback for every document that cannot be read; reading continues
-            with the others. By default the first failure raises an error.
-        exclude: folders and files to skip inside folders and among the matches of
-            patterns.
+        on_failure: callback for every document that cannot be read; reading
+            continues with the others. By default the first failure raises an
+            error.
+        exclude: folders and files to skip inside folders and among the matches
+            of patterns.
 
     Yields:
-        Documents, in the order of ``paths``; archives, mailboxes and tables yield
-        several.
+        Documents, in the order of ``paths``; archives, mailboxes and tables
+        yield several.
 
     Raises:
         InputError: a document cannot be read and ``on_failure`` is None.
@@ -51,7 +53,9 @@ def read_documents(
                     _report(result, on_failure)
 
 
-def _report(failure: Failure, on_failure: Callable[[Failure], None] | None) -> None:
+def _report(
+    failure: Failure, on_failure: Callable[[Failure], None] | None
+) -> None:
     """Passes a failure to the callback; raises InputError if there is none."""
     if on_failure is None:
         raise InputError(failure.problem)
@@ -81,14 +85,16 @@ def read_file(
         return
     from longsum_jax.readers.contents import read_folder, read_source
 
-    source = Source(name, path, content, dataclasses.replace(options, sandbox=False))
+    source = Source(
+        name, path, content, dataclasses.replace(options, sandbox=False)
+    )
     yield from read_folder(source) if is_folder else read_source(source)
 
 
 def _are_readers_registered() -> bool:
     """Returns True if readers of the user were registered, which only this process has."""
-    # The registry is imported by whoever changes it. This process does not need it
-    # otherwise.
+    # The registry is imported by whoever changes it. This process does not need
+    # it otherwise.
     registry = sys.modules.get("longsum_jax.readers.registry")
     return registry is not None and registry.is_changed()
 

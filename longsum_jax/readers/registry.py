@@ -42,17 +42,20 @@ class Kind(NamedTuple):
     Attributes:
         name: display name of the kind.
         suffixes: file name suffixes.
-        magic: first bytes of such files; files that begin otherwise are of another
-            kind. () for text formats.
-        read: function that yields the documents of a file, and its attachments as
-            sources.
-        unpack: function that yields the files inside this one; replaces ``read``.
+        magic: first bytes of such files; files that begin otherwise are of
+            another kind. () for text formats.
+        read: function that yields the documents of a file, and its attachments
+            as sources.
+        unpack: function that yields the files inside this one; replaces
+            ``read``.
     """
 
     name: str
     suffixes: tuple[str, ...]
     magic: tuple[bytes, ...] = ()
-    read: Callable[[Source], Iterator[Document | Failure | Source]] | None = None
+    read: Callable[[Source], Iterator[Document | Failure | Source]] | None = (
+        None
+    )
     unpack: Callable[[Source], Iterator[Source | Failure]] | None = None
 
 
@@ -61,25 +64,35 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 KINDS: dict[str, Kind] = {
     "text": Kind("plain text", (".txt", ".text", ".log"), read=plain_text.read),
     "markdown": Kind(
-        "Markdown", (".md", ".markdown", ".mkd", ".qmd", ".rmd"), read=markdown.read
+        "Markdown",
+        (".md", ".markdown", ".mkd", ".qmd", ".rmd"),
+        read=markdown.read,
     ),
     "notebook": Kind("a Jupyter notebook", (".ipynb",), read=notebook.read),
-    "rst": Kind("reStructuredText", (".rst", ".rest"), read=restructured_text.read),
+    "rst": Kind(
+        "reStructuredText", (".rst", ".rest"), read=restructured_text.read
+    ),
     "html": Kind("HTML", (".html", ".htm", ".xhtml"), read=html.read),
     "xml": Kind("XML", (".xml", ".nxml"), read=xml_article.read),
     "pdf": Kind("PDF", (".pdf",), (b"%PDF-",), read=pdf.read),
     "epub": Kind("EPUB", (".epub",), _ZIP, read=epub.read),
     "docx": Kind("DOCX", (".docx", ".docm", ".dotx"), _ZIP, read=docx.read),
-    "pptx": Kind("PPTX", (".pptx", ".pptm", ".ppsx", ".potx"), _ZIP, read=pptx.read),
+    "pptx": Kind(
+        "PPTX", (".pptx", ".pptm", ".ppsx", ".potx"), _ZIP, read=pptx.read
+    ),
     "xlsx": Kind("XLSX", (".xlsx", ".xlsm", ".xltx"), _ZIP, read=xlsx.read),
     "odt": Kind("ODT", (".odt", ".ott"), _ZIP, read=odt.read),
     "rtf": Kind("RTF", (".rtf",), (b"{\\rtf",), read=rtf.read),
     "subtitles": Kind("subtitles", (".srt", ".vtt"), read=subtitles.read),
     "mail": Kind("e-mail", (".eml",), read=mail.read),
-    "mhtml": Kind("a saved web page (MHTML)", (".mht", ".mhtml"), read=mail.read_page),
+    "mhtml": Kind(
+        "a saved web page (MHTML)", (".mht", ".mhtml"), read=mail.read_page
+    ),
     "mailbox": Kind("a mailbox", (".mbox",), unpack=mail.messages),
     "slack": Kind("a Slack export", (), read=slack.read),
-    "json_lines": Kind("JSON lines", (".jsonl", ".ndjson"), read=json_lines.read),
+    "json_lines": Kind(
+        "JSON lines", (".jsonl", ".ndjson"), read=json_lines.read
+    ),
     "json": Kind("JSON", (".json",), read=json_lines.read_json),
     "csv": Kind("CSV", (".csv", ".tsv"), read=comma_separated.read),
     "parquet": Kind("Parquet", (".parquet",), (b"PAR1",), read=parquet.read),
@@ -136,7 +149,10 @@ _REFUSED: tuple[tuple[int, bytes, str], ...] = (
     (4, b"ftyp", "an MP4 film or recording, or a HEIF image"),
     (0, b"\x1aE\xdf\xa3", "a Matroska film"),
     (0, b"OggS", "an Ogg recording"),
-    *((0, b"ID3" + bytes([version]), "an MP3 recording") for version in (2, 3, 4)),
+    *(
+        (0, b"ID3" + bytes([version]), "an MP3 recording")
+        for version in (2, 3, 4)
+    ),
     (0, b"fLaC", "a FLAC recording"),
     (0, b"\x7fELF", "a program (ELF)"),
     (0, b"MZ\x90", "a program for Windows"),
@@ -159,12 +175,16 @@ _REFUSED: tuple[tuple[int, bytes, str], ...] = (
 )
 # Files that begin with RIFF, by the bytes of their type.
 _RIFF_PLACE = 8
-_RIFF = {b"WEBP": "a WebP image", b"WAVE": "a WAV recording", b"AVI ": "an AVI film"}
+_RIFF = {
+    b"WEBP": "a WebP image",
+    b"WAVE": "a WAV recording",
+    b"AVI ": "an AVI film",
+}
 _TAR_PLACE, _TAR_MAGIC = 257, b"ustar"
 _BEYOND_JUNK = 1024  # bytes before a PDF that viewers tolerate
 _SNIFFED = 512
-# Marks of Markdown, of which other text (such as a script with comments) contains at
-# most one kind: headings, fences, links, table rules.
+# Marks of Markdown, of which other text (such as a script with comments)
+# contains at most one kind: headings, fences, links, table rules.
 _BEGINNING = 2**16
 _MARKDOWN = tuple(
     re.compile(mark, re.MULTILINE)
@@ -176,7 +196,8 @@ _MARKDOWN = tuple(
     )
 )
 _FEWEST_MARKS = 2
-# Marks of MediaWiki: headings, links, bold words, templates and tables, references.
+# Marks of MediaWiki: headings, links, bold words, templates and tables,
+# references.
 _MEDIAWIKI = tuple(
     re.compile(mark, re.MULTILINE)
     for mark in (
@@ -188,10 +209,11 @@ _MEDIAWIKI = tuple(
     )
 )
 _FEWEST_MEDIAWIKI_MARKS = 3
-# Headers that Chromium and Internet Explorer write at the start of a saved page.
+# Headers that Chromium and Internet Explorer write at the start of a saved
+# page.
 _MHTML_MARKS = (b"\nsnapshot-content-location:", b"<saved by ")
-# First lines of pandoc's formats, after comments.
-# A manual page begins with a comment, a request of two letters or an empty request.
+# First lines of pandoc's formats, after comments. A manual page begins with a
+# comment, a request of two letters or an empty request.
 _MAN_REQUEST = rb"\s*(?=[.'](?:\\\"|[a-zA-Z]{1,2}[ \t\n]|\n)).*?"
 _BEGINNINGS = {
     "latex": re.compile(
@@ -231,8 +253,8 @@ def kind_of(source: Source) -> Kind:
     """Returns the kind of a file: by its first bytes, else its suffix, else its content.
 
     Raises:
-        InputError: the file is an image, a program or another file without readable
-            text.
+        InputError: the file is an image, a program or another file without
+            readable text.
     """
     head = source.content[:_BEYOND_JUNK]
     refused = _refused(head)
@@ -246,7 +268,9 @@ def kind_of(source: Source) -> Kind:
         if head.startswith(kind.magic):
             return kind
     suffix = PurePath(source.file_name).suffix.casefold()
-    named = next((kind for kind in KINDS.values() if suffix in kind.suffixes), None)
+    named = next(
+        (kind for kind in KINDS.values() if suffix in kind.suffixes), None
+    )
     # A text may be about PDF.
     if b"%PDF-" in head and named in (None, KINDS["pdf"]):
         return KINDS["pdf"]
@@ -266,7 +290,9 @@ def _refused(head: bytes) -> str | None:
     for offset, magic, what in _REFUSED:
         if head[offset:].startswith(magic):
             return what
-    return _RIFF.get(head[_RIFF_PLACE:][:4]) if head.startswith(b"RIFF") else None
+    return (
+        _RIFF.get(head[_RIFF_PLACE:][:4]) if head.startswith(b"RIFF") else None
+    )
 
 
 def _named(kind: Kind, suffix: str, source: Source) -> Kind:
@@ -292,22 +318,32 @@ def _look(content: bytes) -> str:
         is_markup and b"<html" in text
     ):
         return "html"
-    markup = _xml_markup(content) if is_markup or text.startswith(b"<") else None
+    markup = (
+        _xml_markup(content) if is_markup or text.startswith(b"<") else None
+    )
     if markup is not None:
         return markup
     if is_markup and any(root in text for root in _XML_ROOTS):
         return "xml"
-    if text.startswith(b"from: <") and any(mark in text for mark in _MHTML_MARKS):
+    if text.startswith(b"from: <") and any(
+        mark in text for mark in _MHTML_MARKS
+    ):
         return "mhtml"
     beginning = (
-        content[:_BEGINNING].removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+        content[:_BEGINNING]
+        .removeprefix(b"\xef\xbb\xbf")
+        .replace(b"\r\n", b"\n")
     )
     for markup, pattern in _BEGINNINGS.items():
         if pattern.match(beginning):
             return markup
     if _count_marks(_MEDIAWIKI, beginning) >= _FEWEST_MEDIAWIKI_MARKS:
         return "mediawiki"
-    return "markdown" if _count_marks(_MARKDOWN, beginning) >= _FEWEST_MARKS else "text"
+    return (
+        "markdown"
+        if _count_marks(_MARKDOWN, beginning) >= _FEWEST_MARKS
+        else "text"
+    )
 
 
 def _count_marks(marks: Sequence[re.Pattern[bytes]], content: bytes) -> int:

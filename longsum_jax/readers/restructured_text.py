@@ -9,12 +9,14 @@ from longsum_jax.readers.apart import put_back, set_apart
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 
-# A line of at least three equal punctuation characters, above and below or only below a
-# title.
+# A line of at least three equal punctuation characters, above and below or only
+# below a title.
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*")
 # Directives, targets, footnotes and comments; "__ http://a.b" is a target.
 _EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)|__[ \t]+\S")
-_DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|]+\|[ \t]+)?([\w:+.-]+?)::[ \t]*(.*)")
+_DIRECTIVE = re.compile(
+    r"\.\.[ \t]+(?:\|[^|]+\|[ \t]+)?([\w:+.-]+?)::[ \t]*(.*)"
+)
 # Directives with text as content.
 _ADMONITIONS = (
     "note",
@@ -54,10 +56,16 @@ _CITATION = re.compile(r"(\[[A-Za-z][\w.-]{0,80}\])_(?!\w)")
 _ROLE = re.compile(
     r":([\w.+-]{1,40}(?::[\w.+-]{1,40}){0,2}):`([^`<]{1,1000}?)([ \t\n]*<[^`<>]{1,1000}>)?`"
 )
-_LINK = re.compile(r"(?<!`)`([^`<]{1,1000}?)[ \t\n]*(?:<[^`<>]{1,1000}>)?`__?(?!\w)")
+_LINK = re.compile(
+    r"(?<!`)`([^`<]{1,1000}?)[ \t\n]*(?:<[^`<>]{1,1000}>)?`__?(?!\w)"
+)
 _STRONG = re.compile(r"\*\*(?=\S)([^*]{1,1000}?)(?<=\S)\*\*")
-_EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
-_INTERPRETED = re.compile(r"(?<![\w`])`([^`]{1,1000})`(?::[\w.+-]{1,40}:)?(?![\w`])")
+_EMPHASIS = re.compile(
+    r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])"
+)
+_INTERPRETED = re.compile(
+    r"(?<![\w`])`([^`]{1,1000})`(?::[\w.+-]{1,40}:)?(?![\w`])"
+)
 _TARGET = re.compile(r"(?<![\w`])_`([^`]{1,1000})`(?![\w`])")
 # "name_" outside backquotes and emphasis.
 _REFERENCE = re.compile(
@@ -65,7 +73,8 @@ _REFERENCE = re.compile(
     r"|(?<![\w.:/\\-])([A-Za-z](?:[\w.+-]{0,80}[A-Za-z0-9])?)__?(?!\w)",
     re.DOTALL,
 )
-# A backslash escapes the next character, or removes a space, except in literals.
+# A backslash escapes the next character, or removes a space, except in
+# literals.
 _ESCAPED = re.compile(r"``(.{1,1000}?)``(?!`)|\\(.)", re.DOTALL)
 _NUMBERED_PAPERS = ("pep", "rfc")
 
@@ -95,7 +104,9 @@ def read(source: Source) -> Iterator[Document]:
 
 def _end_of_fields(lines: Sequence[str]) -> int:
     """Returns the end of a field list at the start of a document; 0 if there is none."""
-    index = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    index = next(
+        (number for number, line in enumerate(lines) if line.strip()), 0
+    )
     if not lines or _FIELD.match(lines[index]) is None:
         return 0
     while index < len(lines) and (
@@ -110,7 +121,8 @@ class _RestructuredReader:
 
     Attributes:
         num_code: number of removed code blocks.
-        num_marks: number of removed directives, targets, footnotes and comments.
+        num_marks: number of removed directives, targets, footnotes and
+            comments.
     """
 
     def __init__(self, *, keep_all: bool) -> None:
@@ -134,25 +146,33 @@ class _RestructuredReader:
                     end = _end_of_indented(lines, end)
                 yield from self._explicit(lines[index:end], depth)
                 index = end
-            elif lines[index].strip() and not _ADORNMENT.fullmatch(lines[index]):
+            elif lines[index].strip() and not _ADORNMENT.fullmatch(
+                lines[index]
+            ):
                 end = _end_of_paragraph(lines, index)
                 paragraph = lines[index:end]
                 yield from self._paragraph(paragraph)
                 index = end
                 if _opens_code(paragraph):
-                    index = _end_of_indented(lines, end, _indentation(paragraph[-1]))
+                    index = _end_of_indented(
+                        lines, end, _indentation(paragraph[-1])
+                    )
                     yield from self._code(lines[end:index])
             else:
                 index += 1
 
-    def _heading(self, lines: Sequence[str], index: int) -> tuple[int, Block] | None:
+    def _heading(
+        self, lines: Sequence[str], index: int
+    ) -> tuple[int, Block] | None:
         """Returns the end of the heading at a line, and the heading; None if there is none."""
         above = _ADORNMENT.fullmatch(lines[index])
         title = index + 1 if above else index
         if title + 1 >= len(lines) or not lines[title].strip():
             return None
         below = _ADORNMENT.fullmatch(lines[title + 1])
-        if below is None or len(lines[title + 1].rstrip()) < len(lines[title].strip()):
+        if below is None or len(lines[title + 1].rstrip()) < len(
+            lines[title].strip()
+        ):
             return None
         if _ADORNMENT.fullmatch(lines[title]) or _is_other(above, below):
             return None
@@ -174,15 +194,20 @@ class _RestructuredReader:
             options = 0
             while options < len(body) and _OPTION.match(body[options]):
                 options += 1
-            yield from self.blocks([directive.group(2), *body[options:]], depth + 1)
+            yield from self.blocks(
+                [directive.group(2), *body[options:]], depth + 1
+            )
 
     def _paragraph(self, lines: Sequence[str]) -> Iterator[Block]:
         if _DOCTEST.match(lines[0]):
             yield from self._code(lines)
             return
         text = _plain(_unwrapped(lines)).strip()
-        if _opens_code(lines):  # one of the two colons is text, none after a space
-            text = text[:-2].rstrip() if text[-3:-2].strip() == "" else text[:-1]
+        # one of the two colons is text, none after a space
+        if _opens_code(lines):
+            text = (
+                text[:-2].rstrip() if text[-3:-2].strip() == "" else text[:-1]
+            )
         if text:
             yield Block(text)
 

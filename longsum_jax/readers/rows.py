@@ -31,7 +31,9 @@ def row_documents(
         except InputError as error:
             yield Failure.of(name, error)
     if empty:
-        raise InputError(f"{source.name}: the file is empty; give rows with documents")
+        raise InputError(
+            f"{source.name}: the file is empty; give rows with documents"
+        )
 
 
 def columns_read(names: Sequence[str], source: Source) -> list[str]:
@@ -45,7 +47,11 @@ def columns_read(names: Sequence[str], source: Source) -> list[str]:
         *options.document_key.split("|"),
         _document_key(names, options.document_key, source.name),
     )
-    return [name for name in names if name in (*keys, options.query_key, "title", "id")]
+    return [
+        name
+        for name in names
+        if name in (*keys, options.query_key, "title", "id")
+    ]
 
 
 def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
@@ -73,7 +79,9 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
     if not isinstance(query, str) or not query.strip():
         query = None
     row_id = str(id_) if isinstance(id_, str | int) else None
-    return inner.document(text_blocks(value), title=title, query=query, id=row_id)
+    return inner.document(
+        text_blocks(value), title=title, query=query, id=row_id
+    )
 
 
 def _document_key(row: Collection[str], keys: str, name: str) -> str:

@@ -9,13 +9,15 @@ from longsum_jax.readers.document import Document
 from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
 
-# A control word with its number, another control symbol, a brace, or plain text.
+# A control word with its number, another control symbol, a brace, or plain
+# text.
 _PART = re.compile(
-    r"\\([a-z]{1,32})(-?\d{1,10})? ?|\\'[0-9a-fA-F]{2}|\\.|[{}]|[^\\{}]+|\\", re.S
+    r"\\([a-z]{1,32})(-?\d{1,10})? ?|\\'[0-9a-fA-F]{2}|\\.|[{}]|[^\\{}]+|\\",
+    re.S,
 )
 _HIDES = re.compile(r"\\(v|deleted)(?![a-z])")
-# Control words for characters; all others format text or start a destination that is
-# not text.
+# Control words for characters; all others format text or start a destination
+# that is not text.
 _CHARACTERS = re.compile(
     "par|sect|page|line|tab|em(dash|space)|en(dash|space)|qmspace|bullet|[lr](dbl)?quote|row"
     "|(nest)?cell|u"
@@ -29,18 +31,28 @@ def read(source: Source) -> Iterator[Document]:
         InputError: the document is damaged or has no text.
     """
     striprtf = import_extra("striprtf.striprtf", source.name, "RTF")
-    # RTF escapes all non-ASCII characters; unescaped bytes are in the most common code
-    # page.
+    # RTF escapes all non-ASCII characters; unescaped bytes are in the most
+    # common code page.
     content = _without_hidden(source.content.decode("cp1252", errors="replace"))
     try:
         text = striprtf.rtf_to_text(content, errors="replace")
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise InputError(
             f"{source.name}: damaged RTF ({error}); save it again"
         ) from None
     # A line is a paragraph or a table row.
-    lines = [_row(line) if line.endswith("|") else line for line in text.split("\n")]
-    yield source.document(block for line in lines for block in text_blocks(line))
+    lines = [
+        _row(line) if line.endswith("|") else line for line in text.split("\n")
+    ]
+    yield source.document(
+        block for line in lines for block in text_blocks(line)
+    )
 
 
 def _row(line: str) -> str:
@@ -54,7 +66,8 @@ def _without_hidden(content: str) -> str:
         return content
     parts = []
     hiding: frozenset[str] = frozenset()
-    outer: list[frozenset[str]] = []  # hiding control words of the enclosing groups
+    # hiding control words of the enclosing groups
+    outer: list[frozenset[str]] = []
     position = 0
     while position < len(content):
         part = _PART.match(content, position)
@@ -72,7 +85,11 @@ def _without_hidden(content: str) -> str:
             hiding = frozenset()
         elif word in ("v", "deleted"):
             hiding = hiding - {word} if number == "0" else hiding | {word}
-        elif hiding and text != "\\*" and (word is None or _CHARACTERS.fullmatch(word)):
+        elif (
+            hiding
+            and text != "\\*"
+            and (word is None or _CHARACTERS.fullmatch(word))
+        ):
             continue
         parts.append(text)
     return "".join(parts)

@@ -1,14 +1,15 @@
 """Reads files in a child process with limits of memory and time.
 
-A small file can be made to need any amount of memory or time, or to crash the library
-that parses it. The operating system limits the memory (``RLIMIT_DATA``) and the
-processor time (``RLIMIT_CPU``) of the child process, and this process kills it when a
-document takes too long. Windows has neither of the first two limits, macOS does not
-enforce the first. The child process is started at the first file and reads the
-following ones; after it was killed, another one is started.
+A small file can be made to need any amount of memory or time, or to crash the
+library that parses it. The operating system limits the memory (``RLIMIT_DATA``)
+and the processor time (``RLIMIT_CPU``) of the child process, and this process
+kills it when a document takes too long. Windows has neither of the first two
+limits, macOS does not enforce the first. The child process is started at the
+first file and reads the following ones; after it was killed, another one is
+started.
 
-The limits protect the machine. They do not separate users: the child process has the
-rights of its parent.
+The limits protect the machine. They do not separate users: the child process
+has the rights of its parent.
 """
 
 import atexit
@@ -86,8 +87,8 @@ def read(source: Source, *, is_folder: bool) -> Iterator[Document | Failure]:
     except _EndedError as error:
         yield Failure.of(source.name, error)
     finally:  # also if the caller needs no more documents
-        # At the end of Python, ``_stop_all`` has stopped the process, and no thread can
-        # be started.
+        # At the end of Python, ``_stop_all`` has stopped the process, and no
+        # thread can be started.
         if not sys.is_finalizing():
             _release(worker)
 
@@ -190,7 +191,8 @@ class _Worker:
             content: content of the file.
 
         Raises:
-            _EndedError: the process crashed, or was killed for exceeding a limit.
+            _EndedError: the process crashed, or was killed for exceeding a
+                limit.
         """
         if not self._is_ready:
             self._wait_until_ready(request.name)
@@ -210,7 +212,9 @@ class _Worker:
             reason = _describe_end(self._process.wait())
             raise _EndedError(f"{name}: {_not_started(reason)}")
 
-    def _messages(self, request: FileRequest, content: bytes) -> Iterator[bytes]:
+    def _messages(
+        self, request: FileRequest, content: bytes
+    ) -> Iterator[bytes]:
         """Yields the messages about a file, each of which is waited for within the time limit."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -229,7 +233,9 @@ class _Worker:
                     is_sent = True
                 message = receive(self._process.stdout)
             if message is None:
-                raise _EndedError(self._reason(request, is_expired=expired.is_set()))
+                raise _EndedError(
+                    self._reason(request, is_expired=expired.is_set())
+                )
             yield message
 
     def _reason(self, request: FileRequest, *, is_expired: bool) -> str:
@@ -260,8 +266,8 @@ class _Worker:
         with contextlib.suppress(ValueError):  # in a forked process
             _workers.remove(self)
         kill(self._process)
-        # An OSError is from unsent content, a ValueError from streams that are closed
-        # already.
+        # An OSError is from unsent content, a ValueError from streams that are
+        # closed already.
         with contextlib.suppress(OSError, ValueError):
             self._process.communicate()
 

@@ -1,7 +1,7 @@
 """Slack exports: a folder or zip archive with ``users.json`` and ``CHANNEL/YYYY-MM-DD.json``.
 
-Every channel becomes one conversation, ordered by thread. A file of a single day can be
-read without the others.
+Every channel becomes one conversation, ordered by thread. A file of a single
+day can be read without the others.
 """
 
 import html
@@ -20,9 +20,16 @@ from longsum_jax.readers.transcripts import chat_blocks
 _USERS = "users.json"
 _DAY = re.compile(r"(?P<channel>[^/]+)/\d{4}-\d{2}-\d{2}\.json")
 _IN_ROOT = re.compile(rf"(?:[^/]+/)?{re.escape(_USERS)}")
-# Kinds of messages written by people or bots; the others are notices, such as joining a
-# channel.
-_WRITTEN = (None, "", "bot_message", "file_share", "me_message", "thread_broadcast")
+# Kinds of messages written by people or bots; the others are notices, such as
+# joining a channel.
+_WRITTEN = (
+    None,
+    "",
+    "bot_message",
+    "file_share",
+    "me_message",
+    "thread_broadcast",
+)
 # A user, channel, mention or link: <@U1|Ann>, <#C1|general>, <!here>,
 # <https://x.org|label>.
 _REFERENCE = re.compile(
@@ -39,12 +46,16 @@ _Read = Callable[[str], bytes]  # returns the content of a member by name
 def is_export(names: Collection[str]) -> bool:
     """Returns True if the members of an archive or folder form a Slack export."""
     root = _root(names)
-    return root is not None and any(_DAY.fullmatch(name, len(root)) for name in names)
+    return root is not None and any(
+        _DAY.fullmatch(name, len(root)) for name in names
+    )
 
 
 def _root(names: Collection[str]) -> str | None:
     """Returns the path prefix of members: "" or the packed folder; None if not an export."""
-    roots = [name.removesuffix(_USERS) for name in names if _IN_ROOT.fullmatch(name)]
+    roots = [
+        name.removesuffix(_USERS) for name in names if _IN_ROOT.fullmatch(name)
+    ]
     return min(roots, default=None)
 
 
@@ -66,8 +77,12 @@ def read(source: Source) -> Iterator[Document | Failure]:
 def is_folder(path: str) -> bool:
     """Returns True if a folder is a Slack export."""
     try:
-        return os.path.isfile(os.path.join(path, _USERS)) and is_export(_files(path))
-    except OSError:  # the folder is read as an ordinary one, which reports the error
+        return os.path.isfile(os.path.join(path, _USERS)) and is_export(
+            _files(path)
+        )
+    except (
+        OSError
+    ):  # the folder is read as an ordinary one, which reports the error
         return False
 
 
@@ -80,7 +95,9 @@ def read_folder(source: Source) -> Iterator[Document | Failure]:
 
     def read_file(name: str) -> bytes:
         path = os.path.join(source.path, name)
-        return read_content(path, f"{source.name}/{name}", source.options.max_bytes)
+        return read_content(
+            path, f"{source.name}/{name}", source.options.max_bytes
+        )
 
     return _channels(source, _files(source.path), read_file)
 
@@ -91,13 +108,17 @@ def are_messages(value: Any) -> bool:
         isinstance(value, list)
         and len(value) > 0
         and all(
-            isinstance(item, dict) and item.get("type") == "message" and "ts" in item
+            isinstance(item, dict)
+            and item.get("type") == "message"
+            and "ts" in item
             for item in value
         )
     )
 
 
-def read_messages(source: Source, messages: Sequence[Mapping[str, Any]]) -> Document:
+def read_messages(
+    source: Source, messages: Sequence[Mapping[str, Any]]
+) -> Document:
     """Reads the messages of one day, with the user names they contain.
 
     Raises:
@@ -117,7 +138,8 @@ def _files(folder: str) -> list[str]:
                 entry.path, os.R_OK | os.X_OK
             ):
                 names += [
-                    f"{entry.name}/{name}" for name in sorted(os.listdir(entry.path))
+                    f"{entry.name}/{name}"
+                    for name in sorted(os.listdir(entry.path))
                 ]
     return names
 
@@ -132,7 +154,9 @@ def _channels(
     )
     days: dict[str, list[str]] = {}
     for name in sorted(names):
-        match = _DAY.fullmatch(name, len(root)) if name.startswith(root) else None
+        match = (
+            _DAY.fullmatch(name, len(root)) if name.startswith(root) else None
+        )
         if match is not None:
             days.setdefault(match["channel"], []).append(name)
     is_empty = True
@@ -148,10 +172,14 @@ def _channels(
                 yield Failure.of(name, error)
         if any(map(_is_written, messages)):
             is_empty = False
-            inner = source.inner(in_one_line(f"{source.name}/{root}{channel}"), b"")
+            inner = source.inner(
+                in_one_line(f"{source.name}/{root}{channel}"), b""
+            )
             yield _document(inner, messages, users, channel)
     if is_empty:
-        raise InputError(f"{source.name}: a Slack export without messages; {_REMEDY}")
+        raise InputError(
+            f"{source.name}: a Slack export without messages; {_REMEDY}"
+        )
 
 
 def _parsed(name: str, content: bytes) -> list[Any]:
@@ -163,7 +191,9 @@ def _parsed(name: str, content: bytes) -> list[Any]:
     try:
         value = parse_json(content)
     except ValueError as error:
-        raise InputError(f"{name}: not valid JSON ({error}); {_REMEDY}") from None
+        raise InputError(
+            f"{name}: not valid JSON ({error}); {_REMEDY}"
+        ) from None
     if not isinstance(value, list):
         raise InputError(
             f"{name}: expected a list, got {type(value).__name__}; {_REMEDY}"
@@ -221,18 +251,27 @@ def _document(
     for message in written:
         profile = message.get("user_profile")
         user = message.get("user")
-        if isinstance(profile, dict) and isinstance(user, str) and user not in names:
+        if (
+            isinstance(profile, dict)
+            and isinstance(user, str)
+            and user not in names
+        ):
             name = _name_in(profile)
             if name:
                 names[user] = name
     keep_all = source.options.keep_all
     turns = [
-        (_sender(message, names), _plain(message["text"], names, keep_emoji=keep_all))
+        (
+            _sender(message, names),
+            _plain(message["text"], names, keep_emoji=keep_all),
+        )
         for message in written
     ]
     notes = [f"{counted(len(written), 'message')} of an exported chat"]
     if len(messages) > len(written):
-        notes.append(f"{counted(len(messages) - len(written), 'notice')} left out")
+        notes.append(
+            f"{counted(len(messages) - len(written), 'notice')} left out"
+        )
     nameless = {
         str(message.get("user")) for message in written if message.get("user")
     } - set(names)
@@ -260,7 +299,11 @@ def _sender(message: Mapping[str, Any], names: Mapping[str, str]) -> str:
     if isinstance(user, str):
         return names.get(user, user)
     bot = message.get("username") or message.get("bot_id")
-    return " ".join(bot.split()) if isinstance(bot, str) and bot.strip() else "unknown"
+    return (
+        " ".join(bot.split())
+        if isinstance(bot, str) and bot.strip()
+        else "unknown"
+    )
 
 
 def _plain(text: str, names: Mapping[str, str], *, keep_emoji: bool) -> str:

@@ -17,7 +17,8 @@ from longsum_jax.text.rows import READER_KEYS
 
 # maximum members of the archives in one file, including nested ones
 MAX_MEMBERS = 100_000
-_BASE_MEMORY = 2**31  # bytes for reading a file, in addition to twice its content
+# bytes for reading a file, in addition to twice its content
+_BASE_MEMORY = 2**31
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,19 +26,22 @@ class ReadOptions:
     """Options and limits of reading files.
 
     Attributes:
-        keep_all: whether to keep content removed by default: boilerplate of web pages,
-            running headers, page numbers, captions, hyphens at line ends, reference
-            lists, quoted mail, times and notices of transcripts and chats.
-        document_key: column or field of JSON Lines, CSV and Parquet with the document;
-            "text|document" is the first of these in a row.
+        keep_all: whether to keep content removed by default: boilerplate of web
+            pages, running headers, page numbers, captions, hyphens at line
+            ends, reference lists, quoted mail, times and notices of transcripts
+            and chats.
+        document_key: column or field of JSON Lines, CSV and Parquet with the
+            document; "text|document" is the first of these in a row.
         query_key: column or field with a query.
-        max_bytes: maximum size of a file, and of everything unpacked from it, in bytes.
+        max_bytes: maximum size of a file, and of everything unpacked from it,
+            in bytes.
         max_depth: maximum nesting depth of archives and compressed files.
-        max_pages: maximum number of pages of a PDF, chapters of an EPUB or slides.
+        max_pages: maximum number of pages of a PDF, chapters of an EPUB or
+            slides.
         max_seconds: maximum time for reading one document, in seconds.
-        sandbox: whether files are read in a child process, see ``readers.sandbox``.
-            Without it, a small file made for the purpose can fill the memory or end
-            this process.
+        sandbox: whether files are read in a child process, see
+            ``readers.sandbox``. Without it, a small file made for the purpose
+            can fill the memory or end this process.
 
     Raises:
         InputError: a limit is below 1, or a key is empty.
@@ -84,7 +88,8 @@ class Source:
         content: bytes of the document.
         options: options of reading.
         depth: number of enclosing archives.
-        file_name: file name whose suffix determines the kind; default: ``name``.
+        file_name: file name whose suffix determines the kind; default:
+            ``name``.
         unpacked: total counts of everything unpacked from the file on disk.
     """
 
@@ -195,8 +200,8 @@ class Source:
             blocks: blocks in reading order.
             title: title of the document.
             num_pages: page count; 0 if there are no pages.
-            has_pictures: whether the document contains pictures, which may show its
-                text.
+            has_pictures: whether the document contains pictures, which may show
+                its text.
             notes: notes of the reader.
             query: query of the document.
             id: id of the document.
@@ -211,7 +216,8 @@ class Source:
             )
         layout = lay_out(cleaned, num_pages)
         title, query, id = (
-            value and replace_half_characters(value) for value in (title, query, id)
+            value and replace_half_characters(value)
+            for value in (title, query, id)
         )
         title = " ".join(title.split()) if title else None
         return Document(
@@ -236,8 +242,8 @@ def read_content(path: str | None, name: str, max_bytes: int) -> bytes:
         max_bytes: maximum size.
 
     Raises:
-        InputError: the file does not exist, cannot be read, is too large or is a named
-            pipe.
+        InputError: the file does not exist, cannot be read, is too large or is
+            a named pipe.
     """
     if path is not None and _is_named_pipe(path):
         raise InputError(
@@ -254,7 +260,9 @@ def read_content(path: str | None, name: str, max_bytes: int) -> bytes:
         raise InputError(f"{name}: no such file; check the path") from None
     except OSError as error:
         reason = error.strerror or error
-        raise InputError(f"{name}: cannot read the file ({reason}); check it") from None
+        raise InputError(
+            f"{name}: cannot read the file ({reason}); check it"
+        ) from None
     if len(content) > max_bytes:
         raise InputError(beyond(name, max_bytes))
     return content

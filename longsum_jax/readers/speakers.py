@@ -100,7 +100,9 @@ def speakers_in(
         return set()
     num_words = sum(len(words.split()) for words in utterances)
     num_chars = sum(map(len, utterances))  # for languages without spaces
-    if max(num_words, num_chars / _CHARS_PER_WORD) < _FEWEST_WORDS * len(utterances):
+    if max(num_words, num_chars / _CHARS_PER_WORD) < _FEWEST_WORDS * len(
+        utterances
+    ):
         return set()
     return repeated | {name for name in counts if looks_like_name(name)}
 
@@ -116,5 +118,7 @@ def repeated_share(names: Iterable[str]) -> float:
     counts = Counter(names)
     total = sum(counts.values())
     return (
-        sum(count for count in counts.values() if count > 1) / total if total else 0.0
+        sum(count for count in counts.values() if count > 1) / total
+        if total
+        else 0.0
     )

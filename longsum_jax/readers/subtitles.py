@@ -40,7 +40,9 @@ def read(source: Source) -> Iterator[Document]:
     text, notes = source.decoded()
     cues = [(start, end, _shown(cue)) for start, end, cue in _cues(text)]
     speakers = _speakers([lines for *_, lines in cues])
-    speakers.update(plain_name(html.unescape(name)) for name in _VOICE.findall(text))
+    speakers.update(
+        plain_name(html.unescape(name)) for name in _VOICE.findall(text)
+    )
     reader = _SubtitleReader(speakers, keep_sounds=source.options.keep_all)
     blocks = list(reader.blocks(cues))
     if not source.options.keep_all:
@@ -90,8 +92,12 @@ class _SubtitleReader:
                     paragraphs = []
                 if not paragraphs or is_new:
                     paragraphs.append([])
-                is_first = name is not None and paragraphs == [[]] and speech != line
-                paragraphs[-1].append(f"{name}: {speech}" if is_first else speech)
+                is_first = (
+                    name is not None and paragraphs == [[]] and speech != line
+                )
+                paragraphs[-1].append(
+                    f"{name}: {speech}" if is_first else speech
+                )
                 speaker = name or speaker
                 is_new = False
         if paragraphs:
@@ -103,11 +109,15 @@ class _SubtitleReader:
             return line, line
         parts = split_turn(line)
         return (
-            parts if parts is not None and parts[0] in self._speakers else (None, line)
+            parts
+            if parts is not None and parts[0] in self._speakers
+            else (None, line)
         )
 
     def _is_sound(self, speech: str) -> bool:
-        is_sound = not self._keep_sounds and _SOUND.fullmatch(speech) is not None
+        is_sound = (
+            not self._keep_sounds and _SOUND.fullmatch(speech) is not None
+        )
         self.num_sounds += is_sound
         return is_sound
 
@@ -133,7 +143,9 @@ def _speakers(cues: Sequence[Sequence[str]]) -> set[str]:
 
 def _shown(cue: str) -> list[str]:
     named = _VOICE.sub(r"\n\1: ", cue)
-    lines = [html.unescape(_TAG.sub("", line)).strip() for line in named.split("\n")]
+    lines = [
+        html.unescape(_TAG.sub("", line)).strip() for line in named.split("\n")
+    ]
     return [" ".join(line.split()) for line in lines if line]
 
 
@@ -144,7 +156,8 @@ def _cues(text: str) -> Iterator[tuple[float, float, str]]:
         lines = paragraph.strip("\n").split("\n")
         if lines[0].split(" ")[0] in _COMMENTS:
             continue
-        # Some files lack empty lines between cues, so any line may contain new times.
+        # Some files lack empty lines between cues, so any line may contain new
+        # times.
         matches = enumerate(_CUE.fullmatch(line.strip()) for line in lines)
         cues = {i: match.groups() for i, match in matches if match is not None}
         if not cues and times is not None:  # an empty line within a cue
@@ -163,4 +176,9 @@ def _cues(text: str) -> Iterator[tuple[float, float, str]]:
 
 def _seconds(parts: tuple[str | None, ...]) -> float:
     hours, minutes, seconds, fraction = (part or "0" for part in parts)
-    return 3600 * int(hours) + 60 * int(minutes) + int(seconds) + float(f"0.{fraction}")
+    return (
+        3600 * int(hours)
+        + 60 * int(minutes)
+        + int(seconds)
+        + float(f"0.{fraction}")
+    )

@@ -1,7 +1,8 @@
 """Transcripts and chats in plain text: speakers' turns without times.
 
-Supports copies from Teams, Zoom, Meet, Slack, Otter, Rev and YouTube, exports of
-WhatsApp and IRC, court transcripts and plain "Name: text". A turn begins with one of
+Supports copies from Teams, Zoom, Meet, Slack, Otter, Rev and YouTube, exports
+of WhatsApp and IRC, court transcripts and plain "Name: text". A turn begins
+with one of
     [03.05.24, 09:15] Anna: text     message of a chat
     Anna  0:03                       head: line of name and time, in either order
     0:03                             line of a time, with a name in the line before or after
@@ -39,8 +40,8 @@ _TIME = (
     r"(?:[ \u202f\xa0]?[ap]\.?[ \u202f\xa0]?m\.?(?!\w)| Uhr)?"
 )
 _STAMP = rf"(?:\[(?:{_DATE} ?)?{_TIME}\] ?|{_DATE} {_TIME}(?: ?[-\u2013:])? )"
-# A stamp and a sender, "<nick> " (IRC) or "Name:" (WhatsApp); or "<nick> " without a
-# stamp.
+# A stamp and a sender, "<nick> " (IRC) or "Name:" (WhatsApp); or "<nick> "
+# without a stamp.
 _MESSAGE = re.compile(
     rf"(?:{_STAMP})(?:<([^<>]{{1,60}})> |([^:<>\n]{{1,60}}):(?: |\Z))"
     r"|<([^\s<>/][^\s<>]{0,39})> (?=\S)",
@@ -69,7 +70,8 @@ _MEDIA = re.compile(
     r"|waiting for this message.{0,60}|null",
     re.IGNORECASE,
 )
-# The notice of WhatsApp about end-to-end encryption, and marks of edited messages.
+# The notice of WhatsApp about end-to-end encryption, and marks of edited
+# messages.
 _ENCRYPTED = re.compile(
     r"(?:messages|nachrichten|les messages|los mensajes|as mensagens|i messaggi|berichten|"
     r"сообщения|wiadomości).{0,60}(?:end-to-end|ende-zu-ende|bout en bout|extremo a extremo|"
@@ -77,7 +79,8 @@ _ENCRYPTED = re.compile(
     re.IGNORECASE,
 )
 _EDITED = re.compile(
-    r" ?\u200e?<[^<>\n]*(?:edit|bearbeitet|modifi|edita|attached)[^<>\n]*>\s*\Z", re.I
+    r" ?\u200e?<[^<>\n]*(?:edit|bearbeitet|modifi|edita|attached)[^<>\n]*>\s*\Z",
+    re.I,
 )
 
 _FIRST_OF_TIMES = frozenset("[(0123456789上下오")
@@ -102,7 +105,9 @@ _TIMED = re.compile(
     rf"|(?P<name>{_NAME})\s*[\[(]?{_TIME}[\])]?\s*:\s+(?=\S))",
     re.IGNORECASE,
 )
-_TIME_FIRST = re.compile(rf"(?:\[{_TIME}\]|\({_TIME}\))[ \t]+(?=\S)", re.IGNORECASE)
+_TIME_FIRST = re.compile(
+    rf"(?:\[{_TIME}\]|\({_TIME}\))[ \t]+(?=\S)", re.IGNORECASE
+)
 _COLON = re.compile(r"\d:\d")  # colon of a time
 _COLON_TIME = re.compile(r"\d{1,3}(?::\d{1,2}){1,2}")
 _LONGEST_HEAD, _LONGEST_TIME = 120, 40  # characters
@@ -128,8 +133,8 @@ class TranscriptPart(NamedTuple):
     """A part of a transcript.
 
     Attributes:
-        block: a turn (name, colon and spoken text), or an unchanged paragraph outside
-            of turns.
+        block: a turn (name, colon and spoken text), or an unchanged paragraph
+            outside of turns.
         is_turn: True if the block is a turn.
     """
 
@@ -164,8 +169,8 @@ class _Turn(NamedTuple):
     """The first line of a turn, or a notice.
 
     Attributes:
-        name: name of the speaker; "" for an unnamed one; None if the line is not
-            speech.
+        name: name of the speaker; "" for an unnamed one; None if the line is
+            not speech.
         text: spoken text in the rest of the line.
     """
 
@@ -189,9 +194,13 @@ def find_transcript(blocks: Iterable[Block]) -> Transcript | None:
     if messages:
         count = sum(turn.name is not None for turn in messages.values())
         return _transcript(
-            lines, messages, [f"{counted(count, 'message')} of an exported chat"]
+            lines,
+            messages,
+            [f"{counted(count, 'message')} of an exported chat"],
         )
-    num_times = sum(len(_COLON.findall(line.text[:_LONGEST_HEAD])) for line in lines)
+    num_times = sum(
+        len(_COLON.findall(line.text[:_LONGEST_HEAD])) for line in lines
+    )
     has_times = num_times >= max(_FEWEST_TURNS, _FEWEST_HEADS * len(lines))
     timed = (_heads, _names_near_times, _timed_names)
     for find in (*timed, _names, _times) if has_times else (_names,):
@@ -217,7 +226,9 @@ def chat_blocks(messages: Iterable[tuple[str, str]]) -> list[Block]:
 def joined_lines(lines: Sequence[str]) -> str:
     """Joins the lines of a turn; they remain lines if the text has no punctuation."""
     text = " ".join(lines)
-    is_punctuated = LONGEST_PIECE * (1 + len(_STOP.findall(text))) >= num_words(text)
+    is_punctuated = LONGEST_PIECE * (1 + len(_STOP.findall(text))) >= num_words(
+        text
+    )
     return text if is_punctuated else "\n".join(lines)
 
 
@@ -253,7 +264,9 @@ def _transcript(
             builder.add(line)
     builder.end()
     if not is_chat:
-        turns_read = counted(builder.num_turns, "turn") if builder.num_turns else "text"
+        turns_read = (
+            counted(builder.num_turns, "turn") if builder.num_turns else "text"
+        )
         notes = [*notes, f"{turns_read} of a transcript"]
     if builder.num_notices:
         notes = [*notes, f"{counted(builder.num_notices, 'notice')} left out"]
@@ -312,7 +325,9 @@ class _Builder:
         """Adds a line that continues a turn, or a paragraph outside of turns."""
         is_said = any(self._texts)
         is_paragraph = (
-            line.begins and not self._is_chat and (is_said or self._name is None)
+            line.begins
+            and not self._is_chat
+            and (is_said or self._name is None)
         )
         if (
             line.level
@@ -325,7 +340,9 @@ class _Builder:
         if not self._texts:
             self._texts.append([])
             self._page = line.page
-        text = DIRECTION_MARKS.sub("", line.text) if self._is_chat else line.text
+        text = (
+            DIRECTION_MARKS.sub("", line.text) if self._is_chat else line.text
+        )
         if line.begins and self._texts[-1]:
             text = f"\n{text}"
         self._texts[-1].append(text)
@@ -343,7 +360,8 @@ class _Builder:
             named = f"{self._name}: {text}" if self._name else text
             self.parts.append(
                 TranscriptPart(
-                    Block(named, self._level, self._page), self._name is not None
+                    Block(named, self._level, self._page),
+                    self._name is not None,
                 )
             )
             self.num_turns += bool(self._name)
@@ -397,9 +415,14 @@ def _heads(lines: Sequence[_TranscriptLine]) -> _Turns:
     turns: _Turns = {}
     for number, line in enumerate(lines):
         may_be_head = (
-            len(line.text) <= _LONGEST_HEAD and _COLON.search(line.text) is not None
+            len(line.text) <= _LONGEST_HEAD
+            and _COLON.search(line.text) is not None
         )
-        match = _HEAD.fullmatch(line.text) if may_be_head and not line.level else None
+        match = (
+            _HEAD.fullmatch(line.text)
+            if may_be_head and not line.level
+            else None
+        )
         if match is not None and not _is_bare_time(line):
             name = plain_name(match["before"] or match["after"])
             if _is_name(name):
@@ -469,25 +492,38 @@ def _names(lines: Sequence[_TranscriptLine]) -> _Turns:
             turns[number] = _Turn(*parts)
     line_parts = {
         # A name may be on a separate line.
-        number: (turn.name or "", turn.text or _text_after(number, lines, turns))
+        number: (
+            turn.name or "",
+            turn.text or _text_after(number, lines, turns),
+        )
         for number, turn in turns.items()
     }
-    first = [parts for number, parts in line_parts.items() if lines[number].begins]
+    first = [
+        parts for number, parts in line_parts.items() if lines[number].begins
+    ]
     num_lines = sum(not _is_bare_time(line) for line in lines)
-    num_paragraphs = sum(line.begins and not _is_bare_time(line) for line in lines)
+    num_paragraphs = sum(
+        line.begins and not _is_bare_time(line) for line in lines
+    )
     speakers: set[str] = set()
     for begun, count in (
         (list(line_parts.values()), num_lines),
         (first, num_paragraphs),
     ):
         speakers = speakers or speakers_in(begun, count, _FEWEST_NAMED)
-    repeated = Counter(turn.name for turn in turns.values() if turn.name in speakers)
+    repeated = Counter(
+        turn.name for turn in turns.values() if turn.name in speakers
+    )
     if sum(count > 1 for count in repeated.values()) < 2:
         return {}
-    return {number: turn for number, turn in turns.items() if turn.name in speakers}
+    return {
+        number: turn for number, turn in turns.items() if turn.name in speakers
+    }
 
 
-def _text_after(number: int, lines: Sequence[_TranscriptLine], turns: _Turns) -> str:
+def _text_after(
+    number: int, lines: Sequence[_TranscriptLine], turns: _Turns
+) -> str:
     """Returns the line after a line with only a name; "" if that line begins a turn."""
     has_next = number + 1 < len(lines) and number + 1 not in turns
     return lines[number + 1].text if has_next else ""
@@ -495,7 +531,11 @@ def _text_after(number: int, lines: Sequence[_TranscriptLine], turns: _Turns) ->
 
 def _times(lines: Sequence[_TranscriptLine]) -> _Turns:
     """Returns the lines of a recording without names, with times before or between the lines."""
-    bare = {i: _Turn(None, "") for i, line in enumerate(lines) if _is_bare_time(line)}
+    bare = {
+        i: _Turn(None, "")
+        for i, line in enumerate(lines)
+        if _is_bare_time(line)
+    }
     inline = {}
     for number, line in enumerate(lines):
         match = _TIME_FIRST.match(line.text)
@@ -511,19 +551,27 @@ def _times(lines: Sequence[_TranscriptLine]) -> _Turns:
         for i in range(first, len(lines)):
             text = turns[i].text if i in turns else lines[i].text
             num_said += num_words(text)
-        # Times of a recording begin in the first minute or have hours and seconds, and
-        # ascend; the times of an agenda do not.
+        # Times of a recording begin in the first minute or have hours and
+        # seconds, and ascend; the times of an agenda do not.
         is_recording = (
             _seconds(lines[first].text) < 60 or lines[first].text.count(":") > 1
         )
         is_ordered = _ordered_share(turns, lines) == 1.0
-        if is_recording and is_ordered and num_said >= _FEWEST_SAID * len(turns):
-            rest = {i: _Turn("", lines[i].text) for i in range(first, len(lines))}
+        if (
+            is_recording
+            and is_ordered
+            and num_said >= _FEWEST_SAID * len(turns)
+        ):
+            rest = {
+                i: _Turn("", lines[i].text) for i in range(first, len(lines))
+            }
             return rest | turns
     return {}
 
 
-def _ordered_share(turns: Collection[int], lines: Sequence[_TranscriptLine]) -> float:
+def _ordered_share(
+    turns: Collection[int], lines: Sequence[_TranscriptLine]
+) -> float:
     """Returns the share of lines with times whose time is not before the previous one."""
     seconds = [_seconds(lines[number].text) for number in sorted(turns)]
     pairs = list(itertools.pairwise(seconds))
@@ -540,14 +588,20 @@ def _seconds(text: str) -> float:
 
 
 def _is_bare_time(line: _TranscriptLine) -> bool:
-    is_short = len(line.text) <= _LONGEST_TIME and line.text[0] in _FIRST_OF_TIMES
+    is_short = (
+        len(line.text) <= _LONGEST_TIME and line.text[0] in _FIRST_OF_TIMES
+    )
     return is_short and _BARE_TIME.fullmatch(line.text) is not None
 
 
 def _is_name(name: str) -> bool:
     """Returns True if a text is short enough for a name and not a sentence or a label."""
-    is_short = len(name.split()) <= MOST_WORDS and any(map(str.isalpha, name + "a"))
-    return is_short and not is_label(name) and not name.endswith((",", "…", "。"))
+    is_short = len(name.split()) <= MOST_WORDS and any(
+        map(str.isalpha, name + "a")
+    )
+    return (
+        is_short and not is_label(name) and not name.endswith((",", "…", "。"))
+    )
 
 
 def _are_speakers(
@@ -582,4 +636,6 @@ def _are_followed(
 
 
 def _is_stopped(name: str) -> bool:
-    return name.endswith(".") and not name.endswith(("Jr.", "Sr.", "jr.", "sr."))
+    return name.endswith(".") and not name.endswith(
+        ("Jr.", "Sr.", "jr.", "sr.")
+    )

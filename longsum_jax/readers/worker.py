@@ -49,7 +49,8 @@ def main() -> None:
 
 def _limit_once() -> None:
     """Sets the limits that are the same for all files."""
-    # If the machine has no memory left, Linux ends this process and not another one.
+    # If the machine has no memory left, Linux ends this process and not another
+    # one.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     if resource is not None:
@@ -61,7 +62,9 @@ def _limit(options: ReadOptions) -> None:
     if resource is not None:
         _set_limit(resource.RLIMIT_DATA, options.max_memory)
         seconds = time.process_time() + options.max_seconds + _GRACE_SECONDS
-        _set_limit(resource.RLIMIT_CPU, math.ceil(min(seconds, _LARGEST_SECONDS)))
+        _set_limit(
+            resource.RLIMIT_CPU, math.ceil(min(seconds, _LARGEST_SECONDS))
+        )
 
 
 def _set_limit(which: int, value: int) -> None:
@@ -72,7 +75,9 @@ def _set_limit(which: int, value: int) -> None:
         resource.setrlimit(which, (soft, hard))
 
 
-def _results(request: FileRequest, content: bytes) -> Iterator[Document | Failure]:
+def _results(
+    request: FileRequest, content: bytes
+) -> Iterator[Document | Failure]:
     source = Source(request.name, request.path, content, request.options)
     try:
         if request.directory is None:
@@ -99,10 +104,12 @@ def _bounded(result: Document | Failure, request: FileRequest) -> bytes:
         return as_message(
             Failure.of(result.name, too_large(result.name, request.options))
         )
-    # UTF-8 may double the size of other encodings, and headings and pages take some
-    # space.
+    # UTF-8 may double the size of other encodings, and headings and pages take
+    # some space.
     if len(message) > 2 * request.options.max_bytes + 2**20:
         return as_message(
-            Failure.of(result.name, beyond(result.name, request.options.max_bytes))
+            Failure.of(
+                result.name, beyond(result.name, request.options.max_bytes)
+            )
         )
     return message

@@ -30,7 +30,8 @@ def read(source: Source) -> Iterator[Document | Failure]:
     The first non-empty row of a sheet contains the column names.
 
     Raises:
-        InputError: the workbook is damaged, or no sheet has a column with documents.
+        InputError: the workbook is damaged, or no sheet has a column with
+            documents.
     """
     archive = open_zip(source)
     strings = []
@@ -74,7 +75,10 @@ def _named_cells(
 ) -> Iterator[tuple[int, Mapping[str, str]]]:
     """Yields the number of each row, and its cells by column name."""
     for number, cells in rows:
-        yield number, {name: cells.get(column, "") for column, name in names.items()}
+        yield (
+            number,
+            {name: cells.get(column, "") for column, name in names.items()},
+        )
 
 
 def _rows(
@@ -112,10 +116,14 @@ def _cell(cell: Element, strings: list[str]) -> str:
     kind = cell.get("t", "n")
     if kind == "inlineStr":
         return _text(cell)
-    value = next((child.text or "" for child in cell if local_name(child) == "v"), "")
+    value = next(
+        (child.text or "" for child in cell if local_name(child) == "v"), ""
+    )
     if kind == "s":
         index = whole_number(value)
-        return strings[index] if index is not None and index < len(strings) else ""
+        return (
+            strings[index] if index is not None and index < len(strings) else ""
+        )
     return "" if kind == "e" else value
 
 

@@ -1,6 +1,7 @@
 """Articles in XML: JATS, as in PubMed Central, and TEI, as written by GROBID.
 
-All elements of other XML are read: elements that contain words become paragraphs.
+All elements of other XML are read: elements that contain words become
+paragraphs.
 """
 
 import re
@@ -22,13 +23,14 @@ _PARTS = {"abstract": 2, "body": 1}  # -> level of a heading directly inside
 _AFTER_THE_TEXT = "back"
 _SECTIONS = frozenset({"sec", "div", "boxed-text", "app"})
 _HEADINGS = frozenset({"title", "head"})
-_FLOATS = frozenset({"fig", "figure", "table-wrap"})  # only their table rows are text
+# only their table rows are text
+_FLOATS = frozenset({"fig", "figure", "table-wrap"})
 _CAPTIONS = frozenset({"caption", "figDesc"})
 _NOTES = frozenset({"fn", "note"})
 _ROWS = frozenset({"tr", "row"})
 _REFERENCES = frozenset({"xref", "ref"})
-# Numbers of sections and formulas, alternative forms of formulas, and supplementary
-# files.
+# Numbers of sections and formulas, alternative forms of formulas, and
+# supplementary files.
 _NEVER_SHOWN = frozenset(
     {"label", "tex-math", "annotation", "object-id", "supplementary-material"}
 )
@@ -37,7 +39,9 @@ _BLOCKS = frozenset(
 )
 _LETTER = re.compile(r"[^\W\d_]")
 # Remainder of "[1, 2]" without its references.
-_EMPTY_BRACKETS = re.compile("[ \xa0]?(?:\\[[\\s,;\u2013-]*\\]|\\([\\s,;\u2013-]*\\))")
+_EMPTY_BRACKETS = re.compile(
+    "[ \xa0]?(?:\\[[\\s,;\u2013-]*\\]|\\([\\s,;\u2013-]*\\))"
+)
 
 
 def read(source: Source) -> Iterator[Document]:
@@ -83,7 +87,8 @@ def _document(root: Element, source: Source) -> Document:
         else:
             reader.left_out["part after the text"] += 1
     notes = [
-        f"{counted(number, kind)} left out" for kind, number in reader.left_out.items()
+        f"{counted(number, kind)} left out"
+        for kind, number in reader.left_out.items()
     ]
     return source.document(blocks, title=title, notes=notes)
 
@@ -91,7 +96,8 @@ def _document(root: Element, source: Source) -> Document:
 def _first(root: Element, name: str) -> Element | None:
     """Returns the first element with a name; None if there is none."""
     return next(
-        (element for element in root.iter() if local_name(element) == name), None
+        (element for element in root.iter() if local_name(element) == name),
+        None,
     )
 
 
@@ -100,8 +106,8 @@ class _ArticleReader:
 
     Args:
         source: source to read.
-        is_article: True if element names have their meaning in articles; otherwise all
-            are read.
+        is_article: True if element names have their meaning in articles;
+            otherwise all are read.
 
     Attributes:
         left_out: number of removed elements by kind.
@@ -135,11 +141,15 @@ class _ArticleReader:
                 yield Block(text, level if name in _HEADINGS else 0)
         else:
             for child in element:
-                yield from self.blocks(child, level + (local_name(child) in _SECTIONS))
+                yield from self.blocks(
+                    child, level + (local_name(child) in _SECTIONS)
+                )
 
     def _float(self, element: Element) -> Iterator[Block]:
         """Yields the table rows of a figure or table, and counts its caption."""
-        if any(local_name(descendant) in _CAPTIONS for descendant in element.iter()):
+        if any(
+            local_name(descendant) in _CAPTIONS for descendant in element.iter()
+        ):
             self.left_out["caption"] += 1
         for descendant in element.iter():
             if local_name(descendant) in _ROWS:
@@ -164,7 +174,9 @@ class _ArticleReader:
 
     def text(self, element: Element) -> str:
         """Returns the words of an element on one line."""
-        return _EMPTY_BRACKETS.sub("", " ".join("".join(self._pieces(element)).split()))
+        return _EMPTY_BRACKETS.sub(
+            "", " ".join("".join(self._pieces(element)).split())
+        )
 
     def _pieces(self, element: Element) -> Iterator[str]:
         yield element.text or ""

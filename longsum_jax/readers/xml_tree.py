@@ -44,7 +44,8 @@ def parse_xml(content: bytes, name: str) -> ElementTree.Element:
         name: name in error messages.
 
     Raises:
-        InputError: the XML is damaged, declares entities or is nested too deeply.
+        InputError: the XML is damaged, declares entities or is nested too
+            deeply.
     """
     builder = ElementTree.TreeBuilder()
     parser = expat.ParserCreate(namespace_separator="}")
@@ -68,7 +69,9 @@ def parse_xml(content: bytes, name: str) -> ElementTree.Element:
 
     def entity(*_: object) -> None:
         # Entities may expand to gigabytes or refer to local files.
-        raise InputError(f"{name}: XML that declares entities of its own; not read")
+        raise InputError(
+            f"{name}: XML that declares entities of its own; not read"
+        )
 
     parser.StartElementHandler = start
     parser.EndElementHandler = end
@@ -123,7 +126,11 @@ def relationships(
 def relationship_id(element: ElementTree.Element) -> str:
     """Returns the relationship id of an element; "" without one."""
     return next(
-        (value for key, value in element.items() if key.endswith("relationships}id")),
+        (
+            value
+            for key, value in element.items()
+            if key.endswith("relationships}id")
+        ),
         "",
     )
 
@@ -141,11 +148,15 @@ def office_title(archive: zipfile.ZipFile, source: Source) -> str | None:
     if _OFFICE_PROPERTIES not in archive.namelist():
         return None
     properties = read_xml(archive, _OFFICE_PROPERTIES, source).iter()
-    titles = (element.text for element in properties if local_name(element) == "title")
+    titles = (
+        element.text for element in properties if local_name(element) == "title"
+    )
     return next(filter(None, titles), None)
 
 
-def inherited(values: Mapping[str, T], bases: Mapping[str, str]) -> dict[str, T]:
+def inherited(
+    values: Mapping[str, T], bases: Mapping[str, str]
+) -> dict[str, T]:
     """Returns the values of styles; a style without a value inherits from its base style.
 
     Args:
@@ -169,5 +180,7 @@ def table_row(cells: Iterable[str]) -> str:
 
 def whole_number(value: str) -> int | None:
     """Returns the value of a short digit string; None for any other attribute value."""
-    is_number = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+    is_number = (
+        value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+    )
     return int(value) if is_number else None

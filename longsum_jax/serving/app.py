@@ -13,7 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+)
 from starlette.routing import Route
 
 from longsum_jax.inference.pipeline import pipeline_options
@@ -75,25 +80,34 @@ class _Server:
             for future in self._engine.warm_up(self._limits.warm_up_tokens):
                 waiting = asyncio.wrap_future(future)
                 await asyncio.wait([waiting])
-                if not waiting.cancelled():  # cancelled when its programs are compiled
+                # cancelled when its programs are compiled
+                if not waiting.cancelled():
                     waiting.result()
         except Exception as error:
-            _LOG.error("the warm-up failed, /health/ready remains 503: %s", error)
+            _LOG.error(
+                "the warm-up failed, /health/ready remains 503: %s", error
+            )
         else:
             self._is_ready = True
 
     async def summaries(self, request: HttpRequest) -> Response:
         """Answers ``POST /v1/summaries``."""
         started = time.monotonic()
-        body = await read_documents(request, self._limits.max_bytes, self._options)
+        body = await read_documents(
+            request, self._limits.max_bytes, self._options
+        )
         with_sources = boolean(body.fields, "sources")
         with_text = boolean(body.fields, "document_text")
         streams = boolean(body.fields, "stream")
         options = dict(body.fields)
         for name in _ANSWER_OPTIONS:
             options.pop(name, None)
-        failures = [item for item in body.documents if isinstance(item, Failure)]
-        documents = [item for item in body.documents if isinstance(item, Request)]
+        failures = [
+            item for item in body.documents if isinstance(item, Failure)
+        ]
+        documents = [
+            item for item in body.documents if isinstance(item, Request)
+        ]
         if not documents:
             raise failure_error(failures[0])
         read = time.monotonic()
@@ -119,18 +133,26 @@ class _Server:
                 "read": round(read - started, 4),
                 "summarize": round(done - read, 4),
             }
-            return {"model": self._name, "summaries": answers, "seconds": seconds}
+            return {
+                "model": self._name,
+                "summaries": answers,
+                "seconds": seconds,
+            }
 
         if not streams:
             results = await self._jobs.summarize(request, documents, options)
             return JSONResponse(await answer(results))
         indices = [
-            i for i, item in enumerate(body.documents) if isinstance(item, Request)
+            i
+            for i, item in enumerate(body.documents)
+            if isinstance(item, Request)
         ]
 
         def part_event(part: SummaryPart) -> str:
             kind = "segment" if part.is_segment else "delta"
-            return event({"document": indices[part.document], "text": part.text}, kind)
+            return event(
+                {"document": indices[part.document], "text": part.text}, kind
+            )
 
         async def end_events(results: list[Result]) -> str:
             return event(await answer(results), "result")
@@ -154,10 +176,15 @@ class _Server:
     async def summarization(self, request: HttpRequest) -> Response:
         """Answers ``POST /summarization``, the format of the Hub's inference API."""
         fields = await read_json(request, self._limits.max_bytes)
-        inputs, parameters = fields.get("inputs"), fields.get("parameters") or {}
+        inputs, parameters = (
+            fields.get("inputs"),
+            fields.get("parameters") or {},
+        )
         if not isinstance(parameters, dict):
             raise HTTPException(422, "parameters must be an object")
-        documents = as_requests(inputs if isinstance(inputs, list) else [inputs])
+        documents = as_requests(
+            inputs if isinstance(inputs, list) else [inputs]
+        )
         options = pipeline_options(parameters)
         results = await self._jobs.summarize(request, documents, options)
         return JSONResponse(
@@ -179,11 +206,17 @@ class _Server:
         body = parse_chat(await read_json(request, self._limits.max_bytes))
         if body.streams:
             return await self._stream_chat(request, body)
-        results = await self._jobs.summarize(request, [body.document], body.options)
+        results = await self._jobs.summarize(
+            request, [body.document], body.options
+        )
         [summary] = _successful(results)
-        return JSONResponse(ChatAnswer(self._name, "chat.completion").whole(summary))
+        return JSONResponse(
+            ChatAnswer(self._name, "chat.completion").whole(summary)
+        )
 
-    async def _stream_chat(self, request: HttpRequest, body: ChatRequest) -> Response:
+    async def _stream_chat(
+        self, request: HttpRequest, body: ChatRequest
+    ) -> Response:
         answer = ChatAnswer(self._name, "chat.completion.chunk")
         # of the first chunk
         roles: Iterator[dict[str, Any]] = iter([{"role": "assistant"}])
@@ -243,7 +276,9 @@ def _successful(results: Sequence[Result]) -> list[Summary]:
 def _as_json(request: HttpRequest, error: Exception) -> Response:
     """Answers requests without an endpoint."""
     assert isinstance(error, HTTPException)
-    detail = {404: "there is no such endpoint; see /docs"}.get(error.status_code)
+    detail = {404: "there is no such endpoint; see /docs"}.get(
+        error.status_code
+    )
     message = detail or "the endpoint has another method; see /docs"
     return JSONResponse(error_body(message), error.status_code, error.headers)
 
@@ -266,11 +301,19 @@ def make_app(
     limits = limits or Limits()
     server = _Server(engine, name, limits, options or ReadOptions())
     routes = [
-        Route("/v1/summaries", server.endpoint(server.summaries), methods=["POST"]),
         Route(
-            "/summarization", server.endpoint(server.summarization), methods=["POST"]
+            "/v1/summaries", server.endpoint(server.summaries), methods=["POST"]
         ),
-        Route("/v1/chat/completions", server.endpoint(server.chat), methods=["POST"]),
+        Route(
+            "/summarization",
+            server.endpoint(server.summarization),
+            methods=["POST"],
+        ),
+        Route(
+            "/v1/chat/completions",
+            server.endpoint(server.chat),
+            methods=["POST"],
+        ),
         Route("/v1/models", server.endpoint(server.models)),
         Route("/", server.page),
         Route("/health/live", server.live),

@@ -34,7 +34,9 @@ class Body(NamedTuple):
     fields: dict[str, Any]
 
 
-async def _chunks(request: HttpRequest, max_bytes: int) -> AsyncGenerator[bytes, None]:
+async def _chunks(
+    request: HttpRequest, max_bytes: int
+) -> AsyncGenerator[bytes, None]:
     """Yields the body.
 
     Raises:
@@ -80,15 +82,17 @@ async def read_json(request: HttpRequest, max_bytes: int) -> dict[str, Any]:
     """Returns the object in a JSON body.
 
     Raises:
-        HTTPException: 415 for another content type, 413 for a long body, 408 if no data
-            arrive, 400 for invalid JSON.
+        HTTPException: 415 for another content type, 413 for a long body, 408 if
+            no data arrive, 400 for invalid JSON.
     """
     if _media_type(request) != "application/json":
         raise HTTPException(415, "the content type must be application/json")
     content = b"".join([chunk async for chunk in _chunks(request, max_bytes)])
     try:
         text = content.decode("utf-8")
-        value = await asyncio.to_thread(json.loads, text, parse_constant=_refuse)
+        value = await asyncio.to_thread(
+            json.loads, text, parse_constant=_refuse
+        )
     except (ValueError, RecursionError):
         raise HTTPException(
             400, "the body is not valid JSON; send an object in UTF-8"
@@ -123,7 +127,11 @@ async def read_documents(
             422, "give either text, a string, or documents, a list of strings"
         )
     query = fields.pop("query", None)
-    texts = fields.pop("documents") if "documents" in fields else [fields.pop("text")]
+    texts = (
+        fields.pop("documents")
+        if "documents" in fields
+        else [fields.pop("text")]
+    )
     return Body(list(as_requests(texts, query)), fields)
 
 
@@ -138,8 +146,12 @@ def as_requests(texts: Any, query: str | None = None) -> list[Request]:
         HTTPException: 422 if there is no list or no text.
     """
     if not isinstance(texts, list) or not texts:
-        raise HTTPException(422, "documents must be a list of at least one string")
-    return [Request(text, f"document {i}", query) for i, text in enumerate(texts, 1)]
+        raise HTTPException(
+            422, "documents must be a list of at least one string"
+        )
+    return [
+        Request(text, f"document {i}", query) for i, text in enumerate(texts, 1)
+    ]
 
 
 async def _read_form(
@@ -155,7 +167,9 @@ async def _read_form(
     try:
         form = await parser.parse()
     except (MultiPartException, KeyError, UnicodeError, LookupError):
-        raise HTTPException(400, "the body is not valid multipart form data") from None
+        raise HTTPException(
+            400, "the body is not valid multipart form data"
+        ) from None
     fields: dict[str, Any] = {}
     results: list[Document | Failure] = []
     try:
@@ -176,7 +190,9 @@ async def _read_form(
             documents.append(result)
             continue
         lead = query or result.query
-        documents.append(Request(result.text, result.name, lead, result.outline))
+        documents.append(
+            Request(result.text, result.name, lead, result.outline)
+        )
     if "text" in fields:
         documents += as_requests([fields.pop("text")], query)
     if not documents:
@@ -199,15 +215,22 @@ def _read_file(
     name: str, content: bytes, options: ReadOptions
 ) -> list[Document | Failure]:
     """Returns the documents of an uploaded file; the name only determines the kind."""
-    name = in_one_line(PurePosixPath(name.replace("\\", "/")).name)[:200] or "upload"
-    return list(sandbox.read(Source(name, STDIN, content, options), is_folder=False))
+    name = (
+        in_one_line(PurePosixPath(name.replace("\\", "/")).name)[:200]
+        or "upload"
+    )
+    return list(
+        sandbox.read(Source(name, STDIN, content, options), is_folder=False)
+    )
 
 
 def failure_error(failure: Failure) -> HTTPException:
     """Returns the error of an unreadable file: 413 beyond a limit, else 422."""
     if _LIMIT.search(failure.problem):
         reason = failure.problem.partition(";")[0]
-        return HTTPException(413, f"{reason}; send less, or ask for a higher limit")
+        return HTTPException(
+            413, f"{reason}; send less, or ask for a higher limit"
+        )
     return HTTPException(422, failure.problem)
 
 

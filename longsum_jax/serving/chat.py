@@ -12,7 +12,14 @@ from longsum_jax.serving.bodies import boolean
 
 # Fields without effect on a summary.
 _IGNORED = (
-    *("model", "metadata", "store", "user", "safety_identifier", "service_tier"),
+    *(
+        "model",
+        "metadata",
+        "store",
+        "user",
+        "safety_identifier",
+        "service_tier",
+    ),
     *("prompt_cache_key", "parallel_tool_calls", "stream", "stream_options"),
 )
 # Fields that would change the answer, with the values that do not.
@@ -79,7 +86,9 @@ def parse_chat(fields: Mapping[str, Any]) -> ChatRequest:
     if temperature:
         options |= {"temperature": temperature, "do_sample": True}
     query = options.pop("query", None)
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {
+        name: value for name, value in options.items() if value is not None
+    }
     document = Request(text, "the user message", query)
     return ChatRequest(document, options, streams, includes_usage)
 
@@ -90,16 +99,22 @@ def _user_message(messages: Any) -> Any:
         isinstance(item, dict) for item in messages
     ):
         raise HTTPException(422, "messages must be a list of objects")
-    contents = [item.get("content") for item in messages if item.get("role") == "user"]
+    contents = [
+        item.get("content") for item in messages if item.get("role") == "user"
+    ]
     if len(contents) != 1:
-        raise HTTPException(422, "messages must hold one user message, the document")
+        raise HTTPException(
+            422, "messages must hold one user message, the document"
+        )
     [content] = contents
     if not isinstance(content, list):
         return content
     texts = []
     for part in content:
         if not isinstance(part, dict) or not isinstance(part.get("text"), str):
-            raise HTTPException(422, "the parts of a message must be of type text")
+            raise HTTPException(
+                422, "the parts of a message must be of type text"
+            )
         texts.append(part["text"])
     return "".join(texts)
 
@@ -123,10 +138,16 @@ class ChatAnswer:
     def whole(self, summary: Summary) -> dict[str, Any]:
         """Returns the answer with the whole summary."""
         message = {"role": "assistant", "content": summary.text}
-        choice = {"index": 0, "message": message, "finish_reason": _reason(summary)}
+        choice = {
+            "index": 0,
+            "message": message,
+            "finish_reason": _reason(summary),
+        }
         return {**self._fields, "choices": [choice], "usage": _usage(summary)}
 
-    def chunk(self, summary: Summary | None = None, **delta: str) -> dict[str, Any]:
+    def chunk(
+        self, summary: Summary | None = None, **delta: str
+    ) -> dict[str, Any]:
         """Returns a chunk: the part in ``delta``, or the end of a summary."""
         reason = None if summary is None else _reason(summary)
         choice = {"index": 0, "delta": delta, "finish_reason": reason}

@@ -28,7 +28,10 @@ from longsum_jax.inference.rounds import Plan
 from longsum_jax.inference.strategy_engine import StrategyEngine
 from longsum_jax.inference.summarizer import make_engine
 from longsum_jax.inference.summary import Request, Summary, check_text
-from longsum_jax.inference.summary_options import SummaryOptions, check_arguments
+from longsum_jax.inference.summary_options import (
+    SummaryOptions,
+    check_arguments,
+)
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ranking.ranker import DEFAULT_LENGTH
 from longsum_jax.ranking.selection import parse_length
@@ -174,7 +177,9 @@ class Engine:
         self._changed = threading.Condition()
         self._num_open = 0
         self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="engine", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -255,7 +260,9 @@ class Engine:
         Yields:
             Futures, one for each length of rows, the longest first.
         """
-        request = Request("The server reads this sentence.", "the warm-up", None)
+        request = Request(
+            "The server reads this sentence.", "the warm-up", None
+        )
         engine = None
         if self.model is not None:
             engine = make_engine(self.model, SummaryOptions(), {})
@@ -308,8 +315,12 @@ class Engine:
             return partial(self._extract, length)
         if "batch_size" in options:
             raise InputError("batch_size is set by the server; leave it out")
-        reading = {name: options[name] for name in READING_OPTIONS if name in options}
-        generation = {name: options[name] for name in options if name not in reading}
+        reading = {
+            name: options[name] for name in READING_OPTIONS if name in options
+        }
+        generation = {
+            name: options[name] for name in options if name not in reading
+        }
         check_arguments(generation)
         call = SummaryOptions(**reading)
         make_engine(self.model, call, generation)  # checks the options
@@ -423,7 +434,8 @@ class Engine:
     def _run_batch(self, first: _Piece) -> None:
         """Decodes the first input of the queue, with all that can share its batch."""
         assert self.model is not None
-        pieces: dict[int, _Piece] = {}  # the inputs that are being decoded, by number
+        # the inputs that are being decoded, by number
+        pieces: dict[int, _Piece] = {}
         num_pieces = 0
 
         def arrivals(
@@ -433,11 +445,15 @@ class Engine:
             for index in inside:
                 if pieces[index].is_warm_up:
                     pieces[index].future.cancel()
-            cancelled = {index for index in inside if pieces[index].future.done()}
+            cancelled = {
+                index for index in inside if pieces[index].future.done()
+            }
             for index in cancelled:
                 del pieces[index]
             documents = []
-            for piece in self._take_sharing(first, size - len(inside) + len(cancelled)):
+            for piece in self._take_sharing(
+                first, size - len(inside) + len(cancelled)
+            ):
                 pieces[num_pieces] = piece
                 num_pieces += 1
                 documents.append(piece.document)
@@ -453,7 +469,9 @@ class Engine:
             except Exception as error:  # of this stream only
                 _fail(piece.future, error)
 
-        num_rows = num_slots(self.model.config, [first.slot_length] * self._batch_size)
+        num_rows = num_slots(
+            self.model.config, [first.slot_length] * self._batch_size
+        )
         self.statistics.num_rows = num_rows
         try:
             for index, summary in first.job.engine.documents.decode_arriving(

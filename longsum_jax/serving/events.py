@@ -31,7 +31,9 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._events = events
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """Sends the events; a client that goes away ends them."""
         try:
             start = {"type": "http.response.start", "status": self.status_code}
@@ -39,7 +41,9 @@ class EventStream(Response):
             async for text in self._events:
                 body = {"type": "http.response.body", "body": text.encode()}
                 await send({**body, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send(
+                {"type": "http.response.body", "body": b"", "more_body": False}
+            )
         except OSError:  # the client closed the connection
             pass
         finally:

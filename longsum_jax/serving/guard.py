@@ -54,9 +54,13 @@ class Guard:
         metrics: counts of requests.
     """
 
-    def __init__(self, limits: Limits, max_requests: int, metrics: Metrics) -> None:
+    def __init__(
+        self, limits: Limits, max_requests: int, metrics: Metrics
+    ) -> None:
         self._limits = limits
-        self._keys = [hashlib.sha256(key.encode()).digest() for key in limits.api_keys]
+        self._keys = [
+            hashlib.sha256(key.encode()).digest() for key in limits.api_keys
+        ]
         self._max_requests = max_requests
         self._metrics = metrics
         self._num_requests = 0
@@ -67,7 +71,8 @@ class Guard:
         async def run(request: HttpRequest) -> Response:
             started = time.monotonic()
             response = await self._answer(request, answer)
-            if not isinstance(response, EventStream):  # a stream counts at its end
+            # a stream counts at its end
+            if not isinstance(response, EventStream):
                 self._count(request, response.status_code, started)
             return response
 
@@ -90,7 +95,9 @@ class Guard:
                 return await answer(request)
         except Exception as error:
             status, message = self.problem(error)
-            headers = {"Retry-After": str(_RETRY_SECONDS)} if status == 429 else None
+            headers = (
+                {"Retry-After": str(_RETRY_SECONDS)} if status == 429 else None
+            )
             return JSONResponse(error_body(message), status, headers)
         finally:
             self._num_requests -= 1
@@ -108,7 +115,10 @@ class Guard:
                 return 429, "the queue is full; try again later"
             case TimeoutError():
                 seconds = self._limits.max_seconds
-                return 504, f"the request took more than {seconds:g} s; send less text"
+                return (
+                    504,
+                    f"the request took more than {seconds:g} s; send less text",
+                )
             case ClientDisconnect():
                 return 499, "the client closed the connection"
         # The message may quote the document, so that only the type is logged.
@@ -120,10 +130,13 @@ class Guard:
             return
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         digest = hashlib.sha256(key.strip().encode()).digest()
-        matches = [hmac.compare_digest(digest, accepted) for accepted in self._keys]
+        matches = [
+            hmac.compare_digest(digest, accepted) for accepted in self._keys
+        ]
         if scheme.lower() != "bearer" or not any(matches):
             raise HTTPException(
-                401, "the API key is missing or wrong; send Authorization: Bearer KEY"
+                401,
+                "the API key is missing or wrong; send Authorization: Bearer KEY",
             )
 
     async def stream(

@@ -39,7 +39,9 @@ class Jobs:
             QueueFullError: the queue has too little room.
             ClientDisconnect: the client closed the connection.
         """
-        return await self._results(await self._submit(documents, options), request)
+        return await self._results(
+            await self._submit(documents, options), request
+        )
 
     async def _submit(
         self,
@@ -48,8 +50,8 @@ class Jobs:
         on_part: Callable[[SummaryPart], None] | None = None,
     ) -> "list[Future[Summary]]":
         """Queues documents; raises the error of a single invalid one."""
-        # Tokenizing runs in a thread, which continues if this request is cancelled
-        # meanwhile.
+        # Tokenizing runs in a thread, which continues if this request is
+        # cancelled meanwhile.
         submitted = asyncio.ensure_future(
             asyncio.to_thread(self._engine.submit, documents, options, on_part)
         )
@@ -58,7 +60,11 @@ class Jobs:
         except asyncio.CancelledError:
             submitted.add_done_callback(_cancel_submitted)
             raise
-        if len(futures) == 1 and futures[0].done() and not futures[0].cancelled():
+        if (
+            len(futures) == 1
+            and futures[0].done()
+            and not futures[0].cancelled()
+        ):
             error = futures[0].exception()
             if isinstance(error, InputError):
                 raise error
@@ -115,7 +121,9 @@ class Jobs:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def _cancel_submitted(submitted: "asyncio.Future[list[Future[Summary]]]") -> None:
+def _cancel_submitted(
+    submitted: "asyncio.Future[list[Future[Summary]]]",
+) -> None:
     """Cancels the requests that were queued after their client had gone."""
     if not submitted.cancelled() and submitted.exception() is None:
         for future in submitted.result():

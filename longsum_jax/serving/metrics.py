@@ -9,7 +9,8 @@ import jax.monitoring
 
 from longsum_jax.serving.engine import Engine
 
-_COMPILATION = "/jax/core/compile/backend_compile_duration"  # name of the event in JAX
+# name of the event in JAX
+_COMPILATION = "/jax/core/compile/backend_compile_duration"
 _BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # seconds
 
 
@@ -27,7 +28,9 @@ class Metrics:
         self._histogram = [0] * len(_BUCKETS)
         self._num_compilations = 0
         self._compilation_seconds = 0.0
-        jax.monitoring.register_event_duration_secs_listener(self._count_compilation)
+        jax.monitoring.register_event_duration_secs_listener(
+            self._count_compilation
+        )
 
     def _count_compilation(
         self, event: str, duration_secs: float, **_: str | int
@@ -51,7 +54,9 @@ class Metrics:
             lines.append(f'longsum_requests_total{{status="{status}"}} {count}')
         lines.append("# TYPE longsum_request_seconds histogram")
         for bound, count in zip(_BUCKETS, self._histogram, strict=True):
-            lines.append(f'longsum_request_seconds_bucket{{le="{bound:g}"}} {count}')
+            lines.append(
+                f'longsum_request_seconds_bucket{{le="{bound:g}"}} {count}'
+            )
         total = self._counts.total()
         lines += [
             f'longsum_request_seconds_bucket{{le="+Inf"}} {total}',
@@ -64,9 +69,17 @@ class Metrics:
             ("longsum_batch_rows", "gauge", statistics.num_rows),
             ("longsum_batch_running_rows", "gauge", statistics.running_rows),
             ("longsum_read_tokens_total", "counter", statistics.read_tokens),
-            ("longsum_written_tokens_total", "counter", statistics.written_tokens),
+            (
+                "longsum_written_tokens_total",
+                "counter",
+                statistics.written_tokens,
+            ),
             ("longsum_compilations_total", "counter", self._num_compilations),
-            ("longsum_compilation_seconds_total", "counter", self._compilation_seconds),
+            (
+                "longsum_compilation_seconds_total",
+                "counter",
+                self._compilation_seconds,
+            ),
             ("longsum_memory_bytes", "gauge", _memory_bytes()),
             ("longsum_device_memory_bytes", "gauge", _device_bytes()),
         ]
@@ -78,7 +91,9 @@ class Metrics:
 def _memory_bytes() -> int:
     """Returns the resident memory of this process on Linux; 0 elsewhere."""
     try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        pages = int(
+            Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        )
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")

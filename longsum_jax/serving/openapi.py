@@ -40,7 +40,9 @@ _ERRORS = {
 
 def option_schemas() -> dict[str, Any]:
     """Returns the JSON schemas of the options of a summary by name."""
-    described = dict(_ENTRY.findall(_arguments(inspect.getdoc(Model.summaries) or "")))
+    described = dict(
+        _ENTRY.findall(_arguments(inspect.getdoc(Model.summaries) or ""))
+    )
     schemas: dict[str, Any] = {}
     for config in (SummaryOptions, GenerationOptions):
         hints = typing.get_type_hints(config)
@@ -72,7 +74,9 @@ def _schema(hint: Any) -> dict[str, Any]:
         return {"type": "array", "items": _schema(arguments[0])}
     if origin in (typing.Union, types.UnionType):
         schemas = [
-            _schema(item) for item in arguments if not dataclasses.is_dataclass(item)
+            _schema(item)
+            for item in arguments
+            if not dataclasses.is_dataclass(item)
         ]
         return {"anyOf": schemas}
     return _TEXT.copy()
@@ -98,12 +102,16 @@ def openapi() -> dict[str, Any]:
         "stream": _BOOLEAN,
         "query": _TEXT,
     }
-    inputs = {"inputs": {"anyOf": [_TEXT, texts]}, "parameters": _object(options)}
+    inputs = {
+        "inputs": {"anyOf": [_TEXT, texts]},
+        "parameters": _object(options),
+    }
     summaries = _object({**documents, **answers, **options})
     form = _object({"file": file, **answers, **options})
     paths = {
         "/v1/summaries": _post(
-            "Summarizes documents", {_JSON: summaries, "multipart/form-data": form}
+            "Summarizes documents",
+            {_JSON: summaries, "multipart/form-data": form},
         ),
         "/v1/chat/completions": _post(
             "Summarizes the user message, in the format of OpenAI",
@@ -133,9 +141,17 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 def _post(summary: str, bodies: dict[str, Any]) -> dict[str, Any]:
     content = {name: {"schema": schema} for name, schema in bodies.items()}
     responses = {"200": {"description": "The answer."}}
-    responses |= {status: {"description": text} for status, text in _ERRORS.items()}
+    responses |= {
+        status: {"description": text} for status, text in _ERRORS.items()
+    }
     body = {"required": True, "content": content}
-    return {"post": {"summary": summary, "requestBody": body, "responses": responses}}
+    return {
+        "post": {
+            "summary": summary,
+            "requestBody": body,
+            "responses": responses,
+        }
+    }
 
 
 def _get(summary: str) -> dict[str, Any]:
@@ -154,7 +170,9 @@ def docs_page() -> str:
     endpoints = []
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            endpoints.append(_row(f"{method.upper()} {path}", operation["summary"]))
+            endpoints.append(
+                _row(f"{method.upper()} {path}", operation["summary"])
+            )
     options = []
     for name, schema in option_schemas().items():
         options.append(_row(name, _kind(schema), schema.get("description", "")))

@@ -32,7 +32,9 @@ def make_page(*, has_model: bool, max_bytes: int) -> WebPage:
     """
     style = read_part("report.css") + read_part("page.css", _PACKAGE)
     scripts = [read_part(name) for name in _SHARED_SCRIPTS]
-    script = "\n".join(['"use strict";', *scripts, read_part("page.js", _PACKAGE)])
+    script = "\n".join(
+        ['"use strict";', *scripts, read_part("page.js", _PACKAGE)]
+    )
     policy = "; ".join(
         [
             "default-src 'none'",

@@ -1,6 +1,7 @@
 """Documents, sentences, n-grams, gap sentences, segments: plain Python and numpy.
 
-The public names are listed in ``__init__.pyi`` and imported when they are first used.
+The public names are listed in ``__init__.pyi`` and imported when they are first
+used.
 """
 
 import lazy_loader

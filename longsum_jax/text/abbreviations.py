@@ -1,13 +1,14 @@
 """Abbreviations and other words near stops, by language: the data of ``boundaries``."""
 
-# Classes of abbreviations, by the words that may follow their stop inside a sentence:
+# Classes of abbreviations, by the words that may follow their stop inside a
+# sentence:
 #   always: any word ("Dr. The")
 #   name:   numbers, lowercase words and names, unless the word begins many sentences ("U.S. Army")
 #   lower:  numbers and lowercase words ("etc. and")
 #   number: numbers and single letters; ordinary words otherwise ("no. 5")
 #   unit:   as ``lower``, after a number; ordinary words otherwise ("12 in. long")
-# Entries omit the final stop and inner white space ("z. B."). A lowercase entry also
-# matches the capitalized word, but not the other way round.
+# Entries omit the final stop and inner white space ("z. B."). A lowercase entry
+# also matches the capitalized word, but not the other way round.
 ABBREVIATIONS: dict[str, dict[str, str]] = {
     "en": {
         "always": (

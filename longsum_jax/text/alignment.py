@@ -1,7 +1,7 @@
 """Aligns the sentences of a summary with the sentences of its document that support them.
 
-Example of the greedy search for one summary sentence (here by words, all of weight
-1/5):
+Example of the greedy search for one summary sentence (here by words, all of
+weight 1/5):
 
     summary     the repair took twelve months
     document    s0  the repair was long         covers: the repair           gain 2/5
@@ -17,12 +17,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longsum_jax.text.ngrams import NgramCounts, Tokenize, count_ngrams, unicode_words
+from longsum_jax.text.ngrams import (
+    NgramCounts,
+    Tokenize,
+    count_ngrams,
+    unicode_words,
+)
 
 SIZES = (1, 2)  # words of the n-grams
 MAX_SOURCES = 3  # maximum sentences of the document per summary sentence
-# Minimum share of a sentence that each source adds, and minimum share that counts as
-# supported. The values are the best ones in studies/sources.py.
+# Minimum share of a sentence that each source adds, and minimum share that
+# counts as supported. The values are the best ones in studies/sources.py.
 MIN_GAIN = 0.15
 SUPPORTED = 0.2
 _TOLERANCE = 1e-12  # equal gains may differ by rounding
@@ -33,7 +38,8 @@ class Support(NamedTuple):
 
     Attributes:
         indices: indices of the document's sentences, in the order of selection.
-        scores: share of the summary sentence that each of them adds, from 0 to 1.
+        scores: share of the summary sentence that each of them adds, from 0 to
+            1.
     """
 
     indices: list[int]
@@ -60,16 +66,16 @@ def align(
 ) -> list[Support]:
     """Finds the sentences of a document that support each sentence of its summary.
 
-    The covered share of a summary sentence is the mean of its weighted ROUGE-1 and
-    ROUGE-2 recall over distinct n-grams. An n-gram has the weight ln((1 + n) / (1 +
-    df)) + 1 (smoothed inverse document frequency), where df of the n sentences of the
-    document contain it, so that frequent words count little, and words absent from the
-    document count most. Greedily, the sentence is added that raises the share most;
-    ties go to the first one.
+    The covered share of a summary sentence is the mean of its weighted ROUGE-1
+    and ROUGE-2 recall over distinct n-grams. An n-gram has the weight ln((1 +
+    n) / (1 + df)) + 1 (smoothed inverse document frequency), where df of the n
+    sentences of the document contain it, so that frequent words count little,
+    and words absent from the document count most. Greedily, the sentence is
+    added that raises the share most; ties go to the first one.
 
-    Sentences without shared words have no support. The best sentence is returned even
-    if it covers little; ``Support.is_supported`` is True if all of them together cover
-    enough.
+    Sentences without shared words have no support. The best sentence is
+    returned even if it covers little; ``Support.is_supported`` is True if all
+    of them together cover enough.
 
     Args:
         summary_sentences, source_sentences: sentences as returned by
@@ -80,10 +86,13 @@ def align(
     """
     tokenize = functools.cache(tokenize)  # called again for every n-gram size
     indexes = [
-        _Index(source_sentences, summary_sentences, size, tokenize) for size in SIZES
+        _Index(source_sentences, summary_sentences, size, tokenize)
+        for size in SIZES
     ]
     return [
-        _support([index.of(sentence) for index in indexes], max_sources, min_gain)
+        _support(
+            [index.of(sentence) for index in indexes], max_sources, min_gain
+        )
         for sentence in range(len(summary_sentences))
     ]
 
@@ -93,7 +102,8 @@ class _Shared(NamedTuple):
 
     Attributes:
         weight: float [n-grams], weights of the n-grams.
-        sentence, ngram: int [pairs], a sentence of the document and an n-gram in it.
+        sentence, ngram: int [pairs], a sentence of the document and an n-gram
+            in it.
     """
 
     weight: np.ndarray
@@ -111,7 +121,9 @@ class _Index:
         size: int,
         tokenize: Tokenize,
     ) -> None:
-        held, self._wanted = count_ngrams(source, summary, size, tokenize=tokenize)
+        held, self._wanted = count_ngrams(
+            source, summary, size, tokenize=tokenize
+        )
         # n-gram by n-gram
         self._sentences = held.text[np.argsort(held.ngram, kind="stable")]
         frequency = np.bincount(held.ngram, minlength=held.size)
@@ -139,7 +151,9 @@ def _ngrams_of(counts: NgramCounts, text: int) -> np.ndarray:
     return counts.ngram[start:stop]
 
 
-def _support(shared: Sequence[_Shared], max_sources: int, min_gain: float) -> Support:
+def _support(
+    shared: Sequence[_Shared], max_sources: int, min_gain: float
+) -> Support:
     """Greedily selects the sentences of the document that support a summary sentence.
 
     Args:
@@ -159,7 +173,8 @@ def _support(shared: Sequence[_Shared], max_sources: int, min_gain: float) -> Su
     offsets = np.cumsum([0, *(len(entry.weight) for entry in present)])
     sentence = np.concatenate([entry.sentence for entry in present])
     ngrams = [
-        entry.ngram + offset for entry, offset in zip(present, offsets, strict=False)
+        entry.ngram + offset
+        for entry, offset in zip(present, offsets, strict=False)
     ]
     ngram = np.concatenate(ngrams)
     normalized = [entry.weight / entry.weight.sum() for entry in present]

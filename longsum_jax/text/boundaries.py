@@ -1,9 +1,9 @@
 """Decides which stops of a line end a sentence, by the text before and after each stop.
 
 No model or dictionary is used: a stop ends a sentence unless its word is an
-abbreviation that continues with the following word (``abbreviations``), a number, an
-initial or a label, or unless the stop is inside a quotation or brackets. Time is linear
-in the length of the line.
+abbreviation that continues with the following word (``abbreviations``), a
+number, an initial or a label, or unless the stop is inside a quotation or
+brackets. Time is linear in the length of the line.
 """
 
 import functools
@@ -29,8 +29,10 @@ LONGEST_QUOTATION = 1500  # characters; marks further apart are not a pair
 SAMPLE = 20_000  # characters of a text that determine its language and case
 MOST_PARTS = 4  # maximum parts of an abbreviation with white space in it
 LANGUAGE_WORDS = 100  # words of a line that determine its language
-FIRST_WORDS = 24  # first words of a line that may confirm the language of its text
-FEWEST_WORDS = 3  # minimum distinct words of a language in a line of that language
+# first words of a line that may confirm the language of its text
+FIRST_WORDS = 24
+# minimum distinct words of a language in a line of that language
+FEWEST_WORDS = 3
 
 _LEFT, _RIGHT = 48, 64  # characters examined before and after a stop
 # Stops of scripts that have no other use.
@@ -38,7 +40,9 @@ _OTHER_STOPS = (
     "\u3002\uff01\uff1f\uff61\u203c\u2047-\u2049\u061f\u06d4\u0589"
     "\u1362\u1367\u17d4\u17d5\u104b\u0964\u0965"
 )
-_CLOSING = "\"'\u201d\u2019\u00ab\u00bb\u203a\u300d\u300f)\\]}\uff09\u3011\u300b"
+_CLOSING = (
+    "\"'\u201d\u2019\u00ab\u00bb\u203a\u300d\u300f)\\]}\uff09\u3011\u300b"
+)
 _STOP_CHARACTERS = frozenset(".!?\u2026\u3002\uff01\uff1f;\u037e")
 _AFTER_STOP = frozenset(
     "\"'\u201d\u2019\u201c\u00ab\u00bb\u203a\u300d\u300f)]\uff09\u300b \u00a0\u202f"
@@ -85,12 +89,13 @@ _PART = re.compile(r"([^\W\d_]{1,4})\.")
 # Roman numerals up to 99; consonants without vowels are likely abbreviations.
 _ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\Z")
 _CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,4}\Z")
-# Sounds, such as "hmm" and "shh", and repeated letters are words without vowels.
+# Sounds, such as "hmm" and "shh", and repeated letters are words without
+# vowels.
 _SOUND = re.compile(r"(?:m*h*m+|sh+|br+|ps+t|tsk|pf+t?|gr+|([^\W\d_])\1+)\Z")
 _LABEL = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})*|[^\W\d_]|[IVXLC]+)\Z")
 _BEFORE_LABEL = " \"'\u201c\u2018(*_"
-# The beginning of a number, a currency, a code or a single letter after "No.", "Fig."
-# and others.
+# The beginning of a number, a currency, a code or a single letter after "No.",
+# "Fig." and others.
 _NUMBERED = re.compile(
     r"[\d\u00a7#\u2116\u00b6$\u20ac\u00a3<]|[A-Za-z]{1,5}-?\d|[IVXLC]{2,}\b|[^\W\d_]\b(?!['\u2019.])"
 )
@@ -107,11 +112,13 @@ _FOOTNOTE = re.compile(r"\d{1,2}(?=\s+[\"\u201c]?[A-Z])\s+")
 _UPPER_AFTER_STOP = re.compile(
     r"[.!?](?<=[a-z]{4}.)[\"'\u201d\u2019]?\s+[\"'\u201c\u2018]?[A-Z]"
 )
-_LOWER_AFTER_STOP = re.compile(r"[.!?](?:(?<=[a-z]{4}.)|(?<=[a-z]{4}\s.))\s+[a-z]")
+_LOWER_AFTER_STOP = re.compile(
+    r"[.!?](?:(?<=[a-z]{4}.)|(?<=[a-z]{4}\s.))\s+[a-z]"
+)
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _GREEK = re.compile("[\u0370-\u03ff\u1f00-\u1fff]")
-# The rest of a quotation for each opening mark. No pattern looks far beyond the next
-# opening mark of its kind, so the time is linear.
+# The rest of a quotation for each opening mark. No pattern looks far beyond the
+# next opening mark of its kind, so the time is linear.
 _QUOTATIONS = {
     "\u201c": r"[^\u201c\u201d]*+\u201d",
     "\u201e": r"[^\u201e\u201c\u201d]*+[\u201c\u201d]",
@@ -127,7 +134,9 @@ _QUOTATIONS = {
     "\u2018": r"(?<!\w\u2018)[^\u2018\u2019]*+(?:\u2019(?=\w)[^\u2018\u2019]*+)*+\u2019(?!\w)",
     "'": r"(?<!\w')(?=[A-Z])[^']*+(?:(?<=\w)'(?=\w)[^']*+)*+(?<=[.,!?])'(?!\w)",
 }
-_REST_OF_QUOTATION = {mark: re.compile(rest) for mark, rest in _QUOTATIONS.items()}
+_REST_OF_QUOTATION = {
+    mark: re.compile(rest) for mark, rest in _QUOTATIONS.items()
+}
 _OPENING_MARK = re.compile("[" + re.escape("".join(_QUOTATIONS)) + "]")
 # Without apostrophes, which are frequent.
 _OPENING_MARK_BUT_APOSTROPHE = re.compile(
@@ -188,11 +197,15 @@ def text_style(text: str) -> Style:
     small = sum(1 for _ in _LOWER_AFTER_STOP.finditer(sample))
     is_lowered = small > 0 and sample.lower() == sample
     if small > 2 and not is_lowered:
-        is_lowered = small > 2 * sum(1 for _ in _UPPER_AFTER_STOP.finditer(sample))
+        is_lowered = small > 2 * sum(
+            1 for _ in _UPPER_AFTER_STOP.finditer(sample)
+        )
     return Style(_language(sample, 20 * LANGUAGE_WORDS), is_lowered)
 
 
-def split_line(line: str, style: Style, *, inside_marks: bool = False) -> list[str]:
+def split_line(
+    line: str, style: Style, *, inside_marks: bool = False
+) -> list[str]:
     """Splits a line into consecutive slices, one per sentence with the white space after it.
 
     Args:
@@ -207,10 +220,17 @@ def split_line(line: str, style: Style, *, inside_marks: bool = False) -> list[s
     if first is None or (first.end() == len(line) and ";" not in line):
         return [line]
     decider = _StopLine(line, style)
-    stops = _GREEK_STOPS if ";" in line and decider.rules.language == "el" else _STOPS
+    stops = (
+        _GREEK_STOPS
+        if ";" in line and decider.rules.language == "el"
+        else _STOPS
+    )
     marks = () if inside_marks else _quotations(line)
     ends = list(_ends(decider, stops, marks))
-    return [line[start:end] for start, end in itertools.pairwise([0, *ends, len(line)])]
+    return [
+        line[start:end]
+        for start, end in itertools.pairwise([0, *ends, len(line)])
+    ]
 
 
 def _quotations(line: str) -> Iterator[tuple[int, int]]:
@@ -233,7 +253,8 @@ class _Rules(NamedTuple):
         language: code of the language; "" if unknown.
         classes: class of each abbreviation.
         units: abbreviations of class "unit".
-        beginnings: first parts of abbreviations of several parts ("i.d" of "i.d.R").
+        beginnings: first parts of abbreviations of several parts ("i.d" of
+            "i.d.R").
         starters: words that begin many sentences.
     """
 
@@ -258,7 +279,11 @@ def _rules(language: str) -> _Rules:
     for table in ABBREVIATIONS.values():
         for kind, words in table.items():
             for word in _words(words):
-                if kind != "unit" and len(word) > 1 and word.lower() not in excluded:
+                if (
+                    kind != "unit"
+                    and len(word) > 1
+                    and word.lower() not in excluded
+                ):
                     classes.setdefault(word, kind)
     for kind, words in abbreviations.items():
         if kind != "unit":
@@ -270,7 +295,9 @@ def _rules(language: str) -> _Rules:
     beginnings: set[str] = set()
     for word in classes:
         parts = word.split(".")
-        beginnings.update(".".join(parts[:count]) for count in range(2, len(parts) + 1))
+        beginnings.update(
+            ".".join(parts[:count]) for count in range(2, len(parts) + 1)
+        )
     return _Rules(
         language,
         classes,
@@ -292,8 +319,12 @@ def _is_ordinary(tail: str) -> bool:
 @functools.cache
 def _tails() -> frozenset[str]:
     """Returns the last six letters of the abbreviations of all languages, in lower case."""
-    tables = (words for table in ABBREVIATIONS.values() for words in table.values())
-    return frozenset(word[-6:].lower() for words in tables for word in _words(words))
+    tables = (
+        words for table in ABBREVIATIONS.values() for words in table.values()
+    )
+    return frozenset(
+        word[-6:].lower() for words in tables for word in _words(words)
+    )
 
 
 def _language(line: str, most: int, likely: str = "") -> str:
@@ -325,7 +356,9 @@ def _language(line: str, most: int, likely: str = "") -> str:
         for code, characters in LETTERS.items():
             counts[code] += 2 * (not letters.isdisjoint(characters))
     best, second, *_ = sorted(counts, key=counts.__getitem__, reverse=True)
-    is_sure = counts[best] >= FEWEST_WORDS or (counts[best] == 2 and not counts[second])
+    is_sure = counts[best] >= FEWEST_WORDS or (
+        counts[best] == 2 and not counts[second]
+    )
     return best if is_sure else ""
 
 
@@ -339,7 +372,9 @@ def _language_words() -> dict[str, frozenset[str]]:
 
 
 def _ends(
-    decider: "_StopLine", stops: re.Pattern[str], marks: Iterable[tuple[int, int]]
+    decider: "_StopLine",
+    stops: re.Pattern[str],
+    marks: Iterable[tuple[int, int]],
 ) -> Iterator[int]:
     """Yields the ends of sentences, including trailing white space, except for the last one."""
     line = decider.line
@@ -376,7 +411,8 @@ def _last_stop(line: str, stop: int, close: int) -> int:
         close: end of the quotation.
 
     Returns:
-        The position of the last stops, or of the closing mark if there are none.
+        The position of the last stops, or of the closing mark if there are
+        none.
     """
     last = close - 1
     while last > stop and line[last - 1] in _AFTER_STOP:
@@ -398,7 +434,9 @@ class _StopLine:
     def rules(self) -> _Rules:
         """The rules of the line's or its text's language; lazy, because many lines need none."""
         language = self._style.language
-        return _rules(_language(self.line, LANGUAGE_WORDS, language) or language)
+        return _rules(
+            _language(self.line, LANGUAGE_WORDS, language) or language
+        )
 
     def end(self, match: re.Match[str], start: int, opened: int | None) -> int:
         """Returns the end of the sentence at a stop; 0 if the sentence continues.
@@ -406,7 +444,8 @@ class _StopLine:
         Args:
             match: match of the stop.
             start: start of the sentence.
-            opened: start of the quotation that ends with the stop; None without one.
+            opened: start of the quotation that ends with the stop; None without
+                one.
         """
         line, end = self.line, match.end()
         marks, closing, space = match.groups()
@@ -422,14 +461,17 @@ class _StopLine:
         if marks == ".":
             if not is_small and word is not None:
                 stop = match.start()
-                tail = line[line.rfind(" ", stop - 6, stop) + 1 or stop - 6 : stop]
+                tail = line[
+                    line.rfind(" ", stop - 6, stop) + 1 or stop - 6 : stop
+                ]
                 if tail.isalpha() and _is_ordinary(tail):
                     return end
             text = line[begin : begin + _RIGHT]
             return end if self._is_end(match, start, text, word, before) else 0
         if _ELLIPSIS.match(marks):
             is_counted = (
-                line[begin : begin + 1].isdigit() and line[match.start() - 1].isspace()
+                line[begin : begin + 1].isdigit()
+                and line[match.start() - 1].isspace()
             )
             return 0 if is_small or is_counted else end
         if is_small and not self._is_mixed(line[begin : begin + _RIGHT]):
@@ -477,7 +519,8 @@ class _StopLine:
         """Returns True if a word is a name or code with a lowercase first letter ("iPhone")."""
         word = re.match(r"[^\s,;:]+", following)
         return (
-            word is not None and not word[0].rstrip(".,;:!?)\"'\u201d\u2019").islower()
+            word is not None
+            and not word[0].rstrip(".,;:!?)\"'\u201d\u2019").islower()
         )
 
     def _class(self, token: str) -> str | None:
@@ -505,11 +548,15 @@ class _StopLine:
         left = line[max(start, stop - _LEFT) : stop]
         token = _last_token(left)
         if not token:  # after a space, a bracket or a quotation mark
-            return not (match[2] and self._continues("name", following, word, before))
+            return not (
+                match[2] and self._continues("name", following, word, before)
+            )
         is_small = word is not None and word.islower() and not self.is_lowered
         if match[2] and is_small and not self._is_mixed(following):
             return False
-        is_first = not left[: -len(token)].strip(_BEFORE_LABEL) and len(left) < _LEFT
+        is_first = (
+            not left[: -len(token)].strip(_BEFORE_LABEL) and len(left) < _LEFT
+        )
         if is_first and not match[2] and _LABEL.match(token):
             return False
         if token[-1].isdigit():
@@ -523,7 +570,9 @@ class _StopLine:
         # After a closing quotation mark, a capitalized word begins a sentence.
         if match[2] and any(mark not in ")]" for mark in match[2]):
             kind = "lower" if kind != "number" else None
-        return kind is None or not self._continues(kind, following, word, before)
+        return kind is None or not self._continues(
+            kind, following, word, before
+        )
 
     def _kind(self, left: str, token: str) -> str | None:
         """Returns the class of the word before a stop; None for an ordinary word."""
@@ -532,7 +581,8 @@ class _StopLine:
         if token in rules.units and before.isdigit():
             return "lower"
         parts = _parts(left, token)
-        if not all(len(part) < 3 and part.isupper() for part in parts):  # not initials
+        # not initials
+        if not all(len(part) < 3 and part.isupper() for part in parts):
             for first in range(len(parts) - 1):
                 kind = rules.classes.get("".join(parts[first:]))
                 if kind is not None:
@@ -540,7 +590,9 @@ class _StopLine:
         if len(token) == 1 and token.isupper():
             kind = rules.classes.get(token)
             return kind or (
-                "letter" if _word_before(left, token) in _LETTERED else "initial"
+                "letter"
+                if _word_before(left, token) in _LETTERED
+                else "initial"
             )
         if self.is_lowered and len(token) == 1 and token.isalpha():
             # The name of a species ("e. coli") unless it is a unit.
@@ -558,7 +610,9 @@ class _StopLine:
             return False
         parts = _parts(left, token)
         joined = ("".join(parts[first:]) for first in range(len(parts)))
-        return any(f"{part}.{next_part[1]}" in self.rules.beginnings for part in joined)
+        return any(
+            f"{part}.{next_part[1]}" in self.rules.beginnings for part in joined
+        )
 
     def _guess(self, token: str) -> str | None:
         """Returns the class of a word that looks like an abbreviation; None for others."""
@@ -569,7 +623,11 @@ class _StopLine:
         if len(token) == 1 and token.isalpha():
             return "lower"
         word = token.lower()
-        if _CONSONANTS.match(word) and not token.isupper() and not _SOUND.match(word):
+        if (
+            _CONSONANTS.match(word)
+            and not token.isupper()
+            and not _SOUND.match(word)
+        ):
             return "name"
         if token.endswith("str"):
             return "name"
@@ -586,7 +644,10 @@ class _StopLine:
         if word is None:
             # "3. 10. 2024" is a date.
             is_date = (
-                has_ordinals and is_short and len(token) < 3 and following[:1].isdigit()
+                has_ordinals
+                and is_short
+                and len(token) < 3
+                and following[:1].isdigit()
             )
             return not is_date
         if word.islower():
@@ -616,20 +677,29 @@ class _StopLine:
         if lowered in starters:
             return True
         head, apostrophe, _ = lowered.replace("\u2019", "'").partition("'")
-        return bool(apostrophe) and head in starters and word[len(head) + 1 :].islower()
+        return (
+            bool(apostrophe)
+            and head in starters
+            and word[len(head) + 1 :].islower()
+        )
 
     def _continues(
         self, kind: str, following: str, word: str | None, before: str
     ) -> bool:
         """Returns True if a sentence continues after an abbreviation of a class."""
-        # Further classes, not in ``abbreviations``: "initial", "roman", "letter"
-        # ("vitamin C.").
+        # Further classes, not in ``abbreviations``: "initial", "roman",
+        # "letter" ("vitamin C.").
         if kind == "always":
             return True
         is_quoted = any(mark in before for mark in _OPENING)
         is_bracketed = "(" in before or "[" in before
         if kind == "number":
-            if word is None or not word.islower() or len(word) == 1 or self.is_lowered:
+            if (
+                word is None
+                or not word.islower()
+                or len(word) == 1
+                or self.is_lowered
+            ):
                 return _NUMBERED.match(following) is not None and not (
                     word is not None and self._is_starter(word, following)
                 )
@@ -637,15 +707,17 @@ class _StopLine:
         if word is None:
             return kind != "letter" and not is_quoted
         if word.islower() and not self.is_lowered:
-            return not (self._is_mixed(following) and kind in {"lower", "letter"})
+            return not (
+                self._is_mixed(following) and kind in {"lower", "letter"}
+            )
         if is_bracketed and kind != "letter":
             return True
         if kind in {"letter", "roman"}:
             return False
         if kind == "lower":
-            return _NUMBERED.match(following) is not None and not self._is_starter(
-                word, following
-            )
+            return _NUMBERED.match(
+                following
+            ) is not None and not self._is_starter(word, following)
         if is_quoted and kind == "initial":
             return True
         return not self._is_starter(word, following) and not is_quoted

@@ -1,8 +1,8 @@
 """Generates claims about a text, some falsified by rules, to train a classifier (FactCC).
 
-The transformations follow Kryscinski et al. (2020), section 3.2 and table 1, but use
-the rules of ``text.entities`` instead of a tagger. Paraphrases by back-translation are
-omitted, because they need a translation model.
+The transformations follow Kryscinski et al. (2020), section 3.2 and table 1,
+but use the rules of ``text.entities`` instead of a tagger. Paraphrases by
+back-translation are omitted, because they need a translation model.
 """
 
 import dataclasses
@@ -27,7 +27,8 @@ PRONOUNS = {
     "possessive": "my your his her its our their",
     "reflexive": "myself yourself himself herself itself ourselves yourselves themselves",
 }
-# For a pronoun of several classes, the last class counts, as in the published code.
+# For a pronoun of several classes, the last class counts, as in the published
+# code.
 _CLASS_OF = {
     word: words.split() for words in PRONOUNS.values() for word in words.split()
 }
@@ -36,7 +37,12 @@ AUXILIARIES = (
     "will would"
 )
 _NEVER_CONTRACTED = ("may", "might", "must", "shall", "will", "can")
-_IRREGULAR = {"can't": "can", "cannot": "can", "won't": "will", "shan't": "shall"}
+_IRREGULAR = {
+    "can't": "can",
+    "cannot": "can",
+    "won't": "will",
+    "shan't": "shall",
+}
 _AUXILIARY = rf"(?:{'|'.join(AUXILIARIES.split())})"
 _PRONOUN = re.compile(rf"\b(?:{'|'.join(sorted(_CLASS_OF))})\b", re.IGNORECASE)
 _NEGATED = rf"(?:{'|'.join(_IRREGULAR)}|{_AUXILIARY}n['\u2019]t)"
@@ -51,14 +57,15 @@ class ClaimOptions:
     """Options of claims.
 
     Attributes:
-        per_text: number of sentences that become claims, each once correct and once
-            incorrect.
+        per_text: number of sentences that become claims, each once correct and
+            once incorrect.
         min_words: minimum words of such a sentence; 8 as published.
-        piece_words: approximate maximum words of the pieces into which longer documents
-            are cut, at sentence ends. Each piece is a text, so that the model reads the
-            sentence of its claim.
+        piece_words: approximate maximum words of the pieces into which longer
+            documents are cut, at sentence ends. Each piece is a text, so that
+            the model reads the sentence of its claim.
         noisy: share of claims with noise.
-        noise: share of words deleted or doubled in such a claim; 0.05 as published.
+        noise: share of words deleted or doubled in such a claim; 0.05 as
+            published.
         deleted: share of these words that are deleted; 0.8 as published.
         seed: random seed of all choices.
 
@@ -113,8 +120,8 @@ Transformation = Callable[[ClaimSentence, np.random.Generator], Claim | None]
 def claims_of(text: str, options: ClaimOptions) -> list[Claim]:
     """Returns claims about a text: randomly chosen sentences, each with a falsified variant.
 
-    A sentence that no transformation changes is skipped, so both labels are equally
-    frequent.
+    A sentence that no transformation changes is skipped, so both labels are
+    equally frequent.
 
     Args:
         text: text whose sentences become claims.
@@ -129,7 +136,9 @@ def claims_of(text: str, options: ClaimOptions) -> list[Claim]:
         if len(claims) == 2 * options.per_text:
             break
         sentence = ClaimSentence(sentences[index], entities[index], others)
-        wrong = _wrong_claim(sentence, rng) if _is_long(sentence, options) else None
+        wrong = (
+            _wrong_claim(sentence, rng) if _is_long(sentence, options) else None
+        )
         if wrong is not None:
             claims += [Claim(sentence.text, CORRECT), wrong]
     return [add_noise(claim, options, rng) for claim in claims]
@@ -139,7 +148,9 @@ def _is_long(sentence: ClaimSentence, options: ClaimOptions) -> bool:
     return len(sentence.text.split()) >= options.min_words
 
 
-def _wrong_claim(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
+def _wrong_claim(
+    sentence: ClaimSentence, rng: np.random.Generator
+) -> Claim | None:
     """Applies transformations in random order; returns the first result, or None."""
     transformations = list(TRANSFORMATIONS.values())
     for index in rng.permutation(len(transformations)):
@@ -170,28 +181,38 @@ def _swap_entity(
     return _replaced(sentence.text, (old.start, old.stop), new)
 
 
-def swap_name(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
+def swap_name(
+    sentence: ClaimSentence, rng: np.random.Generator
+) -> Claim | None:
     """Replaces a name with another name of the text."""
     return _swap_entity("name", sentence, rng)
 
 
-def swap_date(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
+def swap_date(
+    sentence: ClaimSentence, rng: np.random.Generator
+) -> Claim | None:
     """Replaces a date with another date of the text."""
     return _swap_entity("date", sentence, rng)
 
 
-def swap_number(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
+def swap_number(
+    sentence: ClaimSentence, rng: np.random.Generator
+) -> Claim | None:
     """Replaces a number, percentage or amount with another one of the text."""
     return _swap_entity("number", sentence, rng)
 
 
-def swap_pronoun(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
+def swap_pronoun(
+    sentence: ClaimSentence, rng: np.random.Generator
+) -> Claim | None:
     """Replaces a pronoun with another pronoun of the same class."""
     matches = list(_PRONOUN.finditer(sentence.text))
     if not matches:
         return None
     old = matches[rng.integers(len(matches))]
-    candidates = [word for word in _CLASS_OF[old[0].lower()] if word != old[0].lower()]
+    candidates = [
+        word for word in _CLASS_OF[old[0].lower()] if word != old[0].lower()
+    ]
     new = candidates[rng.integers(len(candidates))]
     return _replaced(
         sentence.text, old.span(), new if old[0].islower() else new.capitalize()
@@ -201,8 +222,8 @@ def swap_pronoun(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | N
 def negate(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
     """Negates an auxiliary verb, or removes its negation.
 
-    Of several consecutive auxiliaries, only the first is changed. One before "no" is
-    not changed.
+    Of several consecutive auxiliaries, only the first is changed. One before
+    "no" is not changed.
     """
     matches = list(_first_of_rows(sentence.text))
     if not matches:
@@ -245,10 +266,14 @@ TRANSFORMATIONS: Mapping[str, Transformation] = {
 
 def _replaced(text: str, span: tuple[int, int], new: str) -> Claim:
     start, stop = span
-    return Claim(text[:start] + new + text[stop:], INCORRECT, (start, start + len(new)))
+    return Claim(
+        text[:start] + new + text[stop:], INCORRECT, (start, start + len(new))
+    )
 
 
-def add_noise(claim: Claim, options: ClaimOptions, rng: np.random.Generator) -> Claim:
+def add_noise(
+    claim: Claim, options: ClaimOptions, rng: np.random.Generator
+) -> Claim:
     """Deletes or doubles random words of a claim, except those inserted by a transformation.
 
     Args:

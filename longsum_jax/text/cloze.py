@@ -17,10 +17,10 @@ class ClozeOptions:
     """Options of cloze questions.
 
     Attributes:
-        context_words: maximum words of the document sentences that are searched for
-            answers.
-        question_words: maximum words of a question; longer sentences are cut around the
-            gap.
+        context_words: maximum words of the document sentences that are searched
+            for answers.
+        question_words: maximum words of a question; longer sentences are cut
+            around the gap.
 
     Raises:
         InputError: a value is out of range.
@@ -50,8 +50,8 @@ def cloze_questions(
 
     Args:
         text: text from which questions are made, such as a summary.
-        entities: entities of the text; an entity that does not occur verbatim yields no
-            question.
+        entities: entities of the text; an entity that does not occur verbatim
+            yields no question.
         options: options of length.
     """
     distinct = list(dict.fromkeys(entity.strip() for entity in entities))
@@ -79,8 +79,8 @@ def _around_gap(question: str, max_words: int) -> str:
 def question_context(document: str, summary: str, max_words: int) -> str:
     """Returns the sentences of a document that contain the answers to questions on a summary.
 
-    They are added greedily for ROUGE-2 recall of the summary (Huang et al. 2021,
-    section 5), and joined in document order.
+    They are added greedily for ROUGE-2 recall of the summary (Huang et al.
+    2021, section 5), and joined in document order.
 
     Args:
         document: text of any length.
@@ -89,5 +89,7 @@ def question_context(document: str, summary: str, max_words: int) -> str:
     """
     sentences = split_sentences(document)
     sizes = [len(sentence.split()) for sentence in sentences]
-    selected = recalled_sentences(sentences, summary, sizes=sizes, room=max_words)
+    selected = recalled_sentences(
+        sentences, summary, sizes=sizes, room=max_words
+    )
     return " ".join(sentences[index] for index in selected)

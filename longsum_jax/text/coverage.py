@@ -13,20 +13,24 @@ NUM_PARTS = 10
 
 
 def covered_parts(
-    spans: Sequence[tuple[int, int]], indices: Iterable[int], num_parts: int = NUM_PARTS
+    spans: Sequence[tuple[int, int]],
+    indices: Iterable[int],
+    num_parts: int = NUM_PARTS,
 ) -> tuple[float, ...]:
     """Returns the share of every part of a document covered by some of its sentences.
 
-    Parts are of equal length in characters of sentences; characters between sentences
-    do not count, so all sentences together cover everything.
+    Parts are of equal length in characters of sentences; characters between
+    sentences do not count, so all sentences together cover everything.
 
     Args:
         spans: characters [start, stop) of every sentence, in document order.
-        indices: indices of the covered sentences, in any order, with repetitions.
+        indices: indices of the covered sentences, in any order, with
+            repetitions.
         num_parts: number of parts.
 
     Returns:
-        ``num_parts`` shares from 0 to 1; all are 0 for a document without characters.
+        ``num_parts`` shares from 0 to 1; all are 0 for a document without
+        characters.
     """
     lengths = np.array([stop - start for start, stop in spans], np.float64)
     ends = np.cumsum([0.0, *lengths])
@@ -55,7 +59,9 @@ def summary_coverage(text: str, summary: str) -> tuple[float, ...]:
     )
 
 
-def statement_coverage(text: str, statements: Sequence[Statement]) -> tuple[float, ...]:
+def statement_coverage(
+    text: str, statements: Sequence[Statement]
+) -> tuple[float, ...]:
     """Returns the share of every tenth of a document that is a source of its summary.
 
     Args:
@@ -63,11 +69,15 @@ def statement_coverage(text: str, statements: Sequence[Statement]) -> tuple[floa
         statements: statements of the summary, with their sources.
     """
     numbers = [
-        source.number for statement in statements for source in statement.sources
+        source.number
+        for statement in statements
+        for source in statement.sources
     ]
     return _coverage(PlacedSentences.of(text), numbers)
 
 
-def _coverage(placed: PlacedSentences, numbers: Sequence[int]) -> tuple[float, ...]:
+def _coverage(
+    placed: PlacedSentences, numbers: Sequence[int]
+) -> tuple[float, ...]:
     spans = list(zip(placed.starts.tolist(), placed.ends.tolist(), strict=True))
     return covered_parts(spans, numbers)

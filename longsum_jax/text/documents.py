@@ -31,8 +31,8 @@ Label = int | str | tuple[int | str, ...]  # a tuple for several labels
 class DataRow(NamedTuple):
     """One row of a data file; several summaries, if requested, are a tuple.
 
-    ``choices`` are texts, of which ``label`` identifies the correct one; ``rejected``
-    is a summary worse than ``summary``.
+    ``choices`` are texts, of which ``label`` identifies the correct one;
+    ``rejected`` is a summary worse than ``summary``.
     """
 
     id: str
@@ -69,36 +69,38 @@ def read_json_lines(
 ) -> Iterator[DataRow]:
     """Reads documents from JSON Lines, CSV, TSV, JSON arrays or Parquet, see ``rows.read_rows``.
 
-    Files are read in the order of ``paths``; the files of a glob pattern are sorted.
-    Blank lines are skipped. The default id of a row is "<file stem>:<number>"; an id
-    other than a string becomes its JSON text. A query may be absent or blank. If the
-    first row of a file lacks a required text under its default key, its first usual
-    name is read in the file (``article``, ``report``, ``dialogue``, ...;
-    ``highlights``, ``abstract``, ...), which is logged.
+    Files are read in the order of ``paths``; the files of a glob pattern are
+    sorted. Blank lines are skipped. The default id of a row is "<file
+    stem>:<number>"; an id other than a string becomes its JSON text. A query
+    may be absent or blank. If the first row of a file lacks a required text
+    under its default key, its first usual name is read in the file
+    (``article``, ``report``, ``dialogue``, ...; ``highlights``, ``abstract``,
+    ...), which is logged.
 
     Args:
         paths: one path or glob pattern, or several.
-        document_key: key of the text, or of a list of its paragraphs; "text|document"
-            is the first of these keys in a row.
+        document_key: key of the text, or of a list of its paragraphs;
+            "text|document" is the first of these keys in a row.
         summary_key: key of the summary; "" reads none.
         query_key: key of the query; "" reads none.
         id_key: key of the id; "" reads none.
-        label_key: key of the label, which is a non-negative integer, a string, or a
-            list of either; "" reads no labels.
+        label_key: key of the label, which is a non-negative integer, a string,
+            or a list of either; "" reads no labels.
         choices_key: key of a list of texts to choose from; "" reads none.
-        rejected_key: key of a rejected summary, which may be absent or blank; "" reads
-            none.
-        require_document: whether a missing or blank text is an error; otherwise it
-            becomes "".
-        require_summary: whether a missing or blank summary is an error; otherwise it
-            becomes None.
-        several_summaries: whether a list of summaries becomes a tuple; otherwise it is
-            an error.
+        rejected_key: key of a rejected summary, which may be absent or blank;
+            "" reads none.
+        require_document: whether a missing or blank text is an error; otherwise
+            it becomes "".
+        require_summary: whether a missing or blank summary is an error;
+            otherwise it becomes None.
+        several_summaries: whether a list of summaries becomes a tuple;
+            otherwise it is an error.
         max_bytes: maximum size of a file in bytes, after decompression.
 
     Raises:
-        InputError: a row is invalid (the message names file and line), a file is
-            missing, unreadable, empty or damaged, or a file or line is too large.
+        InputError: a row is invalid (the message names file and line), a file
+            is missing, unreadable, empty or damaged, or a file or line is too
+            large.
     """
     keys = {
         "document": document_key,
@@ -131,7 +133,9 @@ def read_json_lines(
             document = _document(
                 row, keys, where, default_id, require_document, require_summary
             )
-            yield document._replace(summary=summaries) if summaries else document
+            yield (
+                document._replace(summary=summaries) if summaries else document
+            )
 
 
 def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
@@ -140,8 +144,8 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
     A byte order mark is removed.
 
     Raises:
-        InputError: the file is missing, unreadable, empty or damaged, contains NUL
-            bytes, has another encoding, or exceeds ``max_bytes``.
+        InputError: the file is missing, unreadable, empty or damaged, contains
+            NUL bytes, has another encoding, or exceeds ``max_bytes``.
     """
     if str(path) == "-":
         path, content = "standard input", sys.stdin.buffer.read(max_bytes + 1)
@@ -159,12 +163,14 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
 def replace_half_characters(text: str) -> str:
     """Joins pairs of surrogates to characters, and replaces lone surrogates with U+FFFD.
 
-    JSON and RTF can encode lone surrogates, but UTF-8 cannot, so no file could contain
-    the text.
+    JSON and RTF can encode lone surrogates, but UTF-8 cannot, so no file could
+    contain the text.
     """
     if text.isascii() or _HALF_CHARACTER.search(text) is None:
         return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text.encode("utf-16-le", "surrogatepass").decode(
+        "utf-16-le", "replace"
+    )
 
 
 def check_characters(text: str, what: str, remedy: str) -> None:
@@ -180,15 +186,17 @@ def check_characters(text: str, what: str, remedy: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         code = f"\\u{ord(text[error.start]):04x}"
-        raise InputError(f"{what} holds half a character ({code}); {remedy}") from None
+        raise InputError(
+            f"{what} holds half a character ({code}); {remedy}"
+        ) from None
 
 
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
     """Returns the files of paths and glob patterns.
 
     Raises:
-        InputError: a path does not exist or is a directory, or a pattern matches no
-            file.
+        InputError: a path does not exist or is a directory, or a pattern
+            matches no file.
     """
     paths = [paths] if isinstance(paths, str | Path) else paths
     files: list[str | Path] = []
@@ -204,7 +212,9 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
                 filter(os.path.isfile, glob.glob(str(path), recursive=True))
             )
             if not matches:
-                raise InputError(f"{path}: no file matches the pattern; check the path")
+                raise InputError(
+                    f"{path}: no file matches the pattern; check the path"
+                )
             files.extend(matches)
         elif os.path.exists(path):  # a pipe
             files.append(path)
@@ -237,7 +247,9 @@ def _document(
     if require_document:
         document = _text(row, document_key, where, "--document_key")
     else:
-        document = _optional_text(row, document_key, where, "--document_key") or ""
+        document = (
+            _optional_text(row, document_key, where, "--document_key") or ""
+        )
     read_summary = _text if require_summary else _optional_text
     summary = read_summary(row, keys["summary"], where, "--summary_key")
     query = _optional_text(row, keys["query"], where, "--query_key")
@@ -245,14 +257,20 @@ def _document(
     if name is None:
         name = default_id
     label = _label(row, keys["label"], where) if keys["label"] else None
-    name = replace_half_characters(name) if isinstance(name, str) else json.dumps(name)
+    name = (
+        replace_half_characters(name)
+        if isinstance(name, str)
+        else json.dumps(name)
+    )
     choices = _choices(row, keys["choices"], where) if keys["choices"] else None
     rejected = _optional_text(row, keys["rejected"], where, "--rejected_key")
     return DataRow(name, document, summary, query, label, choices, rejected)
 
 
 def _is_list_of_strings(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, list) and all(
+        isinstance(item, str) for item in value
+    )
 
 
 def _label(row: dict[str, Any], key: str, where: str) -> Label:
@@ -264,7 +282,9 @@ def _label(row: dict[str, Any], key: str, where: str) -> Label:
     value = row[key]
     labels = value if isinstance(value, list) else [value]
     are_numbers = all(type(label) is int and label >= 0 for label in labels)
-    are_names = all(isinstance(label, str) and label.strip() for label in labels)
+    are_names = all(
+        isinstance(label, str) and label.strip() for label in labels
+    )
     if not are_numbers and not are_names:
         raise InputError(
             f'{where}: "{key}" is {json.dumps(value)[:80]}; give a whole number from 0 on, '
@@ -273,7 +293,9 @@ def _label(row: dict[str, Any], key: str, where: str) -> Label:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _optional_text(row: dict[str, Any], key: str, where: str, flag: str) -> str | None:
+def _optional_text(
+    row: dict[str, Any], key: str, where: str, flag: str
+) -> str | None:
     """Returns the text under ``key``, or None if it is absent, null or blank."""
     # spreadsheets call the column of row numbers ""
     value = row.get(key) if key else None
@@ -295,7 +317,9 @@ def _choices(row: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
 def _texts(values: list[Any], key: str, where: str) -> tuple[str, ...]:
     """Returns the texts of a list; an empty list or an invalid text is an error."""
     if not values:
-        raise InputError(f'{where}: "{key}" is an empty list; give at least one text')
+        raise InputError(
+            f'{where}: "{key}" is an empty list; give at least one text'
+        )
     return tuple(_text({key: value}, key, where, "") for value in values)
 
 
@@ -315,9 +339,7 @@ def _check_keys(
     names = " and ".join(f'"{key}"' for key, _ in absent)
     flags = " and ".join(flag for _, flag in absent)
     if len(absent) == 1:
-        problem = (
-            f"no key {names}; {did_you_mean(absent[0][0], row)}; name another with"
-        )
+        problem = f"no key {names}; {did_you_mean(absent[0][0], row)}; name another with"
     else:
         problem = f"no keys {names}; known: {', '.join(sorted(row))}; name others with"
     in_config = flags.replace("--", "--config.task.")

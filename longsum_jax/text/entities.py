@@ -41,14 +41,16 @@ _DATE = (
     rf"|(?:{_MONTHS})\s+\d{{1,2}}(?:,\s*\d{{4}})?\b"
     rf"|(?:{_MONTHS})\s+\d{{4}}"
 )
-_NUMBER = (
-    r"[$€£]?\b\d+(?:[.,]\d+)*(?!\w)(?:\s?%|\s(?:percent|million|billion|trillion)\b)?"
-)
+_NUMBER = r"[$€£]?\b\d+(?:[.,]\d+)*(?!\w)(?:\s?%|\s(?:percent|million|billion|trillion)\b)?"
 _CAPITALIZED = r"\b[A-Z][\w&]*(?:[-.]\w+|['\u2019][A-Z]\w+)*"
 _NAME = rf"{_CAPITALIZED}(?:\s+{_CAPITALIZED})*"
 # Also "Department of Health and Human Services".
-_LONG_NAME = rf"{_NAME}(?:\s+(?:of|for)\s+(?:the\s+)?{_NAME}(?:\s+and\s+{_NAME})?)?"
-_ENTITY = re.compile(rf"(?P<date>{_DATE})|(?P<number>{_NUMBER})|(?P<name>{_LONG_NAME})")
+_LONG_NAME = (
+    rf"{_NAME}(?:\s+(?:of|for)\s+(?:the\s+)?{_NAME}(?:\s+and\s+{_NAME})?)?"
+)
+_ENTITY = re.compile(
+    rf"(?P<date>{_DATE})|(?P<number>{_NUMBER})|(?P<name>{_LONG_NAME})"
+)
 
 
 class Entity(NamedTuple):
@@ -67,13 +69,15 @@ class Entity(NamedTuple):
 def find_entities(sentences: Sequence[str]) -> list[list[Entity]]:
     """Returns names, dates, numbers, percentages and amounts of money by sentence.
 
-    A name is a run of capitalized words. A single word at the beginning of a sentence
-    counts if it has two capitals, or is capitalized elsewhere inside a sentence of the
-    text.
+    A name is a run of capitalized words. A single word at the beginning of a
+    sentence counts if it has two capitals, or is capitalized elsewhere inside a
+    sentence of the text.
     """
     lowered = [_without_first_capital(sentence) for sentence in sentences]
     inside = {
-        name for sentence in lowered for name in re.findall(_CAPITALIZED, sentence[1:])
+        name
+        for sentence in lowered
+        for name in re.findall(_CAPITALIZED, sentence[1:])
     }
     return [list(_entities(sentence, inside)) for sentence in lowered]
 
@@ -81,9 +85,13 @@ def find_entities(sentences: Sequence[str]) -> list[list[Entity]]:
 def _entities(sentence: str, names_inside: set[str]) -> Iterator[Entity]:
     for match in _ENTITY.finditer(sentence):
         text = match[0]
-        uncertain = match.lastgroup == "name" and match.start() == 0 and " " not in text
+        uncertain = (
+            match.lastgroup == "name" and match.start() == 0 and " " not in text
+        )
         certain = (
-            not uncertain or text in names_inside or sum(map(str.isupper, text)) > 1
+            not uncertain
+            or text in names_inside
+            or sum(map(str.isupper, text)) > 1
         )
         if certain and not _is_function_word(text, sentence):  # such as "I"
             yield Entity(cast(EntityKind, match.lastgroup), text, match.start())

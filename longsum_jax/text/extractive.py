@@ -20,15 +20,15 @@ NUM_SHARES = 10
 class Extractiveness(NamedTuple):
     """Statistics of a document with its summary, or means over several.
 
-    Without a summary, all but ``document_words`` are NaN. Source: Grusky et al. 2018,
-    section 4.1.
+    Without a summary, all but ``document_words`` are NaN. Source: Grusky et al.
+    2018, section 4.1.
 
     Attributes:
         document_words, summary_words: lengths in words.
         compression: words of the document divided by words of the summary.
         coverage: share of the summary's words that belong to a fragment.
-        density: mean, over the summary's words, of the length of the fragment of each
-            word.
+        density: mean, over the summary's words, of the length of the fragment
+            of each word.
     """
 
     document_words: float
@@ -38,12 +38,15 @@ class Extractiveness(NamedTuple):
     density: float
 
 
-def fragments(document: Sequence[Hashable], summary: Sequence[Hashable]) -> list[int]:
+def fragments(
+    document: Sequence[Hashable], summary: Sequence[Hashable]
+) -> list[int]:
     """Returns the lengths of the extractive fragments of a summary, from left to right.
 
-    A fragment is the longest run of words that also occurs in the document. The greedy
-    search of Grusky et al. (2018, figure 3) steps over a match before it looks for the
-    next and so may miss a longer one that overlaps it; here the longest is found.
+    A fragment is the longest run of words that also occurs in the document. The
+    greedy search of Grusky et al. (2018, figure 3) steps over a match before it
+    looks for the next and so may miss a longer one that overlaps it; here the
+    longest is found.
     """
     # Positions of bigrams; positions of single words would be too many.
     positions: dict[tuple[Hashable, ...], list[int]] = defaultdict(list)
@@ -54,7 +57,10 @@ def fragments(document: Sequence[Hashable], summary: Sequence[Hashable]) -> list
     start = 0
     while start < len(summary):
         starts = positions.get(tuple(summary[start : start + 2]), ())
-        runs = [_run_length(document, position, summary, start) for position in starts]
+        runs = [
+            _run_length(document, position, summary, start)
+            for position in starts
+        ]
         longest = max(runs, default=int(summary[start] in words))
         if longest:
             lengths.append(longest)
@@ -63,12 +69,17 @@ def fragments(document: Sequence[Hashable], summary: Sequence[Hashable]) -> list
 
 
 def _run_length(
-    document: Sequence[Hashable], position: int, summary: Sequence[Hashable], start: int
+    document: Sequence[Hashable],
+    position: int,
+    summary: Sequence[Hashable],
+    start: int,
 ) -> int:
     """Returns the length of the common prefix, whose first two words are equal."""
     length = 2
     most = min(len(document) - position, len(summary) - start)
-    while length < most and document[position + length] == summary[start + length]:
+    while (
+        length < most and document[position + length] == summary[start + length]
+    ):
         length += 1
     return length
 
@@ -99,7 +110,9 @@ def extractiveness(
     )
 
 
-def mean_extractiveness(pairs: Iterable[tuple[str, str | None]]) -> Extractiveness:
+def mean_extractiveness(
+    pairs: Iterable[tuple[str, str | None]],
+) -> Extractiveness:
     """Returns the mean of each statistic over pairs of document and summary, read one at a time.
 
     Raises:
@@ -111,7 +124,9 @@ def mean_extractiveness(pairs: Iterable[tuple[str, str | None]]) -> Extractivene
         totals += extractiveness(document, summary)
         count += 1
     if not count:
-        raise InputError("statistics of no documents: give a file with at least one")
+        raise InputError(
+            "statistics of no documents: give a file with at least one"
+        )
     return Extractiveness(*(totals / count).tolist())
 
 
@@ -125,36 +140,41 @@ def salient_ngrams(
 ) -> np.ndarray | None:
     """Returns the cumulative share of the summary's n-grams, by position in the document.
 
-    The curve of Huang et al. (2021, figure 2), over the n-grams that the document
-    contains: each counts once, at its first position in the document, and the last
-    value is 1.
+    The curve of Huang et al. (2021, figure 2), over the n-grams that the
+    document contains: each counts once, at its first position in the document,
+    and the last value is 1.
 
     Args:
         document, summary: texts.
         size: number of words of an n-gram.
-        num_shares: number of values: after 1, 2, ... of this number of equal parts of
-            the document.
+        num_shares: number of values: after 1, 2, ... of this number of equal
+            parts of the document.
         tokenize: function that splits a text into words.
 
     Returns:
-        float64 [num_shares], or None if the document contains no n-gram of the summary.
+        float64 [num_shares], or None if the document contains no n-gram of the
+        summary.
     """
     words = tokenize(document)
     summary_ngrams = set(ngrams_of(tokenize(summary), size))
-    words_read: dict[Hashable, int] = {}  # number of words up to the end of each n-gram
+    # number of words up to the end of each n-gram
+    words_read: dict[Hashable, int] = {}
     for count, ngram in enumerate(ngrams_of(words, size), size):
         if ngram in summary_ngrams:
             words_read.setdefault(ngram, count)
     if not words_read:
         return None
     edges = np.arange(1, num_shares + 1) * len(words) / num_shares
-    return np.searchsorted(sorted(words_read.values()), edges, side="right") / len(
-        words_read
-    )
+    return np.searchsorted(
+        sorted(words_read.values()), edges, side="right"
+    ) / len(words_read)
 
 
 def mean_salient_ngrams(
-    pairs: Iterable[tuple[str, str]], *, size: int = 2, num_shares: int = NUM_SHARES
+    pairs: Iterable[tuple[str, str]],
+    *,
+    size: int = 2,
+    num_shares: int = NUM_SHARES,
 ) -> np.ndarray:
     """Returns the mean of ``salient_ngrams`` over the pairs that share n-grams.
 
@@ -162,7 +182,8 @@ def mean_salient_ngrams(
         InputError: no pair shares n-grams.
     """
     all_curves = [
-        salient_ngrams(*pair, size=size, num_shares=num_shares) for pair in pairs
+        salient_ngrams(*pair, size=size, num_shares=num_shares)
+        for pair in pairs
     ]
     curves = [curve for curve in all_curves if curve is not None]
     if not curves:

@@ -1,8 +1,9 @@
 """Gap-sentence generation: the pre-training task of PEGASUS, LongT5 and LOCOST.
 
-The target is the sentences of a document with the highest ROUGE-1 against its other
-sentences. The source is the remaining text (LOCOST, section 5.2 and equation 4), or the
-text in which a mask token replaces each target sentence (PEGASUS, section 3.1).
+The target is the sentences of a document with the highest ROUGE-1 against its
+other sentences. The source is the remaining text (LOCOST, section 5.2 and
+equation 4), or the text in which a mask token replaces each target sentence
+(PEGASUS, section 3.1).
 """
 
 import collections
@@ -37,19 +38,20 @@ class GapSentenceOptions:
     """Options of gap-sentence selection.
 
     Attributes:
-        ratio: fraction of the M sentences that become the target; K = floor(ratio * M).
-        strategy: "independent" scores each sentence separately against the rest;
-            "sequential" grows the selection greedily (PEGASUS, Seq); "lead" takes the
-            first K; "random" any K.
-        counting: "original" counts repeated words as ROUGE does; "unique" compares sets
-            (PEGASUS, Uniq).
+        ratio: fraction of the M sentences that become the target; K =
+            floor(ratio * M).
+        strategy: "independent" scores each sentence separately against the
+            rest; "sequential" grows the selection greedily (PEGASUS, Seq);
+            "lead" takes the first K; "random" any K.
+        counting: "original" counts repeated words as ROUGE does; "unique"
+            compares sets (PEGASUS, Uniq).
         metric: ROUGE-1 score to maximize.
-        mask_token: text that replaces each selected sentence; None removes them, as in
-            LOCOST.
-        short_documents: handling of K = 0: "skip" gives no example and "one" takes K =
-            1.
-        unicode_words: whether to count words of every script. ROUGE uses only words of
-            a-z and 0-9, so all Chinese or Russian sentences are equal.
+        mask_token: text that replaces each selected sentence; None removes
+            them, as in LOCOST.
+        short_documents: handling of K = 0: "skip" gives no example and "one"
+            takes K = 1.
+        unicode_words: whether to count words of every script. ROUGE uses only
+            words of a-z and 0-9, so all Chinese or Russian sentences are equal.
 
     Raises:
         InputError: a value is out of range or not allowed.
@@ -84,7 +86,9 @@ class GapExample(NamedTuple):
 
 
 def gap_sentence_example(
-    document: str | Sequence[str], options: GapSentenceOptions, rng: np.random.Generator
+    document: str | Sequence[str],
+    options: GapSentenceOptions,
+    rng: np.random.Generator,
 ) -> GapExample | None:
     """Returns the pre-training example of a document.
 
@@ -94,10 +98,12 @@ def gap_sentence_example(
         rng: random generator of the "random" strategy.
 
     Returns:
-        Source and target, sentences joined by spaces in document order; None if the
-        document is too short.
+        Source and target, sentences joined by spaces in document order; None if
+        the document is too short.
     """
-    sentences = split_sentences(document) if isinstance(document, str) else document
+    sentences = (
+        split_sentences(document) if isinstance(document, str) else document
+    )
     selected = select_gap_sentences(sentences, options, rng)
     if not selected:
         return None
@@ -105,7 +111,9 @@ def gap_sentence_example(
     source: list[str | None] = list(sentences)
     for index in selected:
         source[index] = options.mask_token
-    return GapExample(" ".join(text for text in source if text is not None), target)
+    return GapExample(
+        " ".join(text for text in source if text is not None), target
+    )
 
 
 def gap_sentence_texts(
@@ -116,20 +124,22 @@ def gap_sentence_texts(
     Args:
         text: text of the document.
         options: options of the selection.
-        seed: random seed of strategy "random", whose choice depends only on the seed
-            and the text.
+        seed: random seed of strategy "random", whose choice depends only on the
+            seed and the text.
     """
     example = gap_sentence_example(text, options, document_rng(text, seed))
     return None if example is None else (example.source, example.target)
 
 
 def select_gap_sentences(
-    sentences: Sequence[str], options: GapSentenceOptions, rng: np.random.Generator
+    sentences: Sequence[str],
+    options: GapSentenceOptions,
+    rng: np.random.Generator,
 ) -> list[int]:
     """Returns the indices of the K selected sentences in document order; [] for short documents.
 
-    Ties go to the earlier sentence. The only sentence of a document is never selected,
-    because nothing would remain.
+    Ties go to the earlier sentence. The only sentence of a document is never
+    selected, because nothing would remain.
     """
     count = _number_of_gaps(len(sentences), options)
     if count == 0:
@@ -147,14 +157,17 @@ def select_gap_sentences(
 
 
 def rouge1_scores(
-    sentences: Sequence[str], counting: Counting = "original", metric: Metric = "f1"
+    sentences: Sequence[str],
+    counting: Counting = "original",
+    metric: Metric = "f1",
 ) -> np.ndarray:
     """Scores each sentence (as prediction) against all others (as reference) by ROUGE-1.
 
     Words are not stemmed.
 
     Returns:
-        [M] float64 between 0 and 1. Mathematically equal scores are bit-identical.
+        [M] float64 between 0 and 1. Mathematically equal scores are
+        bit-identical.
 
     Raises:
         InputError: unknown counting or metric.
@@ -167,15 +180,15 @@ def rouge1_scores(
 class _WordCounts(NamedTuple):
     """Sparse word counts: one entry for each pair of a sentence and one of its words.
 
-    The score of growing a selection S by sentence j is ROUGE-1 of S + j against all
-    others. An empty S gives the independent scores, so both strategies share these
-    sums. The overlap,
+    The score of growing a selection S by sentence j is ROUGE-1 of S + j against
+    all others. An empty S gives the independent scores, so both strategies
+    share these sums. The overlap,
 
         sum over words w of min(count of w in S + j, count of w in the others),
 
-    is the overlap of S plus a change, to which only the words of j contribute: the
-    scores of all sentences take one pass over the sparse entries, not one over the
-    vocabulary per sentence.
+    is the overlap of S plus a change, to which only the words of j contribute:
+    the scores of all sentences take one pass over the sparse entries, not one
+    over the vocabulary per sentence.
     """
 
     sentence: np.ndarray  # [P] int, number of the sentence
@@ -187,16 +200,23 @@ class _WordCounts(NamedTuple):
 
     @classmethod
     def of(
-        cls, sentences: Sequence[str], counting: Counting, split: Tokenize = words_of
+        cls,
+        sentences: Sequence[str],
+        counting: Counting,
+        split: Tokenize = words_of,
     ) -> "_WordCounts":
         # Words are numbered in order of appearance.
         vocabulary: dict[Hashable, int] = collections.defaultdict(
             itertools.count().__next__
         )
         tokens = [split(sentence) for sentence in sentences]
-        numbers = map(vocabulary.__getitem__, itertools.chain.from_iterable(tokens))
+        numbers = map(
+            vocabulary.__getitem__, itertools.chain.from_iterable(tokens)
+        )
         words = np.fromiter(numbers, np.int64)
-        rows = np.repeat(np.arange(len(sentences)), [len(line) for line in tokens])
+        rows = np.repeat(
+            np.arange(len(sentences)), [len(line) for line in tokens]
+        )
         size = max(len(vocabulary), 1)
         pairs, counts = np.unique(rows * size + words, return_counts=True)
         total = np.bincount(words, minlength=size)
@@ -209,7 +229,9 @@ class _WordCounts(NamedTuple):
             counting == "unique",
         )
 
-    def scores(self, metric: Metric, selected: np.ndarray | None = None) -> np.ndarray:
+    def scores(
+        self, metric: Metric, selected: np.ndarray | None = None
+    ) -> np.ndarray:
         """Returns the scores [M] of the selection grown by each sentence.
 
         Args:
@@ -237,7 +259,9 @@ class _WordCounts(NamedTuple):
     def of_sentence(self, index: int) -> np.ndarray:
         """Returns the word counts [V] of one sentence."""
         entries = self.sentence == index
-        counts = np.bincount(self.word[entries], self.counts[entries], len(self.total))
+        counts = np.bincount(
+            self.word[entries], self.counts[entries], len(self.total)
+        )
         return counts.astype(np.int64)
 
     def _sums(
@@ -253,14 +277,18 @@ def _ratio(
     overlap: np.ndarray, inside: np.ndarray, outside: np.ndarray, metric: Metric
 ) -> np.ndarray:
     """Returns ROUGE-1 by a single integer division, so that ties are exact; 0 without words."""
-    denominator = {"precision": inside, "recall": outside, "f1": inside + outside}[
-        metric
-    ]
+    denominator = {
+        "precision": inside,
+        "recall": outside,
+        "f1": inside + outside,
+    }[metric]
     numerator = 2 * overlap if metric == "f1" else overlap
     return numerator / np.maximum(denominator, 1)
 
 
-def _grow(words: _WordCounts, options: GapSentenceOptions, count: int) -> list[int]:
+def _grow(
+    words: _WordCounts, options: GapSentenceOptions, count: int
+) -> list[int]:
     """Adds ``count`` sentences, each the one that maximizes the score of the selection."""
     selected: list[int] = []
     counts = np.zeros_like(words.total)

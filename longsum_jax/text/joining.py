@@ -20,8 +20,8 @@ def join_documents(
 
     Args:
         texts: texts of the documents; at least one.
-        separator: text between documents; ``DOCUMENT_TOKEN`` also follows the last of
-            several.
+        separator: text between documents; ``DOCUMENT_TOKEN`` also follows the
+            last of several.
 
     Returns:
         The text, and the offsets in it of all documents except the first.
@@ -44,24 +44,26 @@ def split_documents(
     """Returns the documents joined by ``join_documents``."""
     bounds = [0, *borders, len(text)]
     parts = [text[start:stop] for start, stop in itertools.pairwise(bounds)]
-    return [part.removesuffix(separator) for part in parts] if borders else parts
+    return (
+        [part.removesuffix(separator) for part in parts] if borders else parts
+    )
 
 
 class Joiner:
     """Joins the summaries of a document's segments, up to a length limit.
 
-    A sentence that repeats an earlier one verbatim is dropped. A length limit is
-    distributed along the document: up to the end of each segment, the share of the
-    limit that is used is at most the share of the document that precedes it. Length
-    that a segment does not use is available to later segments, and a long beginning
-    does not exclude the end of the document. Only whole sentences are included; if none
-    fits, the result is the first sentence.
+    A sentence that repeats an earlier one verbatim is dropped. A length limit
+    is distributed along the document: up to the end of each segment, the share
+    of the limit that is used is at most the share of the document that precedes
+    it. Length that a segment does not use is available to later segments, and a
+    long beginning does not exclude the end of the document. Only whole
+    sentences are included; if none fits, the result is the first sentence.
 
     Args:
         limit: maximum length of the summary; infinite for no limit.
         cost: function that returns the length of a sentence.
-        merges: whether to drop repeated sentences; if False and without a limit, texts
-            are unchanged.
+        merges: whether to drop repeated sentences; if False and without a
+            limit, texts are unchanged.
 
     Attributes:
         is_cut: True if sentences were dropped because of the limit.
@@ -93,9 +95,10 @@ class Joiner:
 
         Args:
             text: text of the summary; dropped if it has no words.
-            share: share of the document up to the end of this segment, from 0 to 1.
-            ended: whether the summary is complete; with a limit, the last sentence of
-                an incomplete summary is dropped.
+            share: share of the document up to the end of this segment, from 0
+                to 1.
+            ended: whether the summary is complete; with a limit, the last
+                sentence of an incomplete summary is dropped.
         """
         text = text.strip()
         if self._limit == math.inf and not self._merges:
@@ -128,7 +131,9 @@ class Joiner:
                 seen.add(words)
         return new
 
-    def _within(self, sentences: Sequence[str], share: float, ended: bool) -> list[str]:
+    def _within(
+        self, sentences: Sequence[str], share: float, ended: bool
+    ) -> list[str]:
         """Returns the leading sentences that fit into the limit."""
         is_last = share >= 1 - _TOLERANCE
         if self._first is None and sentences:
@@ -145,7 +150,12 @@ class Joiner:
                 break
             self._used += self._cost(sentence)
             selected.append(sentence)
-        if is_last and not selected and not self._parts and self._first is not None:
+        if (
+            is_last
+            and not selected
+            and not self._parts
+            and self._first is not None
+        ):
             selected = [self._first]
         return selected
 

@@ -1,9 +1,10 @@
 """Longest common subsequences of words, bit-parallel: one integer is a row of the dynamic program.
 
-Entry (i, j) of the table is the length for the first i words of one text and the first
-j of the other. Neighboring entries of a row differ by 0 or 1, so that a row is a bit
-vector, and an integer addition gives the next one (Hyyrö, "Bit-parallel LCS-length
-computation revisited", 2004). Here bit j is 1 if entry j + 1 equals entry j:
+Entry (i, j) of the table is the length for the first i words of one text and
+the first j of the other. Neighboring entries of a row differ by 0 or 1, so that
+a row is a bit vector, and an integer addition gives the next one (Hyyrö,
+"Bit-parallel LCS-length computation revisited", 2004). Here bit j is 1 if entry
+j + 1 equals entry j:
 
                   the  cat  sat  down
     before     0   0    0    0    0      1 1 1 1
@@ -20,7 +21,8 @@ def lcs_length(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
         first, second = second, first
     occurrences = _places([(second, 0)])
     everywhere = (1 << len(second)) - 1
-    level = everywhere  # the current row; bit j: word j does not raise the length
+    # the current row; bit j: word j does not raise the length
+    level = everywhere
     for word in first:
         matches = level & occurrences.get(word, 0)
         level = (level + matches | level - matches) & everywhere
@@ -30,16 +32,16 @@ def lcs_length(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
 class UnionLcs:
     """Computes union LCS: the words of a sentence in its LCS with any of several sentences.
 
-    All sentences are concatenated in one bit vector, each after a boundary bit that is
-    always 0 and stops the carries of the addition:
+    All sentences are concatenated in one bit vector, each after a boundary bit
+    that is always 0 and stops the carries of the addition:
 
         bit       0   1    2    3    4   5    6
         sentence  |  the  cat  sat   |  a    dog
 
-    If several subsequences are longest, the traceback of rouge-score 0.1.2 decides. It
-    starts at the ends of both sentences (the lower right of the table), takes a match
-    if both words are equal, otherwise moves up if the entry above is at least the entry
-    on the left, otherwise left.
+    If several subsequences are longest, the traceback of rouge-score 0.1.2
+    decides. It starts at the ends of both sentences (the lower right of the
+    table), takes a match if both words are equal, otherwise moves up if the
+    entry above is at least the entry on the left, otherwise left.
 
     Args:
         sentences: lists of words.
@@ -82,10 +84,10 @@ class UnionLcs:
         """Returns two bit vectors for each word of the sentence.
 
         Returns:
-            The positions of the word in the other sentences, and the columns at which a
-            traceback takes a match in this row, at that column or to the left of it:
-            the words are equal, or the entry is larger than the one above. At all other
-            columns it moves up.
+            The positions of the word in the other sentences, and the columns at
+            which a traceback takes a match in this row, at that column or to
+            the left of it: the words are equal, or the entry is larger than the
+            one above. At all other columns it moves up.
         """
         rows = []
         level = self._words
@@ -93,13 +95,16 @@ class UnionLcs:
             bits = self._places.get(word, 0)
             matches = level & bits
             total = level + matches
-            higher = (level ^ matches ^ total) >> 1  # the carries out of each bit
+            # the carries out of each bit
+            higher = (level ^ matches ^ total) >> 1
             rows.append((bits, bits | higher))
             level = (total | level - matches) & self._words
         return rows
 
 
-def _places(sentences: Sequence[tuple[Sequence[Hashable], int]]) -> dict[Hashable, int]:
+def _places(
+    sentences: Sequence[tuple[Sequence[Hashable], int]],
+) -> dict[Hashable, int]:
     """Returns the bits of the positions of every word; each sentence begins at a given bit."""
     positions: dict[Hashable, int] = {}
     for sentence, start in sentences:

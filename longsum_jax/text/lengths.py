@@ -13,11 +13,11 @@ class LengthStatistics(NamedTuple):
 
     Attributes:
         mean: arithmetic mean.
-        median: middle length; the mean of the two middle lengths if their number is
-            even.
-        percentile_90: 90th percentile, linearly interpolated: for n sorted lengths the
-            one with index 0.9 (n - 1), counted from 0 (the default of
-            ``numpy.percentile``).
+        median: middle length; the mean of the two middle lengths if their
+            number is even.
+        percentile_90: 90th percentile, linearly interpolated: for n sorted
+            lengths the one with index 0.9 (n - 1), counted from 0 (the default
+            of ``numpy.percentile``).
         largest: largest length.
     """
 
@@ -35,8 +35,13 @@ def length_statistics(lengths: Sequence[int]) -> LengthStatistics:
     """
     values = np.asarray(lengths, np.int64)
     if not values.size:
-        raise InputError("statistics of no documents: give a file with at least one")
+        raise InputError(
+            "statistics of no documents: give a file with at least one"
+        )
     median, percentile_90 = np.percentile(values, [50, 90])
     return LengthStatistics(
-        float(values.mean()), float(median), float(percentile_90), int(values.max())
+        float(values.mean()),
+        float(median),
+        float(percentile_90),
+        int(values.max()),
     )

@@ -1,7 +1,7 @@
 """Removes the marks of Markdown from a text for display, without moving its sentences.
 
-Documents from data files may contain Markdown that no reader has parsed. The rules are
-cautious: formulas, names with underscores and code remain unchanged.
+Documents from data files may contain Markdown that no reader has parsed. The
+rules are cautious: formulas, names with underscores and code remain unchanged.
 """
 
 import re
@@ -19,7 +19,8 @@ _TABLE_RULE = re.compile(
     r"(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?\s*$"
 )
 _LINE_MARKS = (
-    re.compile(r" {0,3}(?P<mark>(?:>[ \t]?)+)(?=[^\W\d]|[#*_`\[-])"),  # quotation
+    # quotation
+    re.compile(r" {0,3}(?P<mark>(?:>[ \t]?)+)(?=[^\W\d]|[#*_`\[-])"),
     re.compile(r"[ \t]*(?P<mark>#{1,6}[ \t]+)(?=\S)"),  # heading
     re.compile(r"[ \t]*(?P<mark>\|[ \t]*)(?=\S)"),  # first cell of a row
 )
@@ -30,7 +31,8 @@ _LINE_ENDS = (
 _ITEM = re.compile(r"[ \t>]*([-*+])[ \t]+(?P<mark>\[[ xX]\][ \t]+)?(?=\S)")
 BULLET = "\u2022"
 
-# Marks in lines. Their texts are of limited length, so that unclosed marks are cheap.
+# Marks in lines. Their texts are of limited length, so that unclosed marks are
+# cheap.
 _CODE = re.compile(
     r"(?<!`)(?P<open>`{1,2})(?!`)(?:[^`\n]|(?<!`)`(?!`)){1,300}?(?P<close>(?P=open))(?!`)"
 )
@@ -78,9 +80,12 @@ def pieces_without_marks(text: str, ends: Sequence[int]) -> list[str]:
     """
     starts = [0, *ends][:-1]
     if _ANY_MARK.search(text) is None:
-        return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+        return [
+            text[start:end] for start, end in zip(starts, ends, strict=True)
+        ]
     characters = list(text)
-    # In the copy, code and removed marks are replaced by characters that are not marks.
+    # In the copy, code and removed marks are replaced by characters that are
+    # not marks.
     copy = list(text)
     for start, end in _code_lines(text, characters, copy):
         copy[start:end] = "x" * (end - start)
@@ -93,11 +98,14 @@ def pieces_without_marks(text: str, ends: Sequence[int]) -> list[str]:
             for name in match.re.groupindex:
                 _remove(characters, copy, *match.span(name))
     return [
-        "".join(characters[start:end]) for start, end in zip(starts, ends, strict=True)
+        "".join(characters[start:end])
+        for start, end in zip(starts, ends, strict=True)
     ]
 
 
-def _remove(characters: list[str], copy: list[str], start: int, end: int) -> None:
+def _remove(
+    characters: list[str], copy: list[str], start: int, end: int
+) -> None:
     length = end - start
     characters[start:end] = [""] * length
     copy[start:end] = "." * length
@@ -137,7 +145,10 @@ def _remove_line_marks(
         match = pattern.match(line)
         if match is not None:
             _remove(
-                characters, copy, start + match.start("mark"), start + match.end("mark")
+                characters,
+                copy,
+                start + match.start("mark"),
+                start + match.end("mark"),
             )
     item = _ITEM.match(line)
     if item is not None:
@@ -145,5 +156,8 @@ def _remove_line_marks(
         copy[start + item.start(1)] = BULLET
         if item["mark"]:
             _remove(
-                characters, copy, start + item.start("mark"), start + item.end("mark")
+                characters,
+                copy,
+                start + item.start("mark"),
+                start + item.end("mark"),
             )

@@ -38,7 +38,9 @@ _UNSPACED = (
 _UNSPACED_LETTER = re.compile(f"[{_UNSPACED}]")
 # and vowel signs, punctuation
 _MARKED_LETTER = re.compile(rf"[^\w\s]?[{_UNSPACED}][^\w\s]*")
-_WORD = re.compile(rf"{_MARKED_LETTER.pattern}|(?:(?!{_MARKED_LETTER.pattern})\S)+")
+_WORD = re.compile(
+    rf"{_MARKED_LETTER.pattern}|(?:(?!{_MARKED_LETTER.pattern})\S)+"
+)
 
 
 def words_of(text: str, *, stemmer: bool = False) -> list[bytes]:
@@ -55,9 +57,9 @@ def _stem(word: bytes) -> bytes:
 def unicode_words(text: str) -> list[str]:
     """Returns the words of ``text`` in any script; for ASCII texts the result of ``words_of``.
 
-    Words are runs of letters, digits and combining marks, after case folding and
-    compatibility composition (NFKC). In scripts without spaces between words (Chinese,
-    Japanese, Thai, Lao, Khmer, Burmese) every letter is a word.
+    Words are runs of letters, digits and combining marks, after case folding
+    and compatibility composition (NFKC). In scripts without spaces between
+    words (Chinese, Japanese, Thai, Lao, Khmer, Burmese) every letter is a word.
     """
     if text.isascii():
         return text.lower().encode().translate(_KEEP_WORDS).decode().split()
@@ -80,7 +82,8 @@ def num_words(text: str) -> int:
     """Returns the number of words separated by white space, for lengths in words.
 
     In scripts without spaces between words every letter is a word, as in
-    ``unicode_words`` and in word processors. Marks next to a letter belong to it.
+    ``unicode_words`` and in word processors. Marks next to a letter belong to
+    it.
     """
     if text.isascii():
         return len(text.split())
@@ -96,8 +99,8 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 class _Spaced(dict[int, str]):
     """A table for str.translate, filled lazily.
 
-    It maps characters outside of words to a space, and surrounds characters that are
-    words with spaces.
+    It maps characters outside of words to a space, and surrounds characters
+    that are words with spaces.
     """
 
     def __missing__(self, code: int) -> str:
@@ -142,7 +145,8 @@ class NgramCounts(NamedTuple):
         text: int [P], index of the text, ascending.
         ngram: int [P], index of the n-gram in the vocabulary.
         counts: int [P], number of occurrences of the n-gram in the text.
-        total: int [n], number of n-grams of each text, in the vocabulary or not.
+        total: int [n], number of n-grams of each text, in the vocabulary or
+            not.
         size: number of n-grams in the vocabulary.
     """
 
@@ -193,7 +197,8 @@ def _numbered(
     """Returns the id of every word and the index of its text, int64 [words] each."""
     words = [tokenize(text) for text in texts]
     ids = np.fromiter(
-        map(word_ids.__getitem__, itertools.chain.from_iterable(words)), np.int64
+        map(word_ids.__getitem__, itertools.chain.from_iterable(words)),
+        np.int64,
     )
     return ids, np.repeat(np.arange(len(texts)), [len(line) for line in words])
 
@@ -214,12 +219,17 @@ def _ngrams(
 
 
 def _counts(
-    codes: np.ndarray, owners: np.ndarray, vocabulary: np.ndarray, num_texts: int
+    codes: np.ndarray,
+    owners: np.ndarray,
+    vocabulary: np.ndarray,
+    num_texts: int,
 ) -> NgramCounts:
     size = max(len(vocabulary), 1)
     index = np.minimum(np.searchsorted(vocabulary, codes), size - 1)
     is_known = (
-        vocabulary[index] == codes if len(vocabulary) else np.zeros(len(codes), bool)
+        vocabulary[index] == codes
+        if len(vocabulary)
+        else np.zeros(len(codes), bool)
     )
     pairs, counts = np.unique(
         owners[is_known] * size + index[is_known], return_counts=True

@@ -12,17 +12,19 @@ _TOLERANCE = 1e-12  # equal scores may differ by rounding
 def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
     """Selects sentences greedily for ROUGE-1 + ROUGE-2 F1 with a summary.
 
-    Each step adds the best sentence; the search ends when none raises the score.
-    Bigrams do not cross the ends of selected sentences, so their order does not matter;
-    bigrams of the summary do cross sentence ends. Words are not stemmed; they are
-    rouge-score's, or Unicode words if the summary is in a non-Latin script.
+    Each step adds the best sentence; the search ends when none raises the
+    score. Bigrams do not cross the ends of selected sentences, so their order
+    does not matter; bigrams of the summary do cross sentence ends. Words are
+    not stemmed; they are rouge-score's, or Unicode words if the summary is in a
+    non-Latin script.
 
     Args:
         sentences: sentences of a document.
         summary: reference summary.
 
     Returns:
-        Indices in document order; [] if no sentence shares a word with the summary.
+        Indices in document order; [] if no sentence shares a word with the
+        summary.
     """
     tokenize = words_by_script(summary)
     grams = []
@@ -49,8 +51,8 @@ def recalled_sentences(
 ) -> list[int]:
     """Selects sentences greedily for ROUGE-2 recall of a summary, within a length.
 
-    Each step adds the best sentence that still fits; the search ends when none raises
-    the recall. Words and bigrams are counted as in ``greedy_oracle``.
+    Each step adds the best sentence that still fits; the search ends when none
+    raises the recall. Words and bigrams are counted as in ``greedy_oracle``.
 
     Args:
         sentences: sentences of a document.

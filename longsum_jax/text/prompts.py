@@ -1,8 +1,8 @@
 """Prompts: the text around a document in the input of a model.
 
-Every input consists of the tokens before a document, of the document, and of the tokens
-after it. Special tokens of a prompt are ids already, so that a tokenizer for plain text
-(``Tokenizer.plain``) encodes everything else.
+Every input consists of the tokens before a document, of the document, and of
+the tokens after it. Special tokens of a prompt are ids already, so that a
+tokenizer for plain text (``Tokenizer.plain``) encodes everything else.
 """
 
 import dataclasses
@@ -14,7 +14,8 @@ from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.chat_template import render_chat
 
-INSTRUCTION = "Summarize the following document."  # for models with a chat template
+# for models with a chat template
+INSTRUCTION = "Summarize the following document."
 _DOCUMENT, _QUERY = "{document}", "{query}"
 _FIELD = re.compile(r"(\{document\}|\{query\})")
 # In place of the fields when a chat template is rendered.
@@ -40,11 +41,12 @@ class Prompt:
     """The text around a document.
 
     Attributes:
-        before, after: parts of the text before and after the document: texts, ids of
-            special tokens, and None for the query.
+        before, after: parts of the text before and after the document: texts,
+            ids of special tokens, and None for the query.
         query: text of the query, with the field "{query}".
-        needs_query: True if every document must have a query; otherwise a missing query
-            is the empty text. None if documents must not have a query.
+        needs_query: True if every document must have a query; otherwise a
+            missing query is the empty text. None if documents must not have a
+            query.
         is_complete: True if no special tokens are added around the input.
     """
 
@@ -88,7 +90,10 @@ class Prompt:
         return [0] * len(ids) + [end - len(lead) for _, end in spans]
 
     def source(
-        self, tokenizer: Tokenizer, prompted: PromptedIds, limit: int | None = None
+        self,
+        tokenizer: Tokenizer,
+        prompted: PromptedIds,
+        limit: int | None = None,
     ) -> list[int]:
         """Returns the ids of an input, with special tokens.
 
@@ -101,7 +106,9 @@ class Prompt:
             InputError: the limit leaves no room for special tokens.
         """
         head, tail = prompted
-        num_added = 0 if self.is_complete else len(tokenizer.add_special_tokens([]))
+        num_added = (
+            0 if self.is_complete else len(tokenizer.add_special_tokens([]))
+        )
         if limit is not None and len(head) + len(tail) + num_added > limit:
             room = limit - len(tail) - num_added
             if room < 0:
@@ -121,7 +128,9 @@ class Prompt:
         # Chat templates strip messages.
         return document.rstrip() if self.is_complete else document
 
-    def _lead(self, tokenizer: Tokenizer, query: str | None) -> tuple[list[int], str]:
+    def _lead(
+        self, tokenizer: Tokenizer, query: str | None
+    ) -> tuple[list[int], str]:
         """Returns the ids before the document, and the text directly before it."""
         self._check_query(query)
         return _encode_parts(tokenizer, self._texts(self.before, query))
@@ -166,14 +175,15 @@ def make_prompt(
 
     Args:
         tokenizer: tokenizer of the model, possibly with a chat template.
-        template: text with the field "{document}" and possibly "{query}"; with a chat
-            template, the message of the user. None for the model's default.
-        prefix: text before every document that the model was trained with; None if it
-            has none.
+        template: text with the field "{document}" and possibly "{query}"; with
+            a chat template, the message of the user. None for the model's
+            default.
+        prefix: text before every document that the model was trained with; None
+            if it has none.
 
     Raises:
-        InputError: a template without "{document}" or with two, or a chat template that
-            fails.
+        InputError: a template without "{document}" or with two, or a chat
+            template that fails.
     """
     chat = tokenizer.chat_template if prefix is None else None
     if template is None and chat is None:

@@ -6,7 +6,14 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,7 +30,8 @@ from longsum_jax.files import (
 )
 
 MAX_BYTES = 64 * 2**30  # largest size of a file, after decompression
-_MAX_ARRAY_BYTES = 2**30  # largest size of a JSON array, which is parsed at once
+# largest size of a JSON array, which is parsed at once
+_MAX_ARRAY_BYTES = 2**30
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The usual names of columns, in the order of preference.
 DOCUMENT_NAMES = (
@@ -40,11 +48,15 @@ DOCUMENT_NAMES = (
     *("content", "body"),
 )
 SUMMARY_NAMES = ("summary", "highlights", "abstract", "target", "output")
-READER_KEYS = "document|text|article|content|body"  # default of ``readers.ReadOptions``
+# default of ``readers.ReadOptions``
+READER_KEYS = "document|text|article|content|body"
 # Defaults of keys, in place of which a usual name may be chosen.
 _DEFAULT_KEYS = ("document", "text|document", READER_KEYS, "summary")
-_DECLARED_DELIMITER = re.compile(r"\s*\"?sep=([^\w\s\"]|\t)\"?[ ]*\Z", re.IGNORECASE)
-_LARGEST_CELL = 2**31 - 1  # maximum that the csv module supports on every system
+_DECLARED_DELIMITER = re.compile(
+    r"\s*\"?sep=([^\w\s\"]|\t)\"?[ ]*\Z", re.IGNORECASE
+)
+# maximum that the csv module supports on every system
+_LARGEST_CELL = 2**31 - 1
 _PARQUET_ROWS = 64  # rows in memory at a time
 
 Row = dict[str, Any]
@@ -55,14 +67,15 @@ def read_rows(
 ) -> Iterator[tuple[int, Row]]:
     """Yields the number, from 1, and the fields of every row of a file.
 
-    The suffix selects the format: ``.csv`` and ``.tsv`` (UTF-8, with a header line),
-    ``.parquet`` (needs pyarrow), ``.json`` with an array of objects; every other file
-    has one JSON object per line. All but Parquet may be compressed (``.csv.gz``). The
-    number of a row is its line in the file; of an array or Parquet file, its position.
+    The suffix selects the format: ``.csv`` and ``.tsv`` (UTF-8, with a header
+    line), ``.parquet`` (needs pyarrow), ``.json`` with an array of objects;
+    every other file has one JSON object per line. All but Parquet may be
+    compressed (``.csv.gz``). The number of a row is its line in the file; of an
+    array or Parquet file, its position.
 
     Raises:
-        InputError: a row is invalid, the file is missing, unreadable, empty or damaged,
-            or the file or a line is too large.
+        InputError: a row is invalid, the file is missing, unreadable, empty or
+            damaged, or the file or a line is too large.
     """
     suffix = _data_suffix(path)
     if suffix == ".parquet":
@@ -88,8 +101,8 @@ def choose_keys(
 ) -> str:
     """Returns the keys "a|b" to read in a file: ``keys``, or a usual name of its first row.
 
-    A usual name is chosen only if ``keys`` are a default and none of them exists. The
-    choice is logged once.
+    A usual name is chosen only if ``keys`` are a default and none of them
+    exists. The choice is logged once.
 
     Args:
         row: keys of the first row.
@@ -97,7 +110,9 @@ def choose_keys(
         usual: usual names, in the order of preference.
         path: path of the file, for the log.
     """
-    if keys not in _DEFAULT_KEYS or any(name in row for name in keys.split("|")):
+    if keys not in _DEFAULT_KEYS or any(
+        name in row for name in keys.split("|")
+    ):
         return keys
     for name in usual:
         if name in row:
@@ -166,7 +181,11 @@ def _lines(
     with open_bytes(path) as stream:
         packed = os.path.getsize(path) if is_packed else None
         for number, line in bounded_lines(
-            stream, str(path), max_bytes=max_bytes, packed=packed, skip_blank=skip_blank
+            stream,
+            str(path),
+            max_bytes=max_bytes,
+            packed=packed,
+            skip_blank=skip_blank,
         ):
             line = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
             if line.strip() or not skip_blank:
@@ -196,7 +215,10 @@ def _object(row: Any, where: str, remedy: str) -> Row:
 
 def _begins_array(path: str | Path) -> bool:
     with open_bytes(path) as stream:
-        return stream.read(2**10).removeprefix(_BYTE_ORDER_MARK).lstrip()[:1] == b"["
+        return (
+            stream.read(2**10).removeprefix(_BYTE_ORDER_MARK).lstrip()[:1]
+            == b"["
+        )
 
 
 def _array_rows(path: str | Path, max_bytes: int) -> Iterator[tuple[int, Row]]:
@@ -211,7 +233,10 @@ def _array_rows(path: str | Path, max_bytes: int) -> Iterator[tuple[int, Row]]:
             f"{MAX_CONTAINERS} objects in an array"
         ) from None
     for number, row in enumerate(rows, start=1):
-        yield number, _object(row, f"{path}:{number}", "give an array of objects")
+        yield (
+            number,
+            _object(row, f"{path}:{number}", "give an array of objects"),
+        )
 
 
 def _table_rows(
@@ -236,14 +261,15 @@ def table_rows(
     """Yields the line number and the cells by column of every row, or the error of the row.
 
     Args:
-        lines: lines of a table with their line ends. The first line with text has the
-            names of the columns; a line "sep=;" may precede it, as written by Excel.
+        lines: lines of a table with their line ends. The first line with text
+            has the names of the columns; a line "sep=;" may precede it, as
+            written by Excel.
         name: name of the file, for errors.
-        delimiter: character between cells; None for a comma, semicolon, tab or bar,
-            whichever is most frequent in the header.
+        delimiter: character between cells; None for a comma, semicolon, tab or
+            bar, whichever is most frequent in the header.
         max_cell: maximum number of characters in a cell.
-        check_header: function called with the names of the columns before the first
-            row.
+        check_header: function called with the names of the columns before the
+            first row.
     """
     lines = iter(lines)
     header, num_lines_before = "", 0
@@ -290,9 +316,13 @@ def _cells(
     if any(beyond_columns):  # programs write empty ones
         num_cells = len(row) + len(beyond_columns)
         cells = f"{num_cells} cells in {counted(len(row), 'column')}"
-        return InputError(f"{name}: {cells}; quote texts that hold {delimiter!r}")
+        return InputError(
+            f"{name}: {cells}; quote texts that hold {delimiter!r}"
+        )
     # Absent cells have the value None.
-    return {key: value for key, value in row.items() if key and value is not None}
+    return {
+        key: value for key, value in row.items() if key and value is not None
+    }
 
 
 @contextlib.contextmanager
@@ -313,7 +343,10 @@ def _parquet_rows(path: str | Path) -> Iterator[tuple[int, Row]]:
         raise missing_extra(str(path), "Parquet", "files") from None
     number = 0
     try:
-        with open_bytes(path) as stream, pyarrow.parquet.ParquetFile(stream) as file:
+        with (
+            open_bytes(path) as stream,
+            pyarrow.parquet.ParquetFile(stream) as file,
+        ):
             for batch in file.iter_batches(_PARQUET_ROWS):
                 for row in batch.to_pylist():
                     number += 1

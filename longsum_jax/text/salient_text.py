@@ -2,8 +2,8 @@
 
 Source: AWESOME (Cao & Wang 2023), section 3.2.
 
-Sources consist of the tokens of the segmented document, so their lengths are exact and
-nothing is truncated.
+Sources consist of the tokens of the segmented document, so their lengths are
+exact and nothing is truncated.
 """
 
 import bisect
@@ -27,7 +27,8 @@ class SalientTextOptions:
     Attributes:
         order: "document" puts earlier sentences, the segment, later sentences;
             "current_first" puts the segment first.
-        past, current, future: labels before each group; an empty group has no label.
+        past, current, future: labels before each group; an empty group has no
+            label.
     """
 
     order: Order = "document"
@@ -54,8 +55,8 @@ class TokenSpan(NamedTuple):
 def inclusion_order(salient: Sequence[int], segment: Segment) -> list[int]:
     """Returns the important sentences outside a segment, outermost first.
 
-    The order is earliest past, last future, second earliest past, second last future
-    and so on. When one side is exhausted, the other continues.
+    The order is earliest past, last future, second earliest past, second last
+    future and so on. When one side is exhausted, the other continues.
 
     Args:
         salient: indices of important sentences, ascending.
@@ -64,7 +65,9 @@ def inclusion_order(salient: Sequence[int], segment: Segment) -> list[int]:
     past = salient[: bisect.bisect_left(salient, segment.first)]
     future = salient[bisect.bisect_left(salient, segment.end) :][::-1]
     pairs = itertools.zip_longest(past, future)
-    return [sentence for pair in pairs for sentence in pair if sentence is not None]
+    return [
+        sentence for pair in pairs for sentence in pair if sentence is not None
+    ]
 
 
 def room_for_text(
@@ -90,7 +93,11 @@ def room_for_text(
     empty = prompt.source(tokenizer, prompt.encode(tokenizer, "", query))
     room = limit - len(empty) - len(label)
     if room < min_tokens:
-        what = f'the query "{query[:60]}"' if query else "the text before a segment"
+        what = (
+            f'the query "{query[:60]}"'
+            if query
+            else "the text before a segment"
+        )
         raise InputError(
             f"{what} leaves {max(room, 0)} of {limit} tokens, fewer than "
             f"segments.min_tokens={min_tokens}; shorten it or lower min_tokens"
@@ -110,18 +117,18 @@ def segment_sources(
 ) -> list[list[int]]:
     """Returns the source of every segment as token ids, including special tokens.
 
-    Every segment stands in the prompt with the query. Important sentences of other
-    segments are added in their ``inclusion_order`` until one does not fit, and appear
-    in document order under their labels.
+    Every segment stands in the prompt with the query. Important sentences of
+    other segments are added in their ``inclusion_order`` until one does not
+    fit, and appear in document order under their labels.
 
     Args:
         document: document cut by the same tokenizer into segments of at most
             ``room_for_text``.
-        limit: maximum length of a source in tokens, including labels and special
-            tokens.
+        limit: maximum length of a source in tokens, including labels and
+            special tokens.
         prompt, query: text around every segment.
-        salient: indices of the important sentences, ascending; None for segments
-            without labels.
+        salient: indices of the important sentences, ascending; None for
+            segments without labels.
 
     Raises:
         InputError: a segment does not fit.
@@ -146,7 +153,9 @@ def segment_sources(
         groups = {"past": [], "current": current, "future": []}
         if salient:
             order = inclusion_order(salient, segment)
-            groups |= _important(document, order, segment, labels, room - len(current))
+            groups |= _important(
+                document, order, segment, labels, room - len(current)
+            )
         names = (
             ("current", "past", "future")
             if options.order == "current_first"
@@ -174,8 +183,8 @@ def salient_spans(
 
     Args:
         salient: indices of the important sentences, ascending.
-        budget: maximum number of tokens per segment. Sentences are added whole, in
-            their ``inclusion_order``, until one does not fit.
+        budget: maximum number of tokens per segment. Sentences are added whole,
+            in their ``inclusion_order``, until one does not fit.
         prompt, query: text around every segment in its source.
     """
     lead = prompt.encode(tokenizer, "", query).head
@@ -184,9 +193,12 @@ def salient_spans(
     spans = []
     for segment in document.segments:
         candidates = [
-            sentence_spans[sentence] for sentence in inclusion_order(salient, segment)
+            sentence_spans[sentence]
+            for sentence in inclusion_order(salient, segment)
         ]
-        totals = itertools.accumulate(span.stop - span.start for span in candidates)
+        totals = itertools.accumulate(
+            span.stop - span.start for span in candidates
+        )
         spans.append(
             [
                 span
@@ -217,12 +229,19 @@ def _important(
     groups = {}
     for side, sentences in selected.items():
         if sentences:
-            tokens = [document.token_ids[sentence] for sentence in sorted(sentences)]
-            groups[side] = [*labels[side], *itertools.chain.from_iterable(tokens)]
+            tokens = [
+                document.token_ids[sentence] for sentence in sorted(sentences)
+            ]
+            groups[side] = [
+                *labels[side],
+                *itertools.chain.from_iterable(tokens),
+            ]
     return groups
 
 
-def _sentence_spans(document: SegmentedDocument, offset: int) -> list[TokenSpan]:
+def _sentence_spans(
+    document: SegmentedDocument, offset: int
+) -> list[TokenSpan]:
     """Returns the span of each sentence in its segment's source, which starts at ``offset``."""
     spans = []
     for index, segment in enumerate(document.segments):

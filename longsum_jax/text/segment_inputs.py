@@ -28,8 +28,8 @@ from longsum_jax.text.segmentation import (
 from longsum_jax.text.tfidf import tfidf_vectors
 from longsum_jax.tokenizers.base import Tokenizer
 
-# (sentences of a document, query or None) -> indices of the important sentences,
-# ascending
+# (sentences of a document, query or None) -> indices of the important
+# sentences, ascending
 Extract = Callable[[Sequence[str], str | None], list[int]]
 
 
@@ -38,29 +38,31 @@ class SegmentInputOptions:
     """Options of segment inputs; a model trained with them stores them in its config.json.
 
     Attributes:
-        segment_length: length of a segment's source in tokens, including special
-            tokens, query and important sentences. Tasks set it to their
+        segment_length: length of a segment's source in tokens, including
+            special tokens, query and important sentences. Tasks set it to their
             ``max_source_length``.
         min_tokens, max_tokens, strict, next_includes_sentence, split_moves: see
             ``text.segmentation.SegmentOptions``.
-        target_metric, target_stemmer: see ``text.segment_targets.assign_sentences``.
-        train_tokens: number of tokens of a document to read in training, in whole
-            segments; 0 for all.
-        train_empty: whether a segment without a summary sentence is trained to produce
-            the empty text; otherwise it is read without a loss.
-        salient: form in which a segment reads important sentences of other segments:
-            not at all ("none"), as "text", or as "vectors" (for models with
-            ``salient_vectors``).
+        target_metric, target_stemmer: see
+            ``text.segment_targets.assign_sentences``.
+        train_tokens: number of tokens of a document to read in training, in
+            whole segments; 0 for all.
+        train_empty: whether a segment without a summary sentence is trained to
+            produce the empty text; otherwise it is read without a loss.
+        salient: form in which a segment reads important sentences of other
+            segments: not at all ("none"), as "text", or as "vectors" (for
+            models with ``salient_vectors``).
         salient_order: see ``text.salient_text.SalientTextOptions``.
         salient_source: source of important sentences in training: the extractor
             ("predicted", as at inference) or the summary ("oracle").
-        num_vectors: number of tokens of important sentences that a segment reads as
-            vectors; equal to ``salient_vectors`` of the model.
-        extractor: directory for ``longsum_jax.load`` whose ``extract`` finds important
-            sentences; empty for ``central_sentences``. In a model's config.json: a
+        num_vectors: number of tokens of important sentences that a segment
+            reads as vectors; equal to ``salient_vectors`` of the model.
+        extractor: directory for ``longsum_jax.load`` whose ``extract`` finds
+            important sentences; empty for ``central_sentences``. In a model's
+            config.json: a subdirectory next to it.
+        sentence_encoder: directory of a model whose mean states compare
+            sentences; empty for TF-IDF. In a model's config.json: a
             subdirectory next to it.
-        sentence_encoder: directory of a model whose mean states compare sentences;
-            empty for TF-IDF. In a model's config.json: a subdirectory next to it.
     """
 
     segment_length: int = 1024
@@ -106,10 +108,10 @@ class SegmentInputs(NamedTuple):
     Attributes:
         document: segmented document, up to the last segment that is read.
         sources: token ids of every segment, including special tokens.
-        spans: spans in ``sources``, per segment, of important sentences of other
-            segments; empty without vectors.
-        total_tokens: length of the whole document in tokens, read or not, without
-            special tokens.
+        spans: spans in ``sources``, per segment, of important sentences of
+            other segments; empty without vectors.
+        total_tokens: length of the whole document in tokens, read or not,
+            without special tokens.
     """
 
     document: SegmentedDocument
@@ -122,17 +124,19 @@ class SegmentInputs(NamedTuple):
         """The number of document tokens that are read, without special tokens, query and labels."""
         return sum(segment.num_tokens for segment in self.document.segments)
 
-    def vectors(self, options: SegmentInputOptions) -> tuple[np.ndarray, np.ndarray]:
+    def vectors(
+        self, options: SegmentInputOptions
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Assigns important tokens to slots, and slots to the segments that read them.
 
-        Every token that any segment reads has one slot. A document of any length needs
-        at most ``2 * num_vectors`` slots, because segments read the outermost sentences
-        first.
+        Every token that any segment reads has one slot. A document of any
+        length needs at most ``2 * num_vectors`` slots, because segments read
+        the outermost sentences first.
 
         Returns:
-            slots, int32 [S, L]: slot of each token, -1 for tokens without one; reads,
-            int32 [S, P]: slots that each segment reads, padded with -1. S segments, L
-            ``segment_length``, P ``num_vectors``.
+            slots, int32 [S, L]: slot of each token, -1 for tokens without one;
+            reads, int32 [S, P]: slots that each segment reads, padded with -1.
+            S segments, L ``segment_length``, P ``num_vectors``.
         """
         slots = np.full((len(self.spans), options.segment_length), -1, np.int32)
         reads = np.full((len(self.spans), options.num_vectors), -1, np.int32)
@@ -163,7 +167,9 @@ def central_sentences(
     """
     del query
     vectors = tfidf_vectors(sentences)
-    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    vectors = vectors / np.maximum(
+        np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9
+    )
     scores = vectors @ vectors.mean(0)
     count = max(1, round(share * len(sentences)))
     return sorted(np.argsort(-scores, kind="stable")[:count].tolist())
@@ -177,11 +183,12 @@ class Auxiliary(NamedTuple):
     """Helper functions for reading documents in segments; the defaults need no weights.
 
     Attributes:
-        encode_sentences: sentences -> vectors float [n, d], which are compared to cut a
-            document.
-        extract: (sentences, query) -> indices of the important sentences, ascending.
-        release: function that removes the models of the other two from their device
-            until the next call.
+        encode_sentences: sentences -> vectors float [n, d], which are compared
+            to cut a document.
+        extract: (sentences, query) -> indices of the important sentences,
+            ascending.
+        release: function that removes the models of the other two from their
+            device until the next call.
     """
 
     encode_sentences: SentenceEncoder = tfidf_vectors
@@ -211,16 +218,19 @@ def read_segment_inputs(
         tokenizer: tokenizer of the model.
         options: options of lengths and of the form of important sentences.
         prompt, query: text around every segment.
-        max_tokens, max_segments: limits of the document; whole segments are read, at
-            least one. None reads the whole document.
+        max_tokens, max_segments: limits of the document; whole segments are
+            read, at least one. None reads the whole document.
         auxiliary: functions that compare sentences and find the important ones.
         borders: positions in the text at which a segment always begins.
 
     Raises:
-        InputError: the text is blank, or the query leaves no room for a segment.
+        InputError: the text is blank, or the query leaves no room for a
+            segment.
     """
     salient_text = (
-        SalientTextOptions(options.salient_order) if options.salient == "text" else None
+        SalientTextOptions(options.salient_order)
+        if options.salient == "text"
+        else None
     )
     before: dict[str, Any] = {"prompt": prompt, "query": query}
     room = room_for_text(
@@ -241,7 +251,9 @@ def read_segment_inputs(
         salient = sorted(auxiliary.extract(document.sentences, query))
     if salient_text is not None:
         before |= {"salient": salient, "options": salient_text}
-    sources = segment_sources(document, tokenizer, options.segment_length, **before)
+    sources = segment_sources(
+        document, tokenizer, options.segment_length, **before
+    )
     spans: list[list[TokenSpan]] = [[]] * len(sources)
     if options.salient == "vectors":
         spans = salient_spans(
@@ -256,7 +268,9 @@ def read_segment_inputs(
 
 
 def _first_segments(
-    document: SegmentedDocument, max_tokens: int | None, max_segments: int | None
+    document: SegmentedDocument,
+    max_tokens: int | None,
+    max_segments: int | None,
 ) -> SegmentedDocument:
     """Returns the beginning of a document: whole segments within both limits, at least one."""
     count, tokens = 0, 0

@@ -24,15 +24,17 @@ def segment_targets(
 
     Args:
         segments: texts of a document's segments.
-        summary: summary of the document. Sentences keep their order and are joined by
-            spaces.
+        summary: summary of the document. Sentences keep their order and are
+            joined by spaces.
         metric, stemmer: see ``assign_sentences``.
 
     Returns:
         A text for each segment; "" if no sentence is assigned to it.
     """
     sentences = split_sentences(summary)
-    assignment = assign_sentences(segments, sentences, metric=metric, stemmer=stemmer)
+    assignment = assign_sentences(
+        segments, sentences, metric=metric, stemmer=stemmer
+    )
     targets: list[list[str]] = [[] for _ in segments]
     for sentence, segment in zip(sentences, assignment.tolist(), strict=True):
         targets[segment].append(sentence)
@@ -53,10 +55,10 @@ def assign_sentences(
     Args:
         segments: S texts, the references.
         sentences: R sentences of a summary, the predictions.
-        metric: "precision" is the fraction of the sentence that the segment covers;
-            "f1" favors short segments.
-        stemmer: whether to compare words by their stems (Porter), as in Se3 (Moro &
-            Ragazzi 2022), which introduced this assignment.
+        metric: "precision" is the fraction of the sentence that the segment
+            covers; "f1" favors short segments.
+        stemmer: whether to compare words by their stems (Porter), as in Se3
+            (Moro & Ragazzi 2022), which introduced this assignment.
 
     Raises:
         InputError: there are no segments, or the metric is unknown.
@@ -71,7 +73,8 @@ def assign_sentences(
             f'segments.target_metric: "{metric}" is not allowed; {suggestion}'
         )
     scores = np.sum(
-        [_rouge_n(segments, sentences, n, metric, stemmer) for n in (1, 2)], axis=0
+        [_rouge_n(segments, sentences, n, metric, stemmer) for n in (1, 2)],
+        axis=0,
     )
     # Equal fractions may differ in the last digit.
     return scores.round(12).argmax(0)
@@ -89,14 +92,18 @@ def _rouge_n(
     segment_counts, sentence_counts = count_ngrams(
         segments, sentences, n, tokenize=tokenize
     )
-    # [S, P]: count of each of the P n-grams of the sentences in the segment, clipped to
-    # its count in the sentence. Sums over the n-grams of one sentence are differences
-    # of running sums.
+    # [S, P]: count of each of the P n-grams of the sentences in the segment,
+    # clipped to its count in the sentence. Sums over the n-grams of one
+    # sentence are differences of running sums.
     shared = np.minimum(
         segment_counts.dense()[:, sentence_counts.ngram], sentence_counts.counts
     )
-    starts = np.searchsorted(sentence_counts.text, np.arange(len(sentences) + 1))
-    sums = np.concatenate([np.zeros((len(segments), 1)), shared.cumsum(1)], axis=1)
+    starts = np.searchsorted(
+        sentence_counts.text, np.arange(len(sentences) + 1)
+    )
+    sums = np.concatenate(
+        [np.zeros((len(segments), 1)), shared.cumsum(1)], axis=1
+    )
     overlap = sums[:, starts[1:]] - sums[:, starts[:-1]]
     if metric == "precision":
         return overlap / np.maximum(sentence_counts.total, 1)
@@ -109,4 +116,6 @@ def _rouge_n(
 
 def _stemmed_words(text: str) -> list[str]:
     """Returns words; words of more than three letters are stemmed, as in rouge-score."""
-    return [stem(word) if len(word) > 3 else word for word in unicode_words(text)]
+    return [
+        stem(word) if len(word) > 3 else word for word in unicode_words(text)
+    ]

@@ -5,8 +5,8 @@ Source: AWESOME (Cao & Wang 2023), appendix A.1, algorithm 1, after Se3.
     sentences   s0 s1 s2 s3 s4 s5 s6 s7 s8
                             |-- segment grows --|          up to min_tokens: every sentence joins
                                     s4 ?       up to max_tokens: s4 joins if it is more similar to
-                                               s0..s3 than to the window of min_tokens
-                                               after it
+                                               s0..s3 than to the window of
+                                               min_tokens after it
                 [s0 s1 s2 s3] [s4 s5 ...       otherwise it begins the next segment
 """
 
@@ -35,19 +35,21 @@ class SegmentOptions:
     """Options of segmentation; token counts exclude special tokens.
 
     Attributes:
-        min_tokens: minimum length of a segment in tokens, reached by adding whole
-            sentences.
-        max_tokens: length at which a segment ends. Between the two a sentence joins the
-            more similar side. As in algorithm 1 the length is checked before a sentence
-            is added, so that a segment may exceed it by one sentence.
-        max_segment_tokens: hard limit of a segment; None for no limit. A sentence
-            longer than this, or than ``max_tokens``, is cut between words, or inside a
-            word if it has no space.
-        strict: whether ``max_tokens`` is a hard limit as well (as in Se3's code).
-        next_includes_sentence: whether the window after a sentence, with which it is
-            compared, includes the sentence itself.
-        split_moves: beginning of a new segment: only the "sentence" (algorithm 1), or
-            the whole "window" that it was compared with (Se3's code).
+        min_tokens: minimum length of a segment in tokens, reached by adding
+            whole sentences.
+        max_tokens: length at which a segment ends. Between the two a sentence
+            joins the more similar side. As in algorithm 1 the length is checked
+            before a sentence is added, so that a segment may exceed it by one
+            sentence.
+        max_segment_tokens: hard limit of a segment; None for no limit. A
+            sentence longer than this, or than ``max_tokens``, is cut between
+            words, or inside a word if it has no space.
+        strict: whether ``max_tokens`` is a hard limit as well (as in Se3's
+            code).
+        next_includes_sentence: whether the window after a sentence, with which
+            it is compared, includes the sentence itself.
+        split_moves: beginning of a new segment: only the "sentence" (algorithm
+            1), or the whole "window" that it was compared with (Se3's code).
     """
 
     min_tokens: int = 512
@@ -80,7 +82,11 @@ class SegmentOptions:
     @cached_property
     def limit(self) -> float:
         """The hard limit of a segment in tokens; infinite without a limit."""
-        hard = math.inf if self.max_segment_tokens is None else self.max_segment_tokens
+        hard = (
+            math.inf
+            if self.max_segment_tokens is None
+            else self.max_segment_tokens
+        )
         return min(hard, self.max_tokens) if self.strict else hard
 
     @property
@@ -110,12 +116,12 @@ class SegmentedDocument(NamedTuple):
 
     Attributes:
         text: text of the document.
-        sentences: sentences without surrounding white space; long sentences are cut
-            into pieces, which may be blank.
-        token_ids: token ids of each sentence and the white space before it, without
-            special tokens.
-        segments: segments in document order; every character and every sentence is in
-            exactly one.
+        sentences: sentences without surrounding white space; long sentences are
+            cut into pieces, which may be blank.
+        token_ids: token ids of each sentence and the white space before it,
+            without special tokens.
+        segments: segments in document order; every character and every sentence
+            is in exactly one.
     """
 
     text: str
@@ -131,7 +137,9 @@ class SegmentedDocument(NamedTuple):
         """Returns the token ids of a segment, ``num_tokens`` of them."""
         segment = self.segments[index]
         return list(
-            itertools.chain.from_iterable(self.token_ids[segment.first : segment.end])
+            itertools.chain.from_iterable(
+                self.token_ids[segment.first : segment.end]
+            )
         )
 
 
@@ -149,9 +157,11 @@ def segment_document(
         text: document of any length.
         tokenizer: tokenizer; called once for all sentences.
         options: lengths, and choices that algorithm 1 leaves open.
-        encoder: function that computes sentence vectors, which are compared by cosine.
+        encoder: function that computes sentence vectors, which are compared by
+            cosine.
         borders: positions in the text at which a segment always begins.
-        headings: sentences before which a segment ends if it has ``min_tokens``.
+        headings: sentences before which a segment ends if it has
+            ``min_tokens``.
 
     Raises:
         InputError: the text is blank.
@@ -161,7 +171,9 @@ def segment_document(
         parts = [text[start:stop] for start, stop in itertools.pairwise(cuts)]
         return _together(
             [
-                segment_document(part, tokenizer, options, encoder, (), headings)
+                segment_document(
+                    part, tokenizer, options, encoder, (), headings
+                )
                 for part in parts
             ]
         )
@@ -179,11 +191,21 @@ def segment_document(
         )
         sentences = [piece.strip() for piece in slices]
     lengths = [len(ids) for ids in token_ids]
-    vectors = None if sum(lengths) <= options.longest_sentence else encoder(sentences)
+    vectors = (
+        None if sum(lengths) <= options.longest_sentence else encoder(sentences)
+    )
     ends = np.cumsum([0, *map(len, slices)])
-    sections = {i for i, sentence in enumerate(sentences) if sentence in headings}
+    sections = {
+        i for i, sentence in enumerate(sentences) if sentence in headings
+    }
     segments = [
-        Segment(int(ends[first]), int(ends[end]), first, end, sum(lengths[first:end]))
+        Segment(
+            int(ends[first]),
+            int(ends[end]),
+            first,
+            end,
+            sum(lengths[first:end]),
+        )
         for first, end in segment_ranges(lengths, vectors, options, sections)
     ]
     return SegmentedDocument(text, sentences, token_ids, segments)
@@ -219,10 +241,10 @@ def segment_ranges(
 
     Args:
         lengths: number of tokens of each sentence.
-        vectors: float [n, d], vector of each sentence, of any norm; None for a document
-            of one segment.
-        sections: indices of sentences that begin a section of the document. A segment
-            begins there if the previous one is long enough.
+        vectors: float [n, d], vector of each sentence, of any norm; None for a
+            document of one segment.
+        sections: indices of sentences that begin a section of the document. A
+            segment begins there if the previous one is long enough.
     """
     total = np.cumsum([0, *lengths]).tolist()
     if total[-1] <= options.longest_sentence:
@@ -253,7 +275,8 @@ def _next_end(
         first: first sentence of the current segment.
         total: [n + 1], number of tokens before each sentence.
         vectors: [n, d] of norm 1.
-        sections: sentences that begin a segment if the current one has ``min_tokens``.
+        sections: sentences that begin a segment if the current one has
+            ``min_tokens``.
 
     Returns:
         The next sentence to examine if a new segment begins; otherwise None.
@@ -299,7 +322,10 @@ def _window_end(start: int, total: list[int], min_tokens: int) -> int:
 
 
 def _split_long(
-    slices: list[str], token_ids: list[list[int]], limit: int, tokenizer: Tokenizer
+    slices: list[str],
+    token_ids: list[list[int]],
+    limit: int,
+    tokenizer: Tokenizer,
 ) -> tuple[list[str], list[list[int]]]:
     """Cuts slices of more than ``limit`` tokens into pieces, until all are short enough."""
     while max(map(len, token_ids)) > limit:
@@ -334,7 +360,9 @@ def _pieces(text: str, count: int) -> list[str]:
     for i in range(1, count):
         goal = len(text) * i // count
         bounds.add(_space_before(text, goal, reach=len(text) // count))
-    return [text[start:stop] for start, stop in itertools.pairwise(sorted(bounds))]
+    return [
+        text[start:stop] for start, stop in itertools.pairwise(sorted(bounds))
+    ]
 
 
 def _space_before(text: str, goal: int, reach: int) -> int:

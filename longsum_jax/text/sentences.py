@@ -6,20 +6,27 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from longsum_jax.text.boundaries import RULES_VERSION, Style, split_line, text_style
+from longsum_jax.text.boundaries import (
+    RULES_VERSION,
+    Style,
+    split_line,
+    text_style,
+)
 from longsum_jax.text.ngrams import num_words, word_spans
 
-LONGEST_WRAPPED_LINE = 100  # characters; texts with longer lines are not hard-wrapped
+# characters; texts with longer lines are not hard-wrapped
+LONGEST_WRAPPED_LINE = 100
 WIDEST_WRAP = 160  # characters of lines that ``join_wrapped_lines`` joins
 SHORTEST_WRAP = 60  # characters of a line that was broken because it was full
-# Limits of a block that is wrapped at one width: lines, characters of its width, and
-# shares of full lines and of lines that begin with a lowercase letter.
+# Limits of a block that is wrapped at one width: lines, characters of its
+# width, and shares of full lines and of lines that begin with a lowercase
+# letter.
 _FEWEST_LINES, _NARROWEST_WRAP, _FEWEST_FULL, _FEWEST_SMALL = 4, 30, 0.6, 0.3
-# Maximum words of a sentence in ``bounded_sentences``. In novels 1 sentence in 150 is
-# longer, and most of these are quotations of several sentences.
+# Maximum words of a sentence in ``bounded_sentences``. In novels 1 sentence in
+# 150 is longer, and most of these are quotations of several sentences.
 LONGEST_SENTENCE = 150
-# Words of the pieces of longer sentences; the last also limits sentences without a
-# final stop.
+# Words of the pieces of longer sentences; the last also limits sentences
+# without a final stop.
 SHORTEST_PIECE, MEAN_PIECE, LONGEST_PIECE = 15, 30, 60
 # often between clauses of talk
 _CONJUNCTIONS = frozenset(("and", "but", "so", "because"))
@@ -27,24 +34,26 @@ _CONJUNCTIONS = frozenset(("and", "but", "so", "because"))
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 _MARKER = re.compile(r"\s*(?:[-*•‣◦+]\s|\d{1,3}[.)]\s|#|\||>|```)")
 _LIST_ITEM = re.compile(r"(?:[-*•‣◦]|\d{1,3}[.)])\s")
-_LIST_STARTS = frozenset("-*•‣◦0123456789")  # first characters, faster to look up
+# first characters, faster to look up
+_LIST_STARTS = frozenset("-*•‣◦0123456789")
 _STOP_AT_END = re.compile(r"[.!?…:;।؟。\u06d4\uff01\uff1b\uff1f]\W*\Z")
 
 
 def split_sentences(text: str) -> list[str]:
     """Splits text into sentences, by the stops and abbreviations of its language.
 
-    Blank lines end a sentence. If all lines of a block are short, or all but a few
-    lines are prose wrapped at one width, its line breaks are spaces, except before list
-    items. Otherwise every line is a paragraph (or a speaker's turn). All characters are
-    kept except white space around line breaks and sentences.
+    Blank lines end a sentence. If all lines of a block are short, or all but a
+    few lines are prose wrapped at one width, its line breaks are spaces, except
+    before list items. Otherwise every line is a paragraph (or a speaker's
+    turn). All characters are kept except white space around line breaks and
+    sentences.
 
     Args:
         text: text of any length, with any line ends.
 
     Returns:
-        Non-empty sentences without surrounding white space. A text without punctuation
-        is one sentence.
+        Non-empty sentences without surrounding white space. A text without
+        punctuation is one sentence.
     """
     sentences: list[str] = []
     style = text_style(text)
@@ -57,10 +66,11 @@ def bounded_sentences(text: str) -> list[str]:
     """Splits text into sentences short enough to be extracted or cited.
 
     A sentence of more than ``LONGEST_SENTENCE`` words, or of more than
-    ``LONGEST_PIECE`` without a final stop, is split at the stops inside its quotation
-    marks and brackets. Parts that are still too long, such as a talk transcribed
-    without punctuation, are cut into pieces: at nearby semicolons, commas or line
-    breaks, otherwise before an English conjunction or between any words.
+    ``LONGEST_PIECE`` without a final stop, is split at the stops inside its
+    quotation marks and brackets. Parts that are still too long, such as a talk
+    transcribed without punctuation, are cut into pieces: at nearby semicolons,
+    commas or line breaks, otherwise before an English conjunction or between
+    any words.
 
     Args:
         text: text of any length, with any line ends.
@@ -88,9 +98,10 @@ def bounded_sentences(text: str) -> list[str]:
 def join_wrapped_lines(text: str) -> str:
     """Returns a text of the same length with spaces for line breaks inside sentences.
 
-    ``split_sentences`` joins blocks of lines up to 100 characters. Here the lines of
-    wider blocks are joined, up to ``WIDEST_WRAP``, if a long line ends without a stop
-    and the next line does not begin a list item, heading, table or quotation.
+    ``split_sentences`` joins blocks of lines up to 100 characters. Here the
+    lines of wider blocks are joined, up to ``WIDEST_WRAP``, if a long line ends
+    without a stop and the next line does not begin a list item, heading, table
+    or quotation.
     """
     lines = text.split("\n")
     joined = [lines[0]]
@@ -105,8 +116,8 @@ def join_wrapped_lines(text: str) -> str:
 def breaks_sentence(line: str, following: str) -> bool:
     """Returns True if a line of a wide block ends inside a sentence.
 
-    The line is long and has no final stop, and the following line does not begin a list
-    item, heading, table or quotation.
+    The line is long and has no final stop, and the following line does not
+    begin a list item, heading, table or quotation.
     """
     if len(line) < SHORTEST_WRAP or line.rstrip()[-1:] in ".!?:;|":
         return False
@@ -116,9 +127,14 @@ def breaks_sentence(line: str, following: str) -> bool:
 def _in_wide_blocks(lines: Sequence[str]) -> list[bool]:
     """Returns a flag per line, True if the longest line of its block is a wide wrap."""
     results = []
-    for filled, group in itertools.groupby(lines, lambda line: bool(line.strip())):
+    for filled, group in itertools.groupby(
+        lines, lambda line: bool(line.strip())
+    ):
         block = list(group)
-        wide = filled and LONGEST_WRAPPED_LINE < max(map(len, block)) <= WIDEST_WRAP
+        wide = (
+            filled
+            and LONGEST_WRAPPED_LINE < max(map(len, block)) <= WIDEST_WRAP
+        )
         # ``split_sentences`` joins blocks of one width.
         results += [wide and not _has_one_width(block)] * len(block)
     return results
@@ -133,8 +149,8 @@ def without_list_mark(sentence: str) -> str:
 def sentence_ends(text: str, sentences: Sequence[str]) -> np.ndarray:
     """Returns int [n], the end position in ``text`` of each sentence.
 
-    The ends cut the text into one slice per sentence. White space belongs to the
-    sentence after it, and at the end of the text to the last sentence.
+    The ends cut the text into one slice per sentence. White space belongs to
+    the sentence after it, and at the end of the text to the last sentence.
 
     Args:
         text: text of the sentences.
@@ -142,7 +158,8 @@ def sentence_ends(text: str, sentences: Sequence[str]) -> np.ndarray:
     """
     letters = _letters(text)
     counts = np.cumsum(
-        [len("".join(sentence.split())) for sentence in sentences], dtype=np.int64
+        [len("".join(sentence.split())) for sentence in sentences],
+        dtype=np.int64,
     )
     ends = letters[counts - 1] + 1
     ends[-1:] = len(text)
@@ -189,7 +206,9 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _unwrap(lines: list[str]) -> list[str]:
-    if max(map(len, lines)) > LONGEST_WRAPPED_LINE and not _has_one_width(lines):
+    if max(map(len, lines)) > LONGEST_WRAPPED_LINE and not _has_one_width(
+        lines
+    ):
         return lines
     paragraphs = [[lines[0]]]
     for line in lines[1:]:
@@ -203,11 +222,13 @@ def _unwrap(lines: list[str]) -> list[str]:
 def _has_one_width(lines: Sequence[str]) -> bool:
     """Returns True if a block is prose wrapped at one width, except for a few longer lines.
 
-    Most of its lines end because the first word of the next one did not fit, and some
-    begin in the middle of a sentence. This excludes turns, verses, items and code;
-    table rows have gaps.
+    Most of its lines end because the first word of the next one did not fit,
+    and some begin in the middle of a sentence. This excludes turns, verses,
+    items and code; table rows have gaps.
     """
-    lengths = sorted(len(line) for line in lines if len(line) <= LONGEST_WRAPPED_LINE)
+    lengths = sorted(
+        len(line) for line in lines if len(line) <= LONGEST_WRAPPED_LINE
+    )
     if len(lines) < _FEWEST_LINES or len(lines) - len(lengths) > max(
         1, len(lines) // 10
     ):
@@ -222,14 +243,20 @@ def _has_one_width(lines: Sequence[str]) -> bool:
         num_rows += "\t" in line.strip() or "  " in line.strip() or "|" in line
     pairs = len(lines) - 1
     is_prose = num_small >= _FEWEST_SMALL * pairs and num_rows < 0.5 * pairs
-    return width >= _NARROWEST_WRAP and num_full >= _FEWEST_FULL * pairs and is_prose
+    return (
+        width >= _NARROWEST_WRAP
+        and num_full >= _FEWEST_FULL * pairs
+        and is_prose
+    )
 
 
 def _is_too_long(sentence: str) -> bool:
     if len(sentence) <= LONGEST_PIECE:
         return False
     is_stopped = _STOP_AT_END.search(sentence[-20:]) is not None
-    return num_words(sentence) > (LONGEST_SENTENCE if is_stopped else LONGEST_PIECE)
+    return num_words(sentence) > (
+        LONGEST_SENTENCE if is_stopped else LONGEST_PIECE
+    )
 
 
 def _in_line(text: str) -> str:
@@ -241,7 +268,9 @@ def _bounded(text: str, style: Style) -> Iterator[str]:
     for part in split_line(text, style, inside_marks=True):
         sentence = part.strip()
         yield from (
-            _pieces(sentence) if _is_too_long(sentence) else filter(None, [sentence])
+            _pieces(sentence)
+            if _is_too_long(sentence)
+            else filter(None, [sentence])
         )
 
 
@@ -253,8 +282,8 @@ def _pieces(text: str) -> Iterator[str]:
     while len(spans) - first > LONGEST_PIECE:
         last = min(first + LONGEST_PIECE, len(spans) - SHORTEST_PIECE)
         middle = first + MEAN_PIECE
-        # The strongest boundary within the allowed lengths; ties go to the one nearest
-        # to the mean.
+        # The strongest boundary within the allowed lengths; ties go to the one
+        # nearest to the mean.
         first = max(
             range(first + SHORTEST_PIECE, last + 1),
             key=lambda word: (strengths[word - 1], -abs(word - middle)),
@@ -265,7 +294,9 @@ def _pieces(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _strength(text: str, before: tuple[int, int], after: tuple[int, int]) -> int:
+def _strength(
+    text: str, before: tuple[int, int], after: tuple[int, int]
+) -> int:
     """Returns the strength of the boundary between two words: 0 for a space, up to 4."""
     mark = text[before[1] - 1]
     if mark in ";:\u2014\u2013\uff1b\uff1a":

@@ -10,7 +10,8 @@ class Outline(NamedTuple):
     """The positions of headings and page starts in a text.
 
     Attributes:
-        headings: start and end (exclusive) of each heading, in the order of the text.
+        headings: start and end (exclusive) of each heading, in the order of the
+            text.
         pages: start of every page; () if there are no pages.
     """
 
@@ -30,7 +31,8 @@ class SourceSentence(NamedTuple):
         start, end: position in the document; ``end`` is exclusive.
         heading: nearest heading before the sentence, or None.
         page: number of the page on which the sentence begins, from 1, or None.
-        score: share of the summary sentence that this source supports, from 0 to 1.
+        score: share of the summary sentence that this source supports, from 0
+            to 1.
     """
 
     text: str
@@ -55,8 +57,8 @@ class Flag(NamedTuple):
         kind: kind of the entity.
         text: text in the summary.
         start: position in the summary sentence.
-        missing: "document" if it is missing in the whole document, "sources" if it is
-            missing only in the sources of the sentence.
+        missing: "document" if it is missing in the whole document, "sources" if
+            it is missing only in the sources of the sentence.
     """
 
     kind: EntityKind
@@ -70,8 +72,8 @@ class Reason(NamedTuple):
 
     Attributes:
         name: display name of the group.
-        contribution: contribution to the score of a sentence, relative to the average
-            over the sentences of the document.
+        contribution: contribution to the score of a sentence, relative to the
+            average over the sentences of the document.
     """
 
     name: str
@@ -82,7 +84,8 @@ class Explanation(NamedTuple):
     """The score of an extracted sentence, as a sum.
 
     Attributes:
-        score: score of the sentence, which is ``mean_score`` plus all contributions.
+        score: score of the sentence, which is ``mean_score`` plus all
+            contributions.
         mean_score: mean score over the sentences of the document.
         reasons: largest contributions, by absolute value.
         others: sum of the other contributions.
@@ -100,12 +103,14 @@ class Statement(NamedTuple):
     Attributes:
         text: text of the sentence, with single spaces as white space.
         start, end: position in the summary; ``end`` is exclusive.
-        sources: sentences of the document; the source with the largest share first.
-        support: share of the words and word pairs of the sentence in its sources, from
-            0 to 1, or the score of an entailment model, from -1 to 1.
+        sources: sentences of the document; the source with the largest share
+            first.
+        support: share of the words and word pairs of the sentence in its
+            sources, from 0 to 1, or the score of an entailment model, from -1
+            to 1.
         is_supported: True if the support is sufficient.
-        flags: names, numbers and dates that are not in the document, or not in its
-            sources.
+        flags: names, numbers and dates that are not in the document, or not in
+            its sources.
         explanation: explanation of the extraction; None if the sentence was not
             extracted.
     """
@@ -133,13 +138,21 @@ class Statement(NamedTuple):
     @classmethod
     def from_report(cls, fields: Mapping[str, Any]) -> "Statement":
         """Restores a statement from the fields of ``report``."""
-        sources = tuple(SourceSentence(**source) for source in fields["sources"])
+        sources = tuple(
+            SourceSentence(**source) for source in fields["sources"]
+        )
         flags = tuple(Flag(**flag) for flag in fields["flags"])
         explanation = fields.get("explanation")
         if explanation is not None:
-            reasons = tuple(Reason(**reason) for reason in explanation["reasons"])
+            reasons = tuple(
+                Reason(**reason) for reason in explanation["reasons"]
+            )
             explanation = Explanation(**{**explanation, "reasons": reasons})
-        changes = {"sources": sources, "flags": flags, "explanation": explanation}
+        changes = {
+            "sources": sources,
+            "flags": flags,
+            "explanation": explanation,
+        }
         return cls(**{**fields, **changes})
 
 

@@ -32,7 +32,9 @@ _HEADING_MARKS = "#=-~^*|: "  # heading marks of Markdown and reStructuredText
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _SCALES = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
-_SCALED = re.compile(rf"{_NUMBER.pattern}\s+(?:{'|'.join(_SCALES)})\b", re.IGNORECASE)
+_SCALED = re.compile(
+    rf"{_NUMBER.pattern}\s+(?:{'|'.join(_SCALES)})\b", re.IGNORECASE
+)
 _SPELLED = (
     *(
         "zero",
@@ -47,7 +49,15 @@ _SPELLED = (
         "nine",
         "ten",
     ),
-    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen"),
+    *(
+        "eleven",
+        "twelve",
+        "thirteen",
+        "fourteen",
+        "fifteen",
+        "sixteen",
+        "seventeen",
+    ),
     *("eighteen", "nineteen", "twenty"),
 )
 
@@ -57,8 +67,8 @@ class PlacedSentences(NamedTuple):
 
     Attributes:
         text: text of the document.
-        sentences: result of ``bounded_sentences`` after line breaks inside sentences
-            were joined.
+        sentences: result of ``bounded_sentences`` after line breaks inside
+            sentences were joined.
         starts, ends: int [n], see ``sentence_spans``.
         outline: outline of the document.
     """
@@ -74,7 +84,9 @@ class PlacedSentences(NamedTuple):
         """Returns the sentences of a document."""
         sentences = bounded_sentences(join_wrapped_lines(text))
         empty = np.zeros(0, np.int64)
-        starts, ends = sentence_spans(text, sentences) if sentences else (empty, empty)
+        starts, ends = (
+            sentence_spans(text, sentences) if sentences else (empty, empty)
+        )
         return cls(text, sentences, starts, ends, outline)
 
     def source(self, number: int, score: float) -> SourceSentence:
@@ -94,7 +106,9 @@ class PlacedSentences(NamedTuple):
 
     def _heading_before(self, offset: int) -> str | None:
         headings = self.outline.headings
-        count = bisect.bisect_right(headings, offset, key=lambda heading: heading[1])
+        count = bisect.bisect_right(
+            headings, offset, key=lambda heading: heading[1]
+        )
         if not count:
             return None
         start, end = headings[count - 1]
@@ -136,7 +150,9 @@ def find_statements(
     ]
 
 
-def sources_of(support: Support, placed: PlacedSentences) -> tuple[SourceSentence, ...]:
+def sources_of(
+    support: Support, placed: PlacedSentences
+) -> tuple[SourceSentence, ...]:
     """Returns the sentences of an alignment as sources, with their positions in the document."""
     pairs = zip(support.indices, support.scores, strict=True)
     return tuple(placed.source(index, score) for index, score in pairs)
@@ -149,15 +165,16 @@ def find_flags(
 ) -> list[list[Flag]]:
     """Flags the names, numbers and dates of each summary sentence that are missing.
 
-    Entities are found by the rules of ``text.entities``. Numbers are compared by value,
-    written in digits, with thousand to trillion, or in words up to twenty. A name or a
-    date is found if its words are adjacent, regardless of case, or all in one sentence.
+    Entities are found by the rules of ``text.entities``. Numbers are compared
+    by value, written in digits, with thousand to trillion, or in words up to
+    twenty. A name or a date is found if its words are adjacent, regardless of
+    case, or all in one sentence.
 
     Args:
         sentences: sentences of the summary.
         document: sentences of the document.
-        sources: indices of the sources of each summary sentence; None to flag only
-            entities missing in the whole document.
+        sources: indices of the sources of each summary sentence; None to flag
+            only entities missing in the whole document.
     """
     vocabulary = _Vocabulary(document)
     flags = []
@@ -176,7 +193,9 @@ def _missing(
 ) -> Iterator[Flag]:
     for entity in entities:
         if not near.has(entity):
-            missing: Missing = "sources" if vocabulary.has(entity) else "document"
+            missing: Missing = (
+                "sources" if vocabulary.has(entity) else "document"
+            )
             yield Flag(entity.kind, entity.text, entity.start, missing)
 
 
@@ -195,7 +214,9 @@ class _Vocabulary:
         if entity.kind == "number":
             return _amount(entity.text) in self._values
         words = unicode_words(entity.text)
-        return f" {' '.join(words)} " in self._in_a_row or self._has_together(words)
+        return f" {' '.join(words)} " in self._in_a_row or self._has_together(
+            words
+        )
 
     @functools.cached_property
     def _words(self) -> list[list[str]]:
@@ -218,10 +239,16 @@ class _Vocabulary:
     def _values(self) -> set[float | str]:
         text = "\n".join(self._sentences)
         spelled = {
-            value for value, word in enumerate(_SPELLED) if word in self._holders
+            value
+            for value, word in enumerate(_SPELLED)
+            if word in self._holders
         }
         plain = {_value(match[0]) for match in _NUMBER.finditer(text)}
-        return plain | {_amount(match[0]) for match in _SCALED.finditer(text)} | spelled
+        return (
+            plain
+            | {_amount(match[0]) for match in _SCALED.finditer(text)}
+            | spelled
+        )
 
     def _has_together(self, words: Iterable[str]) -> bool:
         holders = [self._holders.get(word, set()) for word in words]

@@ -12,10 +12,11 @@ class WordTable(NamedTuple):
     """The words of a document in order, and their sparse counts by sentence.
 
     Attributes:
-        ids: int [words], id of every word; ids are assigned in order of appearance.
+        ids: int [words], id of every word; ids are assigned in order of
+            appearance.
         rows: int [words], index of the sentence of every word, ascending.
-        row, word, counts: int [pairs], one entry for each sentence and word in it,
-            ordered by both.
+        row, word, counts: int [pairs], one entry for each sentence and word in
+            it, ordered by both.
         names: distinct words by id.
         num_sentences: number of sentences, with or without words.
     """
@@ -41,7 +42,9 @@ class WordTable(NamedTuple):
 
     def by_word(self, values: np.ndarray) -> np.ndarray:
         """Returns float64 [size], sums of one value per pair."""
-        return np.bincount(self.word, values, self.size).astype(np.float64, copy=False)
+        return np.bincount(self.word, values, self.size).astype(
+            np.float64, copy=False
+        )
 
     def inverse_frequencies(self) -> np.ndarray:
         """Returns float64 [size], ln((1 + n) / (1 + df)) + 1: smoothed inverse frequencies.
@@ -62,17 +65,20 @@ def word_table(
     Args:
         sentences: sentences of a document.
         words_of: function that splits a sentence into words.
-        stem: function that maps a word to its stem, called once per distinct word; None
-            for the word itself.
+        stem: function that maps a word to its stem, called once per distinct
+            word; None for the word itself.
     """
     words = [words_of(sentence) for sentence in sentences]
-    numbers: dict[str, int] = collections.defaultdict(itertools.count().__next__)
+    numbers: dict[str, int] = collections.defaultdict(
+        itertools.count().__next__
+    )
     number_of = numbers
     if stem is not None:
         distinct = dict.fromkeys(itertools.chain.from_iterable(words))
         number_of = {word: numbers[stem(word)] for word in distinct}
     ids = np.fromiter(
-        map(number_of.__getitem__, itertools.chain.from_iterable(words)), np.int64
+        map(number_of.__getitem__, itertools.chain.from_iterable(words)),
+        np.int64,
     )
     rows = np.repeat(np.arange(len(words)), [len(line) for line in words])
     size = max(len(numbers), 1)

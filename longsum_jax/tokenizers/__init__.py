@@ -1,6 +1,7 @@
 """Tokenizers, trained here or read from checkpoints.
 
-The public names are listed in ``__init__.pyi`` and imported when they are first used.
+The public names are listed in ``__init__.pyi`` and imported when they are first
+used.
 """
 
 import lazy_loader

@@ -37,7 +37,8 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, without the special tokens around it.
 
-        Special tokens inside the text (`<extra_id_0>`, `</s>`) become their ids.
+        Special tokens inside the text (`<extra_id_0>`, `</s>`) become their
+        ids.
         """
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -85,7 +86,8 @@ def first_tokens(
 ) -> list[int]:
     """Returns the index of the first token of every word, from character spans of words and tokens.
 
-    It is ``NO_TOKEN`` for a word without tokens, whose characters the tokenizer drops.
+    It is ``NO_TOKEN`` for a word without tokens, whose characters the tokenizer
+    drops.
     """
     firsts = []
     token = 0

@@ -8,7 +8,10 @@ from typing import Any
 
 from longsum_jax.tokenizers.files import checked_ids, fingerprint
 from longsum_jax.tokenizers.sentencepiece import write_config
-from longsum_jax.tokenizers.special_tokens import SpecialTokens, SpecialTokenTemplate
+from longsum_jax.tokenizers.special_tokens import (
+    SpecialTokens,
+    SpecialTokenTemplate,
+)
 
 NUM_BYTE_IDS = 259  # pad, eos, unk and 256 bytes
 NAMED = {"<pad>": 0, "</s>": 1, "<unk>": 2}
@@ -18,8 +21,8 @@ class ByteTokenizer(SpecialTokenTemplate):
     """Encodes UTF-8 bytes as ids from 3 on, as ByT5 does.
 
     Extra ids follow the bytes, `<extra_id_0>` first as in transformers, and are
-    followed by added tokens. White space around `<pad>`, `</s>` and `<unk>` is part of
-    these tokens.
+    followed by added tokens. White space around `<pad>`, `</s>` and `<unk>` is
+    part of these tokens.
 
     Args:
         extra_ids: number of `<extra_id_n>` sentinels.
@@ -45,11 +48,15 @@ class ByteTokenizer(SpecialTokenTemplate):
         ]
         sentinels = [f"<extra_id_{index}>" for index in range(extra_ids)]
         following = [*sentinels, *(token["content"] for token in self._added)]
-        ids = {text: index for index, text in enumerate(following, NUM_BYTE_IDS)}
+        ids = {
+            text: index for index, text in enumerate(following, NUM_BYTE_IDS)
+        }
         self._special = SpecialTokens(NAMED | ids, with_spaces=NAMED)
         self.control_ids = self._special.ids - {self.unk_id}
         self.vocab_size = NUM_BYTE_IDS + len(following) + unused_ids
-        self._bytes = {index: bytes([index - 3]) for index in range(3, NUM_BYTE_IDS)}
+        self._bytes = {
+            index: bytes([index - 3]) for index in range(3, NUM_BYTE_IDS)
+        }
         for token in self._added:
             if not token["special"]:
                 self._bytes[ids[token["content"]]] = token["content"].encode()
@@ -80,25 +87,40 @@ class ByteTokenizer(SpecialTokenTemplate):
     def save(self, directory: str | Path) -> None:
         entries = self._added_entries() if self._added else {}
         write_config(
-            directory, "ByT5Tokenizer", self.extra_ids, self.unused_ids, **entries
+            directory,
+            "ByT5Tokenizer",
+            self.extra_ids,
+            self.unused_ids,
+            **entries,
         )
 
     def _added_entries(self) -> dict[str, Any]:
         """Returns all tokens except the bytes, in transformers' format for added tokens."""
-        is_special = {token["content"]: token["special"] for token in self._added}
+        is_special = {
+            token["content"]: token["special"] for token in self._added
+        }
         decoder = {}
         for text, index in self._special.by_text.items():
             flags = dict.fromkeys(("lstrip", "rstrip"), text in NAMED)
             flags |= {"single_word": False, "normalized": False}
             flags["special"] = is_special.get(text, True)
             decoder[str(index)] = {"content": text, **flags}
-        special = [token["content"] for token in decoder.values() if token["special"]]
+        special = [
+            token["content"] for token in decoder.values() if token["special"]
+        ]
         special = [text for text in special if text not in NAMED]
-        return {"added_tokens_decoder": decoder, "additional_special_tokens": special}
+        return {
+            "added_tokens_decoder": decoder,
+            "additional_special_tokens": special,
+        }
 
 
 def _byte_spans(text: str) -> list[tuple[int, int]]:
-    return [(i, i + 1) for i, character in enumerate(text) for _ in character.encode()]
+    return [
+        (i, i + 1)
+        for i, character in enumerate(text)
+        for _ in character.encode()
+    ]
 
 
 def _encode_bytes(text: str) -> list[int]:

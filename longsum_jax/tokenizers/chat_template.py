@@ -21,15 +21,21 @@ def default_template(value: Any, where: str | Path) -> str | None:
     """
     if isinstance(value, list):
         named = [entry for entry in value if isinstance(entry, Mapping)]
-        templates = {entry.get("name"): entry.get("template") for entry in named}
+        templates = {
+            entry.get("name"): entry.get("template") for entry in named
+        }
         value = templates.get("default")
     if value is None or isinstance(value, str):
         return value
-    raise InputError(f"{where}: chat_template must be a string, got {shortened(value)}")
+    raise InputError(
+        f"{where}: chat_template must be a string, got {shortened(value)}"
+    )
 
 
 def render_chat(
-    template: str, messages: Sequence[Mapping[str, str]], tokens: Mapping[str, str]
+    template: str,
+    messages: Sequence[Mapping[str, str]],
+    tokens: Mapping[str, str],
 ) -> str:
     """Returns a conversation up to the beginning of the model's answer.
 
@@ -42,7 +48,8 @@ def render_chat(
         tokens: texts of the named special tokens, such as "bos_token".
 
     Raises:
-        InputError: the template is invalid or fails, or jinja2 is not installed.
+        InputError: the template is invalid or fails, or jinja2 is not
+            installed.
     """
     try:
         from jinja2 import TemplateError

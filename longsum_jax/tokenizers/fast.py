@@ -36,7 +36,8 @@ from longsum_jax.tokenizers.sentencepiece import break_lines
 from longsum_jax.tokenizers.special_tokens import SpecialTokenTemplate
 
 EMBEDDING_ROWS = "embedding_rows"  # additional entry in tokenizer_config.json
-# Default special tokens if tokenizer_config.json is missing or does not name them.
+# Default special tokens if tokenizer_config.json is missing or does not name
+# them.
 _DEFAULT_TOKENS = {
     "pad_token": ("<pad>", "[PAD]"),
     "eos_token": ("</s>",),
@@ -60,22 +61,25 @@ _NOT_SAVED = (
 class JsonTokenizer(SpecialTokenTemplate):
     """A tokenizer.json, run by the `tokenizers` library.
 
-    The truncation and padding of the file are disabled. Unigram models with a piece
-    `<n>`, such as PEGASUS, write line breaks as `<n>`; ``decode`` converts them back.
+    The truncation and padding of the file are disabled. Unigram models with a
+    piece `<n>`, such as PEGASUS, write line breaks as `<n>`; ``decode``
+    converts them back.
 
     Args:
         content: text of a tokenizer.json.
-        config: entries of tokenizer_config.json, merged with special_tokens_map.json.
-        vocab_size: number of rows of the checkpoint's embedding. None takes the number
-            in the config, or one row per id. Checkpoints may lack rows for special
-            tokens that their model never needs (`<mask>` in facebook/bart-large-cnn);
-            in a text they become the unknown token.
+        config: entries of tokenizer_config.json, merged with
+            special_tokens_map.json.
+        vocab_size: number of rows of the checkpoint's embedding. None takes the
+            number in the config, or one row per id. Checkpoints may lack rows
+            for special tokens that their model never needs (`<mask>` in
+            facebook/bart-large-cnn); in a text they become the unknown token.
         where: name of the content in error messages.
-        more: tokens that the content may lack, each its text or {"content": text, ...}.
+        more: tokens that the content may lack, each its text or {"content":
+            text, ...}.
 
     Raises:
-        InputError: not a tokenizer, no pad, end or unknown token, too few rows, or the
-            `tokenizers` package is not installed.
+        InputError: not a tokenizer, no pad, end or unknown token, too few rows,
+            or the `tokenizers` package is not installed.
     """
 
     def __init__(
@@ -108,7 +112,8 @@ class JsonTokenizer(SpecialTokenTemplate):
         )
         self._check_unknown(where)
         self._read_template()
-        # With this option special tokens inside a text are encoded as plain text.
+        # With this option special tokens inside a text are encoded as plain
+        # text.
         self._tokenizer.encode_special_tokens = (
             self._config.get("split_special_tokens") is True
         )
@@ -125,21 +130,32 @@ class JsonTokenizer(SpecialTokenTemplate):
         self._cleans_spaces = (
             self._config.get(CLEAN_SPACES) is True and self._model_type != "BPE"
         )
-        self.chat_template = default_template(self._config.get(CHAT_TEMPLATE), where)
-        self.named_tokens = {name: token_text(token) for name, token in special.items()}
+        self.chat_template = default_template(
+            self._config.get(CHAT_TEMPLATE), where
+        )
+        self.named_tokens = {
+            name: token_text(token) for name, token in special.items()
+        }
         self.control_ids = self._control_ids({ids[name] for name in special})
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        # Newer versions of the library add empty entries, which must not change the
-        # fingerprint.
-        content = json.loads(self._tokenizer.to_str(), object_hook=_without_nulls)
+        # Newer versions of the library add empty entries, which must not change
+        # the fingerprint.
+        content = json.loads(
+            self._tokenizer.to_str(), object_hook=_without_nulls
+        )
         keys = ("normalizer", "pre_tokenizer", "model", "added_tokens")
         text = json.dumps(
             {key: content.get(key) for key in keys}, sort_keys=True
         ).encode()
         return fingerprint(
-            "json", text, self.vocab_size, *self.prefix_ids, -1, *self.suffix_ids
+            "json",
+            text,
+            self.vocab_size,
+            *self.prefix_ids,
+            -1,
+            *self.suffix_ids,
         )
 
     def encode(self, text: str) -> list[int]:
@@ -147,7 +163,9 @@ class JsonTokenizer(SpecialTokenTemplate):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         # The library encodes in several threads.
-        encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        encoded = self._tokenizer.encode_batch(
+            list(texts), add_special_tokens=False
+        )
         batch = [encoding.ids for encoding in encoded]
         if self._is_plain:
             for row, ids in enumerate(batch):
@@ -165,7 +183,8 @@ class JsonTokenizer(SpecialTokenTemplate):
         if not self._is_plain or self.control_ids.isdisjoint(ids):
             return ids, spans
         encoding = self._plain_tokenizer.encode(text, add_special_tokens=False)
-        # A text with _HIDDEN may still contain control tokens; they are left out.
+        # A text with _HIDDEN may still contain control tokens; they are left
+        # out.
         tokens = zip(encoding.ids, encoding.offsets, strict=True)
         plain = [token for token in tokens if token[0] not in self.control_ids]
         return [index for index, _ in plain], [span for _, span in plain]
@@ -181,7 +200,9 @@ class JsonTokenizer(SpecialTokenTemplate):
         vocabulary = content["model"]["vocab"]
         if isinstance(vocabulary, list):  # Unigram: pieces with scores
             for index in self.control_ids.intersection(range(len(vocabulary))):
-                vocabulary[index][0] = f"{_HIDDEN}{vocabulary[index][0]}{_HIDDEN}"
+                vocabulary[index][0] = (
+                    f"{_HIDDEN}{vocabulary[index][0]}{_HIDDEN}"
+                )
         else:
             content["model"]["vocab"] = {
                 f"{_HIDDEN}{piece}{_HIDDEN}"
@@ -189,13 +210,16 @@ class JsonTokenizer(SpecialTokenTemplate):
                 else piece: index
                 for piece, index in vocabulary.items()
             }
-        return tokenizers_library(CONFIG).Tokenizer.from_str(json.dumps(content))
+        return tokenizers_library(CONFIG).Tokenizer.from_str(
+            json.dumps(content)
+        )
 
     def _control_ids(self, named: set[int | None]) -> frozenset[int]:
         """Returns the ids that a document must not contain.
 
-        They are named special tokens; with a chat template, whose tokens have no names,
-        all special tokens. The separator of documents is not one of them.
+        They are named special tokens; with a chat template, whose tokens have
+        no names, all special tokens. The separator of documents is not one of
+        them.
         """
         control = {index for index in named if index is not None}
         if self.chat_template is not None:
@@ -227,7 +251,9 @@ class JsonTokenizer(SpecialTokenTemplate):
         if self.vocab_size != self._num_ids:
             config[EMBEDDING_ROWS] = self.vocab_size
         write_json(directory / CONFIG, config)
-        special = {name: config[name] for name in SPECIAL_NAMES if config.get(name)}
+        special = {
+            name: config[name] for name in SPECIAL_NAMES if config.get(name)
+        }
         write_json(directory / SPECIAL_MAP, special)
 
     def _class_entries(self) -> dict[str, Any]:
@@ -235,13 +261,21 @@ class JsonTokenizer(SpecialTokenTemplate):
 
         The steps of a class are fixed; they are not read from a tokenizer.json.
         """
-        normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        normalizer, splitter = (
+            self._tokenizer.normalizer,
+            self._tokenizer.pre_tokenizer,
+        )
         if (
             self._model_type == "WordPiece"
             and type(normalizer).__name__ == "BertNormalizer"
         ):
-            return {"tokenizer_class": "BertTokenizer", **bert_entries(normalizer)}
-        is_byte_level = type(splitter).__name__ == "ByteLevel" and normalizer is None
+            return {
+                "tokenizer_class": "BertTokenizer",
+                **bert_entries(normalizer),
+            }
+        is_byte_level = (
+            type(splitter).__name__ == "ByteLevel" and normalizer is None
+        )
         if self._model_type == "BPE" and is_byte_level:
             prefix_space = splitter.add_prefix_space
             return {
@@ -262,11 +296,14 @@ class JsonTokenizer(SpecialTokenTemplate):
     def _read_template(self) -> None:
         """Reads the special tokens around one text and around two, from encodings of a known token.
 
-        A file may only have a template for a single text, whose tokens are then also
-        used for two.
+        A file may only have a template for a single text, whose tokens are then
+        also used for two.
         """
         text = self._tokenizer.id_to_token(self.eos_id)
-        single, pair = self._tokenizer.encode(text), self._tokenizer.encode(text, text)
+        single, pair = (
+            self._tokenizer.encode(text),
+            self._tokenizer.encode(text, text),
+        )
         [position] = (
             i for i, added in enumerate(single.special_tokens_mask) if not added
         )
@@ -285,15 +322,19 @@ class JsonTokenizer(SpecialTokenTemplate):
     def _rows(self, vocab_size: int | None, where: str | Path) -> int:
         if vocab_size is None:
             vocab_size = whole_number(
-                self._config, EMBEDDING_ROWS, self._num_ids, Path(CONFIG), MAX_ROWS
+                self._config,
+                EMBEDDING_ROWS,
+                self._num_ids,
+                Path(CONFIG),
+                MAX_ROWS,
             )
         around = {*self.prefix_ids, *self.middle_ids, *self.suffix_ids}
         needed = {self.pad_id, self.eos_id, self.unk_id, *around}
         added = self._tokenizer.get_added_tokens_decoder().items()
         optional = {index for index, token in added if token.special} - needed
         lacking = self._num_ids - vocab_size
-        # The sizes are compared first: an id may be any number, and the range be very
-        # long.
+        # The sizes are compared first: an id may be any number, and the range
+        # be very long.
         if lacking > len(optional) or not optional.issuperset(
             range(vocab_size, self._num_ids)
         ):
@@ -303,7 +344,9 @@ class JsonTokenizer(SpecialTokenTemplate):
     def _within_rows(self, ids: list[int]) -> list[int]:
         if self._num_ids <= self.vocab_size:
             return ids
-        return [index if index < self.vocab_size else self.unk_id for index in ids]
+        return [
+            index if index < self.vocab_size else self.unk_id for index in ids
+        ]
 
 
 def _open(content: str, where: str | Path) -> Any:
@@ -323,14 +366,20 @@ def _open(content: str, where: str | Path) -> Any:
 
 def _add_lacking(tokenizer: Any, tokens: Iterable[Any]) -> None:
     """Adds the tokens that are not yet added tokens of a tokenizer, at the next ids."""
-    present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    present = {
+        token.content for token in tokenizer.get_added_tokens_decoder().values()
+    }
     lacking = [
-        make_token(token) for token in tokens if token_text(token) not in present
+        make_token(token)
+        for token in tokens
+        if token_text(token) not in present
     ]
     tokenizer.add_tokens(lacking)
 
 
-def _special_tokens(tokenizer: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+def _special_tokens(
+    tokenizer: Any, config: Mapping[str, Any]
+) -> dict[str, Any]:
     """Returns special tokens by name, and marks each as special in the tokenizer.
 
     Names come from the config, otherwise from ``_DEFAULT_TOKENS``.
@@ -346,7 +395,8 @@ def _special_tokens(tokenizer: Any, config: Mapping[str, Any]) -> dict[str, Any]
         if listed:
             special[name] = listed[0]
     added = {
-        token.content: token for token in tokenizer.get_added_tokens_decoder().values()
+        token.content: token
+        for token in tokenizer.get_added_tokens_decoder().values()
     }
     for token in special.values():
         token = added.get(token_text(token)) or make_token(token)

@@ -10,7 +10,8 @@ from longsum_jax import files
 from longsum_jax.errors import InputError
 from longsum_jax.schema import shortened
 
-MAX_BYTES = 2**26  # largest file size; the largest vocabularies have a million pieces
+# largest file size; the largest vocabularies have a million pieces
+MAX_BYTES = 2**26
 MAX_ADDED = 2**16  # largest number of ids that a file may add to the pieces
 MAX_ROWS = 2**22  # largest number of rows of an embedding
 
@@ -53,7 +54,18 @@ SPECIAL_NAMES = (
 ADDITIONAL_SPECIAL = ("extra_special_tokens", "additional_special_tokens")
 
 
-_JOINED_TO_WORDS = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
+_JOINED_TO_WORDS = (
+    " .",
+    " ?",
+    " !",
+    " ,",
+    " ' ",
+    " n't",
+    " 'm",
+    " 's",
+    " 've",
+    " 're",
+)
 
 
 def clean_spaces(text: str) -> str:
@@ -112,19 +124,25 @@ def whole_number(
     return value
 
 
-def read_special_tokens(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def read_special_tokens(
+    directory: Path, config: Mapping[str, Any]
+) -> dict[str, Any]:
     """Returns special tokens by name, and lists of additional ones.
 
-    A token is its text or, in older files, text with flags ({"content": ...}). As in
-    transformers, special_tokens_map.json is read if tokenizer_config.json has no
-    ``added_tokens_decoder``.
+    A token is its text or, in older files, text with flags ({"content": ...}).
+    As in transformers, special_tokens_map.json is read if tokenizer_config.json
+    has no ``added_tokens_decoder``.
     """
-    tokens = {name: config.get(name) for name in (*SPECIAL_NAMES, *ADDITIONAL_SPECIAL)}
+    tokens = {
+        name: config.get(name) for name in (*SPECIAL_NAMES, *ADDITIONAL_SPECIAL)
+    }
     if "added_tokens_decoder" not in config:
         content = read_json(directory / SPECIAL_MAP)
         tokens |= {name: content[name] for name in tokens if name in content}
     for name in SPECIAL_NAMES:
-        if tokens[name] is not None and not isinstance(token_text(tokens[name]), str):
+        if tokens[name] is not None and not isinstance(
+            token_text(tokens[name]), str
+        ):
             raise InputError(
                 f"{directory / CONFIG}: {name} must be a string, got {tokens[name]!r}"
             )
@@ -147,7 +165,9 @@ def token_text(token: Any) -> Any:
     return token.get("content") if isinstance(token, dict) else token
 
 
-def added_tokens(directory: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+def added_tokens(
+    directory: Path, config: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """Returns the tokens that the files add to a vocabulary, in the order of their ids.
 
     Each is {"content": text, ...}.
@@ -157,7 +177,8 @@ def added_tokens(directory: Path, config: Mapping[str, Any]) -> list[dict[str, A
         ids = added_ids(directory, config)
         texts = sorted(ids, key=ids.__getitem__)
         return [
-            {"content": text, "special": False, "normalized": True} for text in texts
+            {"content": text, "special": False, "normalized": True}
+            for text in texts
         ]
     return [added[index] for index in sorted(added, key=int)]
 
@@ -167,7 +188,10 @@ def named_tokens(directory: Path, config: Mapping[str, Any]) -> list[Any]:
 
     Special tokens with a name in ``SPECIAL_NAMES`` are not additional.
     """
-    return [*added_tokens(directory, config), *additional_special_tokens(config)]
+    return [
+        *added_tokens(directory, config),
+        *additional_special_tokens(config),
+    ]
 
 
 def added_ids(directory: Path, config: Mapping[str, Any]) -> dict[str, int]:

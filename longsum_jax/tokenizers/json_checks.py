@@ -1,9 +1,9 @@
 """Checks of a tokenizer.json: steps with possibly unbounded output or running time.
 
-The `tokenizers` library runs the regular expressions of a file by backtracking, and
-applies any number of replacements. Patterns with potentially exponential time are
-therefore rejected by their form, as are steps that together make a text many times
-longer. No published tokenizer comes close to these limits.
+The `tokenizers` library runs the regular expressions of a file by backtracking,
+and applies any number of replacements. Patterns with potentially exponential
+time are therefore rejected by their form, as are steps that together make a
+text many times longer. No published tokenizer comes close to these limits.
 """
 
 import base64
@@ -23,7 +23,8 @@ _MAX_STEPS = 1000
 # output characters per input character; Unicode's longest decomposition has 18
 _MAX_GROWTH = 64
 _MAX_TEXT = 1000  # characters of a pattern or of its replacement
-_MAX_ADDED = 2**20  # characters of all added tokens; an automaton has a state for each
+# characters of all added tokens; an automaton has a state for each
+_MAX_ADDED = 2**20
 # unbounded repetitions in one alternative, the exponent of a polynomial time
 _MAX_RUNS = 3
 # Ways to match with optional parts and alternatives in a row, which all may be
@@ -43,13 +44,15 @@ def check_tokenizer_json(content: str, where: str | Path) -> None:
         where: name of the file, for error messages.
 
     Raises:
-        InputError: not JSON, or steps whose running time or output length may be
-            unbounded.
+        InputError: not JSON, or steps whose running time or output length may
+            be unbounded.
     """
     try:
         tokenizer = parse_json(content)
         if not isinstance(tokenizer, dict):
-            raise ValueError(f"expected a JSON object, got {type(tokenizer).__name__}")
+            raise ValueError(
+                f"expected a JSON object, got {type(tokenizer).__name__}"
+            )
         for part in PARTS:
             _check_part(tokenizer.get(part))
         added = {
@@ -57,7 +60,9 @@ def check_tokenizer_json(content: str, where: str | Path) -> None:
             for token in tokenizer.get("added_tokens") or []
         }
         if sum(map(len, added)) > _MAX_ADDED:
-            raise ValueError(f"added tokens of more than {_MAX_ADDED} characters")
+            raise ValueError(
+                f"added tokens of more than {_MAX_ADDED} characters"
+            )
         check_ids(added)
         vocabulary = tokenizer["model"].get("vocab")
         if isinstance(vocabulary, dict):
@@ -121,7 +126,9 @@ def _growth(step: dict[str, Any]) -> int:
     pattern = step.get("pattern") or {}
     literal = pattern.get("String", "") if isinstance(pattern, dict) else ""
     if max(len(content), len(literal)) > _MAX_TEXT:
-        raise ValueError(f"a step with a text of more than {_MAX_TEXT} characters")
+        raise ValueError(
+            f"a step with a text of more than {_MAX_TEXT} characters"
+        )
     if "pattern" not in step:
         return 1
     return max(1, math.ceil(len(content) / max(1, len(literal))))
@@ -130,8 +137,8 @@ def _growth(step: dict[str, Any]) -> int:
 def _longest_replacement(table: str) -> int:
     """Returns the length of the longest text in SentencePiece's normalization table.
 
-    Format of the table: 4 bytes with the length of a trie, the trie, zero-terminated
-    texts.
+    Format of the table: 4 bytes with the length of a trie, the trie,
+    zero-terminated texts.
     """
     data = base64.b64decode(table or "", validate=True)
     length = int.from_bytes(data[:4], "little")
@@ -144,11 +151,12 @@ def _longest_replacement(table: str) -> int:
 def check_regex(pattern: str) -> None:
     """Checks that a regular expression cannot take exponential time.
 
-    A repeated group must contain neither repetitions nor alternatives, so that a text
-    matches in only one way; references and recursion are not allowed.
+    A repeated group must contain neither repetitions nor alternatives, so that
+    a text matches in only one way; references and recursion are not allowed.
 
     Raises:
-        ValueError: another form, or a form that this simple check does not support.
+        ValueError: another form, or a form that this simple check does not
+            support.
     """
     if len(pattern) > _MAX_TEXT:
         raise ValueError(f"a pattern of more than {_MAX_TEXT} characters")
@@ -182,7 +190,9 @@ def check_regex(pattern: str) -> None:
         position = after.position
     groups[-1].next_branch()
     if groups[-1].runs > _MAX_RUNS:
-        raise _costly(pattern, f"has more than {_MAX_RUNS} repetitions in a row")
+        raise _costly(
+            pattern, f"has more than {_MAX_RUNS} repetitions in a row"
+        )
     if groups[-1].ways > _MAX_WAYS:
         raise _costly(
             pattern,
@@ -195,8 +205,10 @@ class _Group:
     """The state of a group while its pattern is parsed.
 
     Attributes:
-        is_simple: True if the group contains neither repetitions nor alternatives.
-        runs: largest number of unbounded repetitions in one of its alternatives.
+        is_simple: True if the group contains neither repetitions nor
+            alternatives.
+        runs: largest number of unbounded repetitions in one of its
+            alternatives.
         ways: number of ways to match its alternatives, unbounded repetitions
             counted once.
     """
@@ -222,7 +234,9 @@ class _Group:
         if inner is not None:
             self._branch_ways *= inner.ways
             if most > 1 and not inner.is_simple:
-                raise _costly(pattern, "repeats a group of repetitions or alternatives")
+                raise _costly(
+                    pattern, "repeats a group of repetitions or alternatives"
+                )
             self.is_simple = self.is_simple and inner.is_simple
             self._branch_runs += inner.runs
         self.is_simple = self.is_simple and not is_quantified

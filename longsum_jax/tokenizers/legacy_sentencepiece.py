@@ -1,9 +1,9 @@
 """Builds a tokenizer.json from the SentencePiece models of fairseq, of ALBERT and of BigBird.
 
-XLM-RoBERTa, CamemBERT, mBART and BARThez come from fairseq, which has a different order
-of ids: its special tokens come first and replace some of the model's special pieces,
-and `<mask>` comes last, after the languages of an mBART model. BARThez, ALBERT and
-BigBird have their special tokens among the pieces.
+XLM-RoBERTa, CamemBERT, mBART and BARThez come from fairseq, which has a
+different order of ids: its special tokens come first and replace some of the
+model's special pieces, and `<mask>` comes last, after the languages of an mBART
+model. BARThez, ALBERT and BigBird have their special tokens among the pieces.
 """
 
 import re
@@ -61,10 +61,10 @@ class _IdLayout(NamedTuple):
         skipped: number of leading pieces of the model that have no id.
         languages: language codes after the pieces.
         last: tokens after the languages.
-        around: names of the special tokens before and after a text; "src_lang" is its
-            language.
-        num_between: number of times that the suffix of a text is repeated between two
-            texts.
+        around: names of the special tokens before and after a text; "src_lang"
+            is its language.
+        num_between: number of times that the suffix of a text is repeated
+            between two texts.
         second_type: token type of the second of two texts.
         tokens: default special tokens, in the order of ``SPECIAL_NAMES``.
     """
@@ -73,7 +73,10 @@ class _IdLayout(NamedTuple):
     skipped: int = 3
     languages: tuple[str, ...] = ()
     last: tuple[str, ...] = ("<mask>",)
-    around: tuple[tuple[str, ...], tuple[str, ...]] = (("cls_token",), ("sep_token",))
+    around: tuple[tuple[str, ...], tuple[str, ...]] = (
+        ("cls_token",),
+        ("sep_token",),
+    )
     num_between: int = 2
     second_type: int = 0
     tokens: tuple[str | Mapping[str, Any], ...] = _FAIRSEQ
@@ -81,7 +84,13 @@ class _IdLayout(NamedTuple):
 
 _MBART_AROUND = ((), ("eos_token", "src_lang"))
 _MBART50_AROUND = (("src_lang",), ("eos_token",))
-_CAMEMBERT_FIRST = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
+_CAMEMBERT_FIRST = (
+    "<s>NOTUSED",
+    "<pad>",
+    "</s>NOTUSED",
+    "<unk>",
+    "<unk>NOTUSED",
+)
 # Layouts by tokenizer_class.
 _LAYOUTS = {
     "XLMRobertaTokenizer": _IdLayout(),
@@ -101,8 +110,8 @@ _LAYOUTS = {
     ),
 }
 CLASSES = tuple(_LAYOUTS)
-# tokenizer_class by model_type of config.json, for directories that do not name a
-# class.
+# tokenizer_class by model_type of config.json, for directories that do not name
+# a class.
 CLASS_OF_MODEL_TYPE = {
     "xlm-roberta": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",
@@ -119,12 +128,13 @@ def sentencepiece_json(
 
     Args:
         path: path of the model.
-        config: entries of tokenizer_config.json, merged with special_tokens_map.json.
+        config: entries of tokenizer_config.json, merged with
+            special_tokens_map.json.
         tokenizer_class: name of the class, one of ``CLASSES``.
 
     Returns:
-        The content of a tokenizer.json, and ``config`` with the class and all special
-        tokens.
+        The content of a tokenizer.json, and ``config`` with the class and all
+        special tokens.
 
     Raises:
         InputError: a damaged file, or a model of another type.
@@ -146,7 +156,9 @@ def sentencepiece_json(
         vocabulary, unk_id=texts.index(unknown), byte_fallback=False
     )
     tokenizer = library.Tokenizer(model)
-    tokenizer.normalizer = _normalizer(library, proto, config if is_albert else None)
+    tokenizer.normalizer = _normalizer(
+        library, proto, config if is_albert else None
+    )
     spaces = {"replacement": _SPACE, "prepend_scheme": "always"}
     tokenizer.pre_tokenizer = library.pre_tokenizers.Sequence(
         [
@@ -157,17 +169,22 @@ def sentencepiece_json(
     tokenizer.decoder = library.decoders.Metaspace(**spaces)
     _add_special(library, tokenizer, proto, layout)
     add_tokens(tokenizer, path.parent, config)
-    tokenizer.post_processor = _template(library, tokenizer, config, layout, path)
+    tokenizer.post_processor = _template(
+        library, tokenizer, config, layout, path
+    )
     return tokenizer.to_str(), config
 
 
 def with_source_language(
-    content: str, config: Mapping[str, Any], tokenizer_class: str | None, where: Path
+    content: str,
+    config: Mapping[str, Any],
+    tokenizer_class: str | None,
+    where: Path,
 ) -> str:
     """Returns a tokenizer.json that adds the code of ``src_lang`` to a text.
 
-    The content is unchanged for tokenizers other than mBART's, and without a language
-    in the config.
+    The content is unchanged for tokenizers other than mBART's, and without a
+    language in the config.
     """
     layout = _LAYOUTS.get(tokenizer_class or "")
     if layout is None or not layout.languages or not config.get("src_lang"):
@@ -175,7 +192,9 @@ def with_source_language(
     library = tokenizers_library(where)
     tokenizer = library.Tokenizer.from_str(content)
     config = with_default_tokens(config, layout.tokens)
-    tokenizer.post_processor = _template(library, tokenizer, config, layout, where)
+    tokenizer.post_processor = _template(
+        library, tokenizer, config, layout, where
+    )
     return tokenizer.to_str()
 
 
@@ -201,15 +220,21 @@ def _vocabulary(
     proto: Any, layout: _IdLayout, is_albert: bool
 ) -> list[tuple[str, float]]:
     """Returns the pieces in the order of their ids, with their scores."""
-    pieces = [(piece.piece, piece.score) for piece in proto.pieces[layout.skipped :]]
+    pieces = [
+        (piece.piece, piece.score) for piece in proto.pieces[layout.skipped :]
+    ]
     if is_albert:
         # ALBERT splits a comma from the preceding number.
         pieces = [
-            (piece, score + _UNLIKELY if _NUMBER_COMMA.fullmatch(piece) else score)
+            (
+                piece,
+                score + _UNLIKELY if _NUMBER_COMMA.fullmatch(piece) else score,
+            )
             for piece, score in pieces
         ]
     first = [
-        (token, _UNLIKELY if "NOTUSED" in token else 0.0) for token in layout.first
+        (token, _UNLIKELY if "NOTUSED" in token else 0.0)
+        for token in layout.first
     ]
     last = [(token, 0.0) for token in (*layout.languages, *layout.last)]
     return first + pieces + last
@@ -222,7 +247,10 @@ def _normalizer(
     steps = []
     normalizers = library.normalizers
     if albert is not None:
-        steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+        steps += [
+            normalizers.Replace("``", '"'),
+            normalizers.Replace("''", '"'),
+        ]
         if not albert.get("keep_accents", False):
             steps += [normalizers.NFKD(), normalizers.StripAccents()]
         if albert.get("do_lower_case", True):
@@ -238,14 +266,20 @@ def _add_special(
 ) -> None:
     """Registers the model's control and user-defined pieces, and languages, as added tokens."""
     special_pieces = [
-        piece for piece in proto.pieces if piece.type in (_CONTROL, _USER_DEFINED)
+        piece
+        for piece in proto.pieces
+        if piece.type in (_CONTROL, _USER_DEFINED)
     ]
     names = {piece.piece: piece.type == _CONTROL for piece in special_pieces}
     names |= dict.fromkeys((*layout.first, *layout.languages), True)
-    present = [name for name in names if tokenizer.token_to_id(name) is not None]
+    present = [
+        name for name in names if tokenizer.token_to_id(name) is not None
+    ]
     tokens = []
     for name in sorted(present, key=tokenizer.token_to_id):
-        tokens.append(library.AddedToken(name, normalized=False, special=names[name]))
+        tokens.append(
+            library.AddedToken(name, normalized=False, special=names[name])
+        )
     tokenizer.add_tokens(tokens)
 
 
@@ -264,7 +298,8 @@ def _template(
         )
     named = {**config, "src_lang": language}
     before, after = (
-        [token_and_id(tokenizer, named[name]) for name in x] for x in layout.around
+        [token_and_id(tokenizer, named[name]) for name in x]
+        for x in layout.around
     )
     opening, closing = [text for text, _ in before], [text for text, _ in after]
     second = [f"{piece}:{layout.second_type}" for piece in ("$B", *closing)]

@@ -39,7 +39,8 @@ def byte_pair_json(
 
     Args:
         directory: directory of the files.
-        config: entries of tokenizer_config.json, merged with special_tokens_map.json.
+        config: entries of tokenizer_config.json, merged with
+            special_tokens_map.json.
 
     Returns:
         The content of a tokenizer.json, and ``config`` with all special tokens.
@@ -57,7 +58,9 @@ def byte_pair_json(
             library.models.BPE(vocab=vocabulary, merges=merges)
         )
     except Exception as error:  # the library raises no narrower type
-        raise InputError(f"{where}: {error}; copy it and {MERGES} again") from None
+        raise InputError(
+            f"{where}: {error}; copy it and {MERGES} again"
+        ) from None
     prefix_space = bool(config.get("add_prefix_space", False))
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(
         add_prefix_space=prefix_space
@@ -65,7 +68,8 @@ def byte_pair_json(
     tokenizer.decoder = library.decoders.ByteLevel()
     add_tokens(tokenizer, directory, config)
     around = [
-        token_and_id(tokenizer, config[name]) for name in ("sep_token", "cls_token")
+        token_and_id(tokenizer, config[name])
+        for name in ("sep_token", "cls_token")
     ]
     tokenizer.post_processor = library.processors.RobertaProcessing(
         *around, add_prefix_space=prefix_space
@@ -96,7 +100,8 @@ def word_piece_json(
     tokenizer.decoder = library.decoders.WordPiece()
     add_tokens(tokenizer, directory, config)
     first, last = (
-        token_and_id(tokenizer, config[name]) for name in ("cls_token", "sep_token")
+        token_and_id(tokenizer, config[name])
+        for name in ("cls_token", "sep_token")
     )
     tokenizer.post_processor = library.processors.TemplateProcessing(
         single=f"{first[0]} $A {last[0]}",
@@ -109,19 +114,22 @@ def word_piece_json(
 def with_prefix_space(content: str, config: Mapping[str, Any]) -> str:
     """Returns a valid byte-pair tokenizer.json with the ``add_prefix_space`` of a config.
 
-    Like transformers, it uses the config's value, or else False, and ignores the
-    file's.
+    Like transformers, it uses the config's value, or else False, and ignores
+    the file's.
     """
     options = {"add_prefix_space": bool(config.get("add_prefix_space"))}
-    steps = {"pre_tokenizer": "ByteLevel", "post_processor": "RobertaProcessing"}
+    steps = {
+        "pre_tokenizer": "ByteLevel",
+        "post_processor": "RobertaProcessing",
+    }
     return _with_options(content, steps, options)
 
 
 def with_normalization(content: str, config: Mapping[str, Any]) -> str:
     """Returns a valid BERT tokenizer.json with the normalization of a config.
 
-    Like transformers, it uses the config's values, or else the defaults of uncased
-    models, and ignores the file's.
+    Like transformers, it uses the config's values, or else the defaults of
+    uncased models, and ignores the file's.
     """
     return _with_options(
         content, {"normalizer": "BertNormalizer"}, _bert_normalization(config)
@@ -151,7 +159,8 @@ def _with_options(
 
     Args:
         content: text of the file.
-        steps: type of the step to change, by part of the file; other types are kept.
+        steps: type of the step to change, by part of the file; other types are
+            kept.
         options: new values of the options, by name.
     """
     tokenizer = parse_json(content)
@@ -187,7 +196,8 @@ def make_token(token: str | Mapping[str, Any]) -> Any:
 
 
 def with_default_tokens(
-    config: Mapping[str, Any], defaults: tuple[str | Mapping[str, Any] | None, ...]
+    config: Mapping[str, Any],
+    defaults: tuple[str | Mapping[str, Any] | None, ...],
 ) -> dict[str, Any]:
     """Returns a config with all special tokens; ``defaults`` are ordered as ``SPECIAL_NAMES``."""
     config = dict(config)
@@ -204,7 +214,9 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
             f"{path}: no such file; a vocab.json needs the merges.txt that belongs to it"
         )
     merges = []
-    for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), 1):
+    for number, line in enumerate(
+        read_text(path).removesuffix("\n").split("\n"), 1
+    ):
         if line.startswith("#version"):
             continue
         pair = line.split(" ")
@@ -216,7 +228,9 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
     return merges
 
 
-def add_tokens(tokenizer: Any, directory: Path, config: Mapping[str, Any]) -> None:
+def add_tokens(
+    tokenizer: Any, directory: Path, config: Mapping[str, Any]
+) -> None:
     """Adds tokens that the vocabulary lacks, at the next ids, and marks special ones."""
     tokenizer.add_tokens(
         [make_token(token) for token in added_tokens(directory, config)]
@@ -226,6 +240,8 @@ def add_tokens(tokenizer: Any, directory: Path, config: Mapping[str, Any]) -> No
     tokenizer.add_special_tokens([make_token(token) for token in special])
 
 
-def token_and_id(tokenizer: Any, token: str | Mapping[str, Any]) -> tuple[str, int]:
+def token_and_id(
+    tokenizer: Any, token: str | Mapping[str, Any]
+) -> tuple[str, int]:
     """Returns the text of a token and its id."""
     return token_text(token), tokenizer.token_to_id(token_text(token))

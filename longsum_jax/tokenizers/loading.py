@@ -12,8 +12,8 @@
     ByT5                                 none
     any of these                         tokenizer.json
 
-A checkpoint with more embedding rows than its tokenizer has ids has unused rows at the
-end.
+A checkpoint with more embedding rows than its tokenizer has ids has unused rows
+at the end.
 """
 
 import re
@@ -86,8 +86,8 @@ __all__ = [
 T5_EXTRA_IDS = 100
 BYT5_EXTRA_IDS = 125
 
-# Values of tokenizer_class that support vocabulary files; tokenizer.json is read for
-# any class.
+# Values of tokenizer_class that support vocabulary files; tokenizer.json is
+# read for any class.
 _SENTENCE_PIECE_CLASSES = ("T5Tokenizer", "PegasusTokenizer")
 _BYTE_PAIR_CLASSES = (
     "BartTokenizer",
@@ -95,7 +95,11 @@ _BYTE_PAIR_CLASSES = (
     "LongformerTokenizer",
     "RobertaTokenizer",
 )
-_WORD_PIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
+_WORD_PIECE_CLASSES = (
+    "BertTokenizer",
+    "DistilBertTokenizer",
+    "ElectraTokenizer",
+)
 _JSON_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 _CLASSES = (
     *_SENTENCE_PIECE_CLASSES,
@@ -117,8 +121,8 @@ _PEGASUS_OFFSETS = {
     "pegasus_x": PEGASUS_OFFSET,
     "bigbird_pegasus": 0,
 }
-# Classes whose config options replace the steps of a tokenizer.json, if no class is
-# named.
+# Classes whose config options replace the steps of a tokenizer.json, if no
+# class is named.
 _STEPS_OF_TYPE = {
     "bart": "BartTokenizer",
     "bert": "BertTokenizer",
@@ -133,23 +137,34 @@ _EXTRA_ID = re.compile(r"<extra_id_\d+>")
 
 def has_tokenizer(directory: str | Path) -> bool:
     """Returns True if a directory contains any tokenizer file."""
-    names = (SENTENCE_PIECES, FAIRSEQ_PIECES, JSON, BYTE_PAIRS, WORD_PIECES, CONFIG)
+    names = (
+        SENTENCE_PIECES,
+        FAIRSEQ_PIECES,
+        JSON,
+        BYTE_PAIRS,
+        WORD_PIECES,
+        CONFIG,
+    )
     return any((Path(directory) / name).exists() for name in names)
 
 
-def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokenizer:
+def load_tokenizer(
+    path: str | Path, *, vocab_size: int | None = None
+) -> Tokenizer:
     """Opens a tokenizer.
 
     Args:
-        path: directory written by transformers or ``save``, a SentencePiece .model file
-            with T5's special pieces, or "bytes".
-        vocab_size: number of rows of the checkpoint's embedding. Rows beyond T5's
-            pieces become extra ids, at most as many as the directory defines (by
-            default 100, for bytes 125); the other rows are unused. None takes the
-            numbers of the directory; a bare file and "bytes" then have no extra ids.
+        path: directory written by transformers or ``save``, a SentencePiece
+            .model file with T5's special pieces, or "bytes".
+        vocab_size: number of rows of the checkpoint's embedding. Rows beyond
+            T5's pieces become extra ids, at most as many as the directory
+            defines (by default 100, for bytes 125); the other rows are unused.
+            None takes the numbers of the directory; a bare file and "bytes"
+            then have no extra ids.
 
     Raises:
-        InputError: missing, unsupported or corrupt files, or fewer rows than pieces.
+        InputError: missing, unsupported or corrupt files, or fewer rows than
+            pieces.
     """
     path = Path(path)
     try:
@@ -174,16 +189,26 @@ def _load(path: Path, vocab_size: int | None) -> Tokenizer:
     """Opens a tokenizer without handling exceptions of the libraries."""
     if str(path) == "bytes":
         extra_ids = BYT5_EXTRA_IDS if vocab_size else 0
-        return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, extra_ids, 0, vocab_size, path))
+        return ByteTokenizer(
+            *_fit_rows(NUM_BYTE_IDS, extra_ids, 0, vocab_size, path)
+        )
     if not path.is_dir():
         return _t5(
-            read_bytes(path), T5_EXTRA_IDS if vocab_size else 0, 0, vocab_size, path, {}
+            read_bytes(path),
+            T5_EXTRA_IDS if vocab_size else 0,
+            0,
+            vocab_size,
+            path,
+            {},
         )
     config = read_json(path / CONFIG)
     name = _class_name(path, config)
     if name == "ByT5Tokenizer":
         return _open_byte_directory(path, config, vocab_size)
-    if name in (None, *_SENTENCE_PIECE_CLASSES) and (path / SENTENCE_PIECES).exists():
+    if (
+        name in (None, *_SENTENCE_PIECE_CLASSES)
+        and (path / SENTENCE_PIECES).exists()
+    ):
         return _open_sentencepiece_directory(path, config, name, vocab_size)
     return _open_json_tokenizer(path, config, name, vocab_size)
 
@@ -191,12 +216,14 @@ def _load(path: Path, vocab_size: int | None) -> Tokenizer:
 def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
     """Returns tokenizer_class without "Fast"; an unknown class requires a tokenizer.json.
 
-    If tokenizer_config.json has no class, config.json may name one, or its model_type
-    implies one.
+    If tokenizer_config.json has no class, config.json may name one, or its
+    model_type implies one.
     """
     model = read_json(directory / "config.json")
     by_type = CLASS_OF_MODEL_TYPE.get(_model_type(directory))
-    name = config.get("tokenizer_class") or model.get("tokenizer_class") or by_type
+    name = (
+        config.get("tokenizer_class") or model.get("tokenizer_class") or by_type
+    )
     if name is None:
         return None
     name = str(name).removesuffix("Fast")
@@ -212,7 +239,9 @@ def _model_type(directory: Path) -> str:
     """Returns the model_type of config.json, of the encoder in an encoder-decoder of two models."""
     model: Mapping[str, Any] = read_json(directory / "config.json")
     encoder = model.get("encoder")
-    if model.get("model_type") == "encoder-decoder" and isinstance(encoder, Mapping):
+    if model.get("model_type") == "encoder-decoder" and isinstance(
+        encoder, Mapping
+    ):
         model = encoder
     name = model.get("model_type")
     return name if isinstance(name, str) else ""
@@ -224,15 +253,20 @@ def _open_byte_directory(
     where = directory / CONFIG
     special = read_special_tokens(directory, config)
     _check_byte_names(special, where)
-    tokens = {token_text(token): token for token in added_tokens(directory, config)}
+    tokens = {
+        token_text(token): token for token in added_tokens(directory, config)
+    }
     for text in map(token_text, additional_special_tokens(special)):
         tokens.setdefault(text, {"content": text, "special": True})
     sentinels = {text for text in tokens if _EXTRA_ID.fullmatch(text)}
-    if config.get("extra_ids") == 0:  # transformers saves 0 for any number of extra ids
+    # transformers saves 0 for any number of extra ids
+    if config.get("extra_ids") == 0:
         config = {**config, "extra_ids": len(sentinels)}
     extra_ids, unused_ids = _id_counts(config, BYT5_EXTRA_IDS, where)
     added = [
-        token for text, token in tokens.items() if text not in {*NAMED, *sentinels}
+        token
+        for text, token in tokens.items()
+        if text not in {*NAMED, *sentinels}
     ]
     if not added:
         return ByteTokenizer(
@@ -243,13 +277,17 @@ def _open_byte_directory(
         unused_ids = unused_rows(first + len(added), vocab_size, where)
     ids = added_ids(directory, config)
     for index, token in enumerate(added, first):
-        _check_added_to_bytes(token, ids.get(token["content"], index), index, where)
+        _check_added_to_bytes(
+            token, ids.get(token["content"], index), index, where
+        )
     return ByteTokenizer(extra_ids, unused_ids, added)
 
 
 def _check_byte_names(special: Mapping[str, Any], where: Path) -> None:
     """Raises InputError for pad, end and unknown tokens with names other than ByT5's."""
-    for name, text in zip(("pad_token", "eos_token", "unk_token"), NAMED, strict=True):
+    for name, text in zip(
+        ("pad_token", "eos_token", "unk_token"), NAMED, strict=True
+    ):
         token = token_text(special.get(name, text))
         if token != text:
             raise InputError(
@@ -275,7 +313,10 @@ def _check_added_to_bytes(
 
 
 def _open_sentencepiece_directory(
-    directory: Path, config: dict[str, Any], name: str | None, vocab_size: int | None
+    directory: Path,
+    config: dict[str, Any],
+    name: str | None,
+    vocab_size: int | None,
 ) -> Tokenizer:
     path, where = directory / SENTENCE_PIECES, directory / CONFIG
     offset = _PEGASUS_OFFSETS.get(_model_type(directory))
@@ -296,7 +337,8 @@ def _open_sentencepiece_directory(
     lacking = _lacking(tokenizer, added)
     if not lacking:
         return tokenizer
-    # The SentencePiece model lacks these tokens, but a tokenizer.json may contain them.
+    # The SentencePiece model lacks these tokens, but a tokenizer.json may
+    # contain them.
     if not (directory / JSON).exists():
         raise InputError(
             f'{directory}: "{lacking[0]}" was added to {SENTENCE_PIECES}; '
@@ -305,14 +347,23 @@ def _open_sentencepiece_directory(
     return _open_json_tokenizer(directory, config, name, vocab_size)
 
 
-def _lacking(tokenizer: SentencePieceTokenizer, tokens: Iterable[Any]) -> list[str]:
+def _lacking(
+    tokenizer: SentencePieceTokenizer, tokens: Iterable[Any]
+) -> list[str]:
     """Returns the texts of tokens that a SentencePiece model lacks, except sentinels."""
-    texts = [text for text in map(token_text, tokens) if not _EXTRA_ID.fullmatch(text)]
+    texts = [
+        text
+        for text in map(token_text, tokens)
+        if not _EXTRA_ID.fullmatch(text)
+    ]
     return [text for text in texts if not tokenizer.has_token(text)]
 
 
 def _open_json_tokenizer(
-    directory: Path, config: dict[str, Any], name: str | None, vocab_size: int | None
+    directory: Path,
+    config: dict[str, Any],
+    name: str | None,
+    vocab_size: int | None,
 ) -> Tokenizer:
     """Opens a tokenizer.json, or builds one from older vocabulary files."""
     config = {**config, **read_special_tokens(directory, config)}
@@ -323,13 +374,19 @@ def _open_json_tokenizer(
     pieces = directory / _PIECES_OF_CLASS.get(name or "", FAIRSEQ_PIECES)
     if where.exists():
         content = with_source_language(read_text(where), config, name, where)
-        t5 = None if name == "PegasusTokenizer" else read_tokenizer_json(content, where)
+        t5 = (
+            None
+            if name == "PegasusTokenizer"
+            else read_tokenizer_json(content, where)
+        )
         if t5 is not None:
             model, extra_ids = t5
             unused_ids = whole_number(
                 config, "unused_ids", 0, directory / CONFIG, MAX_ROWS
             )
-            tokenizer = _t5(model, extra_ids, unused_ids, vocab_size, where, config)
+            tokenizer = _t5(
+                model, extra_ids, unused_ids, vocab_size, where, config
+            )
             if not _lacking(tokenizer, named_tokens(directory, config)):
                 return tokenizer
         steps = name or _STEPS_OF_TYPE.get(_model_type(directory))
@@ -360,7 +417,9 @@ def _open_json_tokenizer(
             f"{directory}: no tokenizer there; put {SENTENCE_PIECES}, {FAIRSEQ_PIECES} or {JSON} "
             f"(or {BYTE_PAIRS} with {MERGES}, or {WORD_PIECES}) into the directory"
         )
-    return JsonTokenizer(content, config, vocab_size=vocab_size, where=where, more=more)
+    return JsonTokenizer(
+        content, config, vocab_size=vocab_size, where=where, more=more
+    )
 
 
 def _t5(
@@ -395,7 +454,11 @@ def _pegasus(
 
 
 def _fit_rows(
-    num_pieces: int, extra: int, unused: int, vocab_size: int | None, where: Path
+    num_pieces: int,
+    extra: int,
+    unused: int,
+    vocab_size: int | None,
+    where: Path,
 ) -> tuple[int, int]:
     """Returns the numbers of extra and unused ids that fit the rows of the checkpoint."""
     if vocab_size is None:

@@ -21,32 +21,41 @@ from longsum_jax.tokenizers.files import (
     read_bytes,
     write_json,
 )
-from longsum_jax.tokenizers.special_tokens import SpecialTokens, SpecialTokenTemplate
+from longsum_jax.tokenizers.special_tokens import (
+    SpecialTokens,
+    SpecialTokenTemplate,
+)
 from longsum_jax.tokenizers.unigram_json import unigram_json
 
 PEGASUS_OFFSET = 103
-_SPECIAL_TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+_SPECIAL_TOKENS = {
+    "pad_token": "<pad>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+}
 _LINE_BREAK = re.compile(r" *<n> *")
 
 
 class SentencePieceTokenizer(SpecialTokenTemplate):
     """A SentencePiece model with T5's extra ids after its pieces, `<extra_id_0>` last.
 
-    Long texts are encoded in one call: SentencePiece encodes 10 MB in one line in about
-    a second. Line breaks count as spaces, as in transformers; models with a piece `<n>`
-    write line breaks as `<n>`, which ``decode`` converts back. (transformers 5 sums
-    scores in float64, SentencePiece in float32: they choose differently between
-    segmentations of equal score about once in 300,000 tokens.)
+    Long texts are encoded in one call: SentencePiece encodes 10 MB in one line
+    in about a second. Line breaks count as spaces, as in transformers; models
+    with a piece `<n>` write line breaks as `<n>`, which ``decode`` converts
+    back. (transformers 5 sums scores in float64, SentencePiece in float32: they
+    choose differently between segmentations of equal score about once in
+    300,000 tokens.)
 
     Args:
         model: path of a .model file, or its content.
         extra_ids: number of `<extra_id_n>` sentinels.
         unused_ids: number of rows without a token at the end of the embedding.
-        cleans_spaces: True to remove spaces before punctuation in decoded text, see
-            ``files.clean_spaces``.
+        cleans_spaces: True to remove spaces before punctuation in decoded text,
+            see ``files.clean_spaces``.
 
     Raises:
-        InputError: missing or corrupt model, or a model without pad, eos or unk piece.
+        InputError: missing or corrupt model, or a model without pad, eos or unk
+            piece.
     """
 
     mask_id: int | None = None
@@ -64,7 +73,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         self.cleans_spaces = cleans_spaces
         self.vocab_size = self.num_pieces + extra_ids + unused_ids
         last = self.num_pieces + extra_ids - 1
-        sentinels = {f"<extra_id_{index}>": last - index for index in range(extra_ids)}
+        sentinels = {
+            f"<extra_id_{index}>": last - index for index in range(extra_ids)
+        }
         self._finish(0, self._model.unk_id(), sentinels)
         self.middle_ids = self.suffix_ids
 
@@ -87,17 +98,28 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
                     "train it with one, as T5's"
                 )
 
-    def _finish(self, offset: int, unk_id: int, special: dict[str, int]) -> None:
-        self._offset, self.unk_id, self.suffix_ids = offset, unk_id, (self.eos_id,)
-        self._breaks_lines = self._model.piece_to_id("<n>") != self._model.unk_id()
+    def _finish(
+        self, offset: int, unk_id: int, special: dict[str, int]
+    ) -> None:
+        self._offset, self.unk_id, self.suffix_ids = (
+            offset,
+            unk_id,
+            (self.eos_id,),
+        )
+        self._breaks_lines = (
+            self._model.piece_to_id("<n>") != self._model.unk_id()
+        )
         self._special = SpecialTokens(
-            {"<pad>": self.pad_id, "</s>": self.eos_id, "<unk>": unk_id} | special
+            {"<pad>": self.pad_id, "</s>": self.eos_id, "<unk>": unk_id}
+            | special
         )
         self.control_ids = self._special.ids - {unk_id}
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        return fingerprint("t5", self._model_bytes, self.extra_ids, self.unused_ids)
+        return fingerprint(
+            "t5", self._model_bytes, self.extra_ids, self.unused_ids
+        )
 
     def encode(self, text: str) -> list[int]:
         if self._is_plain:
@@ -119,7 +141,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
     def decode(self, ids: Iterable[int]) -> str:
         ids = checked_ids(ids, self.vocab_size)
         pieces = [
-            index - self._offset for index in ids if index not in self._special.ids
+            index - self._offset
+            for index in ids
+            if index not in self._special.ids
         ]
         text = self._model.decode(
             [piece for piece in pieces if 0 <= piece < self.num_pieces]
@@ -152,11 +176,12 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         return self._shifted(self._encoder.encode(self._prepared(text)))
 
     def _spans_plain(self, text: str) -> list[tuple[int, int]]:
-        # The surfaces of the pieces form the text, except for leading white space; the
-        # offsets of the library are in bytes in some versions.
+        # The surfaces of the pieces form the text, except for leading white
+        # space; the offsets of the library are in bytes in some versions.
         text = self._prepared(text)
         surfaces = [
-            piece.surface for piece in self._encoder.encode_as_proto(text).pieces
+            piece.surface
+            for piece in self._encoder.encode_as_proto(text).pieces
         ]
         start = max(text.find("".join(surfaces)), 0)
         ends = itertools.accumulate(map(len, surfaces), initial=start)
@@ -196,25 +221,30 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         return text.replace("\x85", " ")
 
     def _shifted(self, pieces: list[int]) -> list[int]:
-        return [piece + self._offset for piece in pieces] if self._offset else pieces
+        return (
+            [piece + self._offset for piece in pieces]
+            if self._offset
+            else pieces
+        )
 
 
 class PegasusTokenizer(SentencePieceTokenizer):
     """A SentencePiece model whose pieces, except pad and end, start at id ``offset`` + 2.
 
-    The ids in between are `<mask_1>` (masks a sentence in pre-training), `<mask_2>`
-    (masks a token) and `<unk_2>` to `<unk_102>`. BigBird-PEGASUS has none of them
-    (offset 0); its mask is the piece `[MASK]`.
+    The ids in between are `<mask_1>` (masks a sentence in pre-training),
+    `<mask_2>` (masks a token) and `<unk_2>` to `<unk_102>`. BigBird-PEGASUS has
+    none of them (offset 0); its mask is the piece `[MASK]`.
 
     Args:
         model: path of a .model file, or its content.
         offset: shift of the ids of pieces, 0 or at least 2.
         unused_ids: number of rows without a token at the end of the embedding.
-        cleans_spaces: True to clean decoded text, see ``SentencePieceTokenizer``.
+        cleans_spaces: True to clean decoded text, see
+            ``SentencePieceTokenizer``.
 
     Raises:
-        InputError: see ``SentencePieceTokenizer``; pad and end are not pieces 0 and 1;
-            or an invalid offset.
+        InputError: see ``SentencePieceTokenizer``; pad and end are not pieces 0
+            and 1; or an invalid offset.
     """
 
     def __init__(
@@ -239,7 +269,9 @@ class PegasusTokenizer(SentencePieceTokenizer):
         self.vocab_size = self.num_pieces + offset + unused_ids
         if offset:
             special = {"<mask_1>": 2, "<mask_2>": 3}
-            special |= {f"<unk_{index}>": index + 2 for index in range(2, offset)}
+            special |= {
+                f"<unk_{index}>": index + 2 for index in range(2, offset)
+            }
             self.mask_id = special["<mask_2>"]
         else:
             special = self._special_pieces()
@@ -248,19 +280,25 @@ class PegasusTokenizer(SentencePieceTokenizer):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        return fingerprint("pegasus", self._model_bytes, self._offset, self.unused_ids)
+        return fingerprint(
+            "pegasus", self._model_bytes, self._offset, self.unused_ids
+        )
 
     def save(self, directory: str | Path) -> None:
         config: dict[str, Any] = {"offset": self._offset} | self._clean_entry
         if not self._offset:
-            # transformers would assign a named mask_token the id 2, which is <mask_1>.
+            # transformers would assign a named mask_token the id 2, which is
+            # <mask_1>.
             config |= {"mask_token": None, "mask_token_sent": None}
         directory = _write_config(
             directory, "PegasusTokenizer", config, [], self.unused_ids
         )
         (directory / SENTENCE_PIECES).write_bytes(self._model_bytes)
         content = unigram_json(
-            self._vocabulary(), self._special.by_text, self.unk_id, self._model_bytes
+            self._vocabulary(),
+            self._special.by_text,
+            self.unk_id,
+            self._model_bytes,
         )
         (directory / JSON).write_text(content, encoding="utf-8")
 
@@ -274,7 +312,9 @@ class PegasusTokenizer(SentencePieceTokenizer):
         ]
         if not self._offset:
             return pieces
-        special = sorted(self._special.by_text, key=self._special.by_text.__getitem__)
+        special = sorted(
+            self._special.by_text, key=self._special.by_text.__getitem__
+        )
         inserted = [(token, -100.0) for token in special[2 : self._offset + 2]]
         return [*pieces[:2], *inserted, *pieces[2:]]
 
@@ -282,11 +322,15 @@ class PegasusTokenizer(SentencePieceTokenizer):
         names = ("<s>", "[CLS]", "[SEP]", "[MASK]")
         ids = {name: self._model.piece_to_id(name) for name in names}
         return {
-            name: index for name, index in ids.items() if index != self._model.unk_id()
+            name: index
+            for name, index in ids.items()
+            if index != self._model.unk_id()
         }
 
     def _pieces(self, count: int) -> str:
-        return " and ".join(self._model.id_to_piece(index) for index in range(count))
+        return " and ".join(
+            self._model.id_to_piece(index) for index in range(count)
+        )
 
 
 def break_lines(text: str) -> str:
@@ -318,7 +362,9 @@ def write_config(
     """Writes the config files of a tokenizer with T5's special tokens; returns the directory."""
     sentinels = [f"<extra_id_{index}>" for index in range(extra_ids)]
     config = {"extra_ids": extra_ids, **entries}
-    return _write_config(directory, tokenizer_class, config, sentinels, unused_ids)
+    return _write_config(
+        directory, tokenizer_class, config, sentinels, unused_ids
+    )
 
 
 def _write_config(

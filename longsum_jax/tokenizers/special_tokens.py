@@ -3,7 +3,14 @@
 import copy
 import functools
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Literal, NamedTuple, Protocol, Self
 
 from longsum_jax.errors import InputError, did_you_mean
@@ -18,8 +25,8 @@ class TokenPair(NamedTuple):
 
     Attributes:
         ids: token ids.
-        token_type_ids: 1 for the tokens of the second text in models that distinguish
-            them (BERT), otherwise 0.
+        token_type_ids: 1 for the tokens of the second text in models that
+            distinguish them (BERT), otherwise 0.
         second: slice of the tokens of the second text.
     """
 
@@ -31,18 +38,20 @@ class TokenPair(NamedTuple):
 class SpecialTokenTemplate:
     """The special tokens that a model expects around a text; base class of all tokenizers.
 
-    T5 and PEGASUS append `</s>` to a text. BART and RoBERTa put it between `<s>` and
-    `</s>`, BERT between `[CLS]` and `[SEP]`. Each of two texts ends like this:
-    `[CLS] a [SEP] b [SEP]`. But RoBERTa and BART have `<s> a </s></s> b </s>`, and
-    PEGASUS has `a b </s>`.
+    T5 and PEGASUS append `</s>` to a text. BART and RoBERTa put it between
+    `<s>` and `</s>`, BERT between `[CLS]` and `[SEP]`. Each of two texts ends
+    like this: `[CLS] a [SEP] b [SEP]`. But RoBERTa and BART have `<s> a
+    </s></s> b </s>`, and PEGASUS has `a b </s>`.
 
     Attributes:
-        prefix_ids, suffix_ids: ids before and after the ids of one text, or of two.
+        prefix_ids, suffix_ids: ids before and after the ids of one text, or of
+            two.
         middle_ids: ids between two texts.
         second_type: token type of the second text and of the ids after it.
         control_ids: ids of the special tokens that control a model.
         chat_template: Jinja template of conversations, or None.
-        named_tokens: texts of special tokens by name ("bos_token"), for the template.
+        named_tokens: texts of special tokens by name ("bos_token"), for the
+            template.
     """
 
     prefix_ids: tuple[int, ...] = ()
@@ -70,8 +79,8 @@ class SpecialTokenTemplate:
 
         Args:
             ids: ids of a text, as returned by ``encode``.
-            limit: largest number of tokens of the result; the end of the text is
-                truncated.
+            limit: largest number of tokens of the result; the end of the text
+                is truncated.
 
         Raises:
             InputError: a limit below the number of special tokens.
@@ -98,17 +107,19 @@ class SpecialTokenTemplate:
         Args:
             first, second: ids of two texts, as returned by ``encode``.
             limit: largest number of tokens of the result.
-            truncation: text to truncate, always at the end: the longer text until both
-                have the same length, then both ("longest"); or only the second text
-                ("second").
+            truncation: text to truncate, always at the end: the longer text
+                until both have the same length, then both ("longest"); or only
+                the second text ("second").
 
         Raises:
-            InputError: a limit that leaves no room for the texts (for "second", none
-                for the second text); an unknown truncation.
+            InputError: a limit that leaves no room for the texts (for "second",
+                none for the second text); an unknown truncation.
         """
         if truncation not in ("longest", "second"):
             suggestion = did_you_mean(truncation, ("longest", "second"))
-            raise InputError(f'truncation "{truncation}" is unknown; {suggestion}')
+            raise InputError(
+                f'truncation "{truncation}" is unknown; {suggestion}'
+            )
         if limit is not None:
             room = limit - self._num_special_of_pair
             lengths = _lengths_in(room, len(first), len(second), truncation)
@@ -129,7 +140,9 @@ class SpecialTokenTemplate:
 
     @property
     def _num_special_of_pair(self) -> int:
-        return len(self.prefix_ids) + len(self.middle_ids) + len(self.suffix_ids)
+        return (
+            len(self.prefix_ids) + len(self.middle_ids) + len(self.suffix_ids)
+        )
 
 
 def _lengths_in(
@@ -137,8 +150,8 @@ def _lengths_in(
 ) -> tuple[int, int] | None:
     """Returns the numbers of ``first`` and ``second`` tokens to keep, at most ``room`` in total.
 
-    If ``room`` is odd, the longer text keeps one more, as in the `tokenizers` library.
-    Returns None if there is no room.
+    If ``room`` is odd, the longer text keeps one more, as in the `tokenizers`
+    library. Returns None if there is no room.
     """
     if room < 0:
         return None
@@ -147,7 +160,11 @@ def _lengths_in(
     if truncation == "second":
         return (first, room - first) if room > first else None
     shorter = min(first, second, room // 2)
-    return (shorter, room - shorter) if first <= second else (room - shorter, shorter)
+    return (
+        (shorter, room - shorter)
+        if first <= second
+        else (room - shorter, shorter)
+    )
 
 
 class SpecialTokens:
@@ -160,7 +177,9 @@ class SpecialTokens:
         with_spaces: strings that include white space on both sides.
     """
 
-    def __init__(self, ids: Mapping[str, int], with_spaces: Container[str] = ()):
+    def __init__(
+        self, ids: Mapping[str, int], with_spaces: Container[str] = ()
+    ):
         self.by_text = dict(ids)
         self.ids = frozenset(ids.values())
         longest_first = sorted(ids, key=len, reverse=True)
@@ -194,7 +213,9 @@ class SpecialTokens:
                 result.append(token.span())
         return result
 
-    def _parts(self, text: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
+    def _parts(
+        self, text: str
+    ) -> Iterator[tuple[int, str, re.Match[str] | None]]:
         """Yields the texts between special tokens with their position and the next token."""
         start = 0
         for match in self._pattern.finditer(text):

@@ -10,7 +10,8 @@ from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.files import unused_rows
 from longsum_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 
-# Lines of at most 1,000 characters: SentencePiece skips lines of more than 4,192 bytes.
+# Lines of at most 1,000 characters: SentencePiece skips lines of more than
+# 4,192 bytes.
 _TRAINING_LINE = re.compile(r"\S.{0,999}(?!\S)|\S{1,1000}")
 _log = logging.getLogger(__name__)
 
@@ -32,18 +33,18 @@ def train_sentencepiece(
     Args:
         texts: iterable of texts, read once; split into lines of at most 1,000
             characters.
-        vocab_size: number of pieces, including special pieces and 256 bytes. A corpus
-            too small for it gives a smaller vocabulary (`num_pieces` of the result),
-            which is logged as a warning.
+        vocab_size: number of pieces, including special pieces and 256 bytes. A
+            corpus too small for it gives a smaller vocabulary (`num_pieces` of
+            the result), which is logged as a warning.
         extra_ids: number of sentinels in addition to the pieces.
-        rows: number of rows of the model's embedding; rows without a token are unused
-            ids. None for as many rows as tokens.
-        seed: random seed of the sample that is drawn from more than ``max_sentences``
-            lines.
+        rows: number of rows of the model's embedding; rows without a token are
+            unused ids. None for as many rows as tokens.
+        seed: random seed of the sample that is drawn from more than
+            ``max_sentences`` lines.
         max_sentences: largest number of lines to train on.
-        character_coverage: fraction of the characters that get a piece. SentencePiece
-            encodes other characters as bytes; transformers' T5Tokenizer reads them as
-            unknown.
+        character_coverage: fraction of the characters that get a piece.
+            SentencePiece encodes other characters as bytes; transformers'
+            T5Tokenizer reads them as unknown.
 
     Raises:
         InputError: no text, or a vocabulary too small for the characters.
@@ -94,7 +95,9 @@ def train_sentencepiece(
 
 def _training_lines(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
-        yield from _TRAINING_LINE.findall(" ".join(text.replace("\0", " ").split()))
+        yield from _TRAINING_LINE.findall(
+            " ".join(text.replace("\0", " ").split())
+        )
 
 
 def _sample(lines: Iterable[str], size: int, rng: random.Random) -> list[str]:

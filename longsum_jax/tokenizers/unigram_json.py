@@ -1,9 +1,10 @@
 """Converts tokenizer.json files to SentencePiece unigram models, and models to tokenizer.json.
 
-transformers 5 saves T5 tokenizers only as tokenizer.json. That file contains all of a
-SentencePiece unigram model (pieces, scores, the compiled normalization table), so the
-model is rebuilt from it. In the other direction, transformers 5 opens PEGASUS-X and
-BigBird-PEGASUS only from a tokenizer.json, which is written from the model.
+transformers 5 saves T5 tokenizers only as tokenizer.json. That file contains
+all of a SentencePiece unigram model (pieces, scores, the compiled normalization
+table), so the model is rebuilt from it. In the other direction, transformers 5
+opens PEGASUS-X and BigBird-PEGASUS only from a tokenizer.json, which is written
+from the model.
 """
 
 import base64
@@ -32,9 +33,9 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
         where: path of the file, for error messages.
 
     Returns:
-        A serialized SentencePiece model and the number of extra ids after its pieces.
-        None for other tokenizers: not Unigram, special tokens other than T5's, added
-        tokens, or steps that SentencePiece does not support.
+        A serialized SentencePiece model and the number of extra ids after its
+        pieces. None for other tokenizers: not Unigram, special tokens other
+        than T5's, added tokens, or steps that SentencePiece does not support.
 
     Raises:
         InputError: the file is not a tokenizer.json.
@@ -44,14 +45,18 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
         model = tokenizer["model"]
         if model.get("type") != "Unigram":
             return None
-        vocabulary = [(str(piece), float(score)) for piece, score in model["vocab"]]
+        vocabulary = [
+            (str(piece), float(score)) for piece, score in model["vocab"]
+        ]
         table = _normalization_table(tokenizer.get("normalizer"))
         byte_fallback = bool(model.get("byte_fallback", False))
-        # T5Tokenizer of transformers 5 drops all other steps, although models were
-        # trained with them.
+        # T5Tokenizer of transformers 5 drops all other steps, although models
+        # were trained with them.
         steps = tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer")
         is_plain = _is_plain(*steps) and _squeezes_spaces(*steps)
-        added = {token["content"] for token in tokenizer.get("added_tokens") or []}
+        added = {
+            token["content"] for token in tokenizer.get("added_tokens") or []
+        }
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"{where}: not a readable tokenizer.json ({error}); copy it again"
@@ -86,21 +91,27 @@ def unigram_json(
     """
     import sentencepiece.sentencepiece_model_pb2 as messages
 
-    table = messages.ModelProto.FromString(model).normalizer_spec.precompiled_charsmap
+    table = messages.ModelProto.FromString(
+        model
+    ).normalizer_spec.precompiled_charsmap
     normalizers = [
         {"type": "Replace", "pattern": {"Regex": runs}, "content": squeezed}
         for runs, squeezed in _SQUEEZED.items()
     ]
     if table:
         encoded = base64.b64encode(table).decode()
-        normalizers.insert(0, {"type": "Precompiled", "precompiled_charsmap": encoded})
+        normalizers.insert(
+            0, {"type": "Precompiled", "precompiled_charsmap": encoded}
+        )
     spaces = {
         "type": "Metaspace",
         "replacement": "▁",
         "prepend_scheme": "always",
         "split": True,
     }
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    flags = dict.fromkeys(
+        ("single_word", "lstrip", "rstrip", "normalized"), False
+    )
     flags["special"] = True
     by_id = sorted(special, key=special.__getitem__)
     text = {"Sequence": {"id": "A", "type_id": 0}}
@@ -142,7 +153,9 @@ def _is_plain(
     normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] | None
 ) -> bool:
     """Returns True if SentencePiece supports all steps before the model."""
-    return all(map(_normalizes_plainly, _steps(normalizer, "normalizers"))) and all(
+    return all(
+        map(_normalizes_plainly, _steps(normalizer, "normalizers"))
+    ) and all(
         step["type"] == "WhitespaceSplit"
         or (step["type"] == "Metaspace" and _puts_space_before(step))
         for step in _steps(pre_tokenizer, "pretokenizers")
@@ -169,14 +182,18 @@ def _squeezes_spaces(
 
 def _puts_space_before(step: dict[str, Any]) -> bool:
     """Returns True if a Metaspace prepends a space to a text; older files have a flag for it."""
-    return step.get("prepend_scheme") != "never" and step.get("add_prefix_space", True)
+    return step.get("prepend_scheme") != "never" and step.get(
+        "add_prefix_space", True
+    )
 
 
 def _normalizes_plainly(step: dict[str, Any]) -> bool:
     if step["type"] != "Replace":
         return step["type"] in ("Precompiled", "Strip")
     squeezed = _SQUEEZED.get(step["pattern"].get("Regex"))
-    return squeezed is not None and step["content"].replace("▁", " ") == squeezed
+    return (
+        squeezed is not None and step["content"].replace("▁", " ") == squeezed
+    )
 
 
 def _normalization_table(normalizer: dict[str, Any] | None) -> bytes:
@@ -184,7 +201,9 @@ def _normalization_table(normalizer: dict[str, Any] | None) -> bytes:
     for step in _steps(normalizer, "normalizers"):
         if step["type"] == "Precompiled":
             try:
-                return base64.b64decode(step["precompiled_charsmap"], validate=True)
+                return base64.b64decode(
+                    step["precompiled_charsmap"], validate=True
+                )
             except binascii.Error as error:
                 raise ValueError(f"precompiled_charsmap: {error}") from None
     return b""

@@ -1,6 +1,7 @@
 """The training loop, its step, optimizers, meshes and checkpoints, independent of models and data.
 
-The public names are listed in ``__init__.pyi`` and imported when they are first used.
+The public names are listed in ``__init__.pyi`` and imported when they are first
+used.
 """
 
 import lazy_loader

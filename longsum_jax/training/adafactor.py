@@ -11,8 +11,8 @@ import optax
 from longsum_jax.training.trees import name_of
 from longsum_jax.typing import Array
 
-# Path of a parameter ("encoder/layers/self_attention/q/kernel") to the logical names of
-# its axes.
+# Path of a parameter ("encoder/layers/self_attention/q/kernel") to the logical
+# names of its axes.
 ParameterAxes = Mapping[str, Sequence[str | None]]
 
 _LAYERS = "layers"
@@ -26,10 +26,12 @@ class AdafactorState(NamedTuple):
 
     Attributes:
         count: number of updates so far, () int32.
-        rows: mean squared gradient over the columns of every factored parameter; its
-            shape is the parameter's shape without the axes of the columns.
+        rows: mean squared gradient over the columns of every factored
+            parameter; its shape is the parameter's shape without the axes of
+            the columns.
         columns: mean squared gradient over the rows, likewise.
-        full: mean squared gradient of every other parameter, in the parameter's shape.
+        full: mean squared gradient of every other parameter, in the parameter's
+            shape.
     """
 
     count: Array  # type: ignore[assignment] # hides tuple.count
@@ -51,8 +53,8 @@ class _ParameterAxes(NamedTuple):
 
     Attributes:
         layer: all axes except the axis of layers.
-        rows, columns: axes of the matrices whose second moments are factored; () for
-            other parameters.
+        rows, columns: axes of the matrices whose second moments are factored;
+            () for other parameters.
     """
 
     layer: tuple[int, ...]
@@ -69,34 +71,40 @@ def scale_by_adafactor(
 ) -> optax.GradientTransformation:
     """Divides gradients by their root mean squares, without first moment or learning rate.
 
-    With G the gradient and d = 1 - step**-decay_rate, the moments of a matrix and its
-    update are (algorithm 4)
+    With G the gradient and d = 1 - step**-decay_rate, the moments of a matrix
+    and its update are (algorithm 4)
 
         R = d R + (1 - d) mean of G**2 over columns
         C = d C + (1 - d) mean of G**2 over rows
         U = G / sqrt(R C / mean of R)
 
-    and the moments of other parameters V = d V + (1 - d) G**2, U = G / sqrt(V). The
-    update is clipped, U / max(1, rms(U) / clip_threshold). Each layer is a separate
-    parameter although arrays contain all layers, and the axes "heads" and "kv" are one
-    side of a matrix, as in fairseq and transformers, whose layers have matrices
-    [d_model, d_model]. Of more than two axes the last two form the matrices.
+    and the moments of other parameters V = d V + (1 - d) G**2, U = G / sqrt(V).
+    The update is clipped, U / max(1, rms(U) / clip_threshold). Each layer is a
+    separate parameter although arrays contain all layers, and the axes "heads"
+    and "kv" are one side of a matrix, as in fairseq and transformers, whose
+    layers have matrices [d_model, d_model]. Of more than two axes the last two
+    form the matrices.
 
     Args:
-        axes: names of the parameters' axes; a parameter without names is not a stack of
-            layers.
+        axes: names of the parameters' axes; a parameter without names is not a
+            stack of layers.
         decay_rate: exponent of the moments' decay.
-        clip_threshold: largest root mean square of the update of one layer's parameter.
-        min_dim_size_to_factor: smallest size of both sides of a matrix for which
-            moments are factored.
+        clip_threshold: largest root mean square of the update of one layer's
+            parameter.
+        min_dim_size_to_factor: smallest size of both sides of a matrix for
+            which moments are factored.
     """
 
     def layout_of(path: Any, param: Array) -> _ParameterAxes:
-        return _layout(_names(path, param, axes), param.shape, min_dim_size_to_factor)
+        return _layout(
+            _names(path, param, axes), param.shape, min_dim_size_to_factor
+        )
 
     def init(params: Any) -> AdafactorState:
         flat, tree = jax.tree_util.tree_flatten_with_path(params)
-        moments = [_zero_moments(param, layout_of(path, param)) for path, param in flat]
+        moments = [
+            _zero_moments(param, layout_of(path, param)) for path, param in flat
+        ]
         return _state(jnp.zeros((), jnp.int32), moments, tree)
 
     def update(
@@ -109,7 +117,8 @@ def scale_by_adafactor(
         flat, tree = jax.tree_util.tree_flatten_with_path(updates)
         # Moments that a parameter does not have are empty subtrees.
         slots = (
-            tree.flatten_up_to(slot) for slot in (state.rows, state.columns, state.full)
+            tree.flatten_up_to(slot)
+            for slot in (state.rows, state.columns, state.full)
         )
 
         steps, moments = [], []
@@ -147,7 +156,9 @@ def scale_by_parameter_rms(axes: ParameterAxes) -> optax.GradientTransformation:
     return optax.GradientTransformation(lambda _: optax.EmptyState(), update)
 
 
-def _names(path: Any, param: Array, axes: ParameterAxes) -> Sequence[str | None]:
+def _names(
+    path: Any, param: Array, axes: ParameterAxes
+) -> Sequence[str | None]:
     """Returns the names of a parameter's axes."""
     return axes.get(name_of(path), (None,) * param.ndim)
 
@@ -186,7 +197,9 @@ def _zero_moments(param: Array, layout: _ParameterAxes) -> _Moments:
     zeros = jnp.zeros(param.shape, jnp.float32)
     if not layout.rows:
         return _Moments(full=zeros)
-    return _Moments(rows=zeros.mean(layout.columns), columns=zeros.mean(layout.rows))
+    return _Moments(
+        rows=zeros.mean(layout.columns), columns=zeros.mean(layout.rows)
+    )
 
 
 def _next_moments(
@@ -201,14 +214,16 @@ def _next_moments(
     return _Moments(rows=rows, columns=columns)
 
 
-def _normalize(gradient: Array, moments: _Moments, layout: _ParameterAxes) -> Array:
+def _normalize(
+    gradient: Array, moments: _Moments, layout: _ParameterAxes
+) -> Array:
     """Returns the gradient divided by the root of its mean squares."""
     if not layout.rows:
         return gradient * jax.lax.rsqrt(moments.full)
     rows = jnp.expand_dims(moments.rows, layout.columns)
     columns = jnp.expand_dims(moments.columns, layout.rows)
-    # Two square roots, because the product of two small squares would underflow in
-    # float32.
+    # Two square roots, because the product of two small squares would underflow
+    # in float32.
     relative_rows = rows / rows.mean(layout.rows, keepdims=True)
     return gradient * jax.lax.rsqrt(relative_rows) * jax.lax.rsqrt(columns)
 
@@ -218,9 +233,14 @@ def _rms(x: Array, axes: tuple[int, ...]) -> Array:
     return jnp.sqrt(jnp.square(x).mean(axes, keepdims=True))
 
 
-def _state(count: Array, moments: Sequence[_Moments], tree: Any) -> AdafactorState:
+def _state(
+    count: Array, moments: Sequence[_Moments], tree: Any
+) -> AdafactorState:
     """Returns the moments of all parameters as trees with the structure of the parameters."""
     rows, columns, full = zip(*moments, strict=True)
     return AdafactorState(
-        count, tree.unflatten(rows), tree.unflatten(columns), tree.unflatten(full)
+        count,
+        tree.unflatten(rows),
+        tree.unflatten(columns),
+        tree.unflatten(full),
     )

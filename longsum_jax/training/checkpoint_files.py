@@ -40,8 +40,8 @@ def find_directory(path: str | Path) -> Path:
 def choose(directory: Path, which: str) -> tuple[int, dict[str, Any]]:
     """Returns the step and metadata of the best or the latest checkpoint.
 
-    Steps without metadata are ignored: they remain if an older version was killed while
-    deleting.
+    Steps without metadata are ignored: they remain if an older version was
+    killed while deleting.
 
     Args:
         directory: directory of the checkpoints.
@@ -66,7 +66,10 @@ def choose(directory: Path, which: str) -> tuple[int, dict[str, Any]]:
     best_metric = metadata[max(metadata)]["best_metric"]
     best = max(
         metadata,
-        key=lambda step: (rank(metadata[step]["metrics"] or {}, best_metric), step),
+        key=lambda step: (
+            rank(metadata[step]["metrics"] or {}, best_metric),
+            step,
+        ),
     )
     return best, metadata[best]
 
@@ -97,9 +100,7 @@ def set_aside_damaged(directory: Path) -> None:
         target = directory / f"{damaged}.damaged"
         shutil.rmtree(target, ignore_errors=True)
         os.replace(directory / str(damaged), target)
-        message = (
-            f"{reason}; it is now {target}, and training continues from step {step}"
-        )
+        message = f"{reason}; it is now {target}, and training continues from step {step}"
         print(in_one_line(message), file=sys.stderr)
 
 
@@ -121,7 +122,8 @@ def check_sums(directory: Path, selects: Callable[[str], bool] = bool) -> None:
         selects: filter of file names, see ``checksums.check``.
 
     Raises:
-        InputError: a file differs from what was written, or is not a regular file.
+        InputError: a file differs from what was written, or is not a regular
+            file.
     """
     for folder, _, names in os.walk(directory):
         for path in (Path(folder, name) for name in names):
@@ -132,7 +134,9 @@ def check_sums(directory: Path, selects: Callable[[str], bool] = bool) -> None:
     checksums.check(directory, selects)
 
 
-def _read_undamaged(directory: Path, steps: Sequence[int]) -> dict[int, dict[str, Any]]:
+def _read_undamaged(
+    directory: Path, steps: Sequence[int]
+) -> dict[int, dict[str, Any]]:
     """Returns the metadata of checkpoints, and reports the ones that are skipped because of damage.
 
     Raises:
@@ -148,7 +152,10 @@ def _read_undamaged(directory: Path, steps: Sequence[int]) -> dict[int, dict[str
     if not metadata:
         raise problems[-1]
     for problem in problems:
-        print(f"{problem}; the best of the other checkpoints is used", file=sys.stderr)
+        print(
+            f"{problem}; the best of the other checkpoints is used",
+            file=sys.stderr,
+        )
     return metadata
 
 

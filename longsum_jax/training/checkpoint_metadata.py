@@ -90,7 +90,9 @@ def damage_error(where: str, problem: str, reason: str) -> InputError:
         problem: clause that names the part.
         reason: reason in a few words.
     """
-    return InputError(f"{where}: {problem} ({reason}); copy the checkpoint again")
+    return InputError(
+        f"{where}: {problem} ({reason}); copy the checkpoint again"
+    )
 
 
 def _library_version() -> str:
@@ -105,7 +107,9 @@ def _check(where: str, metadata: Mapping[str, Any]) -> None:
     """Raises InputError unless the metadata contain the entries of every checkpoint."""
     for name in ("parameters", "state"):
         arrays = metadata.get(name)
-        if not (isinstance(arrays, dict) and all(map(_is_array, arrays.values()))):
+        if not (
+            isinstance(arrays, dict) and all(map(_is_array, arrays.values()))
+        ):
             problem = f"the list of its {name} is missing or damaged"
             raise damage_error(where, problem, "not names, shapes, types")
     scores = metadata.get("metrics", "")
@@ -114,7 +118,9 @@ def _check(where: str, metadata: Mapping[str, Any]) -> None:
         or (isinstance(scores, dict) and all(map(_is_number, scores.values())))
     ):
         problem = "the evaluation is missing or damaged"
-        raise damage_error(where, problem, f"{scores!r} is not an object of numbers")
+        raise damage_error(
+            where, problem, f"{scores!r} is not an object of numbers"
+        )
     if not isinstance(metadata.get("best_metric"), str):
         problem = "the name of its best metric is missing or damaged"
         raise damage_error(where, problem, "it is not a string")
@@ -126,7 +132,11 @@ def _is_array(value: Any) -> bool:
         shape, dtype = value
         jnp.dtype(dtype)
         return all(type(size) is int and size >= 0 for size in shape)
-    except (TypeError, ValueError, SyntaxError):  # NumPy parses some types as Python
+    except (
+        TypeError,
+        ValueError,
+        SyntaxError,
+    ):  # NumPy parses some types as Python
         return False
 
 

@@ -42,20 +42,22 @@ class Restored(NamedTuple):
 class TrainingCheckpoints:
     """The checkpoints of a run, for writing and for resuming.
 
-    A checkpoint is a directory named by its step with four items: "params"; "state",
-    the other arrays of the training state; "data", the position in the data; and
-    "meta", its metadata. Its files have checksums (`longsum_jax.checksums`), written
-    before it gets its name and compared before it is used. An interrupted save leaves a
-    temporary directory, which is never used as a checkpoint.
+    A checkpoint is a directory named by its step with four items: "params";
+    "state", the other arrays of the training state; "data", the position in the
+    data; and "meta", its metadata. Its files have checksums
+    (`longsum_jax.checksums`), written before it gets its name and compared
+    before it is used. An interrupted save leaves a temporary directory, which
+    is never used as a checkpoint.
 
     Args:
         directory: path of the checkpoints; created if it does not exist.
         model: name of the model family, written into every checkpoint.
-        config: JSON-able description of the model and the run, written into every
-            checkpoint.
+        config: JSON-able description of the model and the run, written into
+            every checkpoint.
         keep_latest: number of newest checkpoints to keep.
         keep_best: number of best evaluated checkpoints to keep in addition.
-        best_metric: name of the metric that ranks checkpoints, higher is better.
+        best_metric: name of the metric that ranks checkpoints, higher is
+            better.
     """
 
     def __init__(
@@ -83,10 +85,14 @@ class TrainingCheckpoints:
             preservation_policy=self._policy,
             todelete_subdir=_DELETED,
             cleanup_tmp_directories=True,
-            async_options=ocp.AsyncOptions(post_finalization_callback=self._write_sums),
+            async_options=ocp.AsyncOptions(
+                post_finalization_callback=self._write_sums
+            ),
         )
         with self._explain_errors("the checkpoints could not be opened"):
-            self._manager = ocp.CheckpointManager(self.directory, options=options)
+            self._manager = ocp.CheckpointManager(
+                self.directory, options=options
+            )
         self._remove_deleted()
         self._saving: int | None = None
         for step in self._manager.all_steps():
@@ -109,10 +115,11 @@ class TrainingCheckpoints:
         Args:
             step: number of steps done.
             params: parameter tree.
-            state: any tree of arrays, with everything that training needs besides the
-                parameters.
+            state: any tree of arrays, with everything that training needs
+                besides the parameters.
             data: JSON-able position of the batch iterator.
-            metrics: scores of the evaluation at this step, None if there was none.
+            metrics: scores of the evaluation at this step, None if there was
+                none.
 
         Raises:
             InputError: this or the previous checkpoint cannot be written; older
@@ -135,23 +142,30 @@ class TrainingCheckpoints:
         ):
             self._manager.save(step, args=items)
 
-    def restore(self, params: Any, state: Any, step: int | None = None) -> Restored:
+    def restore(
+        self, params: Any, state: Any, step: int | None = None
+    ) -> Restored:
         """Reads the checkpoint of ``step`` (default: the newest) onto the shardings of the targets.
 
         Args:
-            params, state: trees of jax.ShapeDtypeStruct with shardings, on any mesh.
+            params, state: trees of jax.ShapeDtypeStruct with shardings, on any
+                mesh.
             step: number of steps of the checkpoint to read.
 
         Raises:
-            InputError: a missing or damaged checkpoint, another format version, or
-                arrays that do not match the targets.
+            InputError: a missing or damaged checkpoint, another format version,
+                or arrays that do not match the targets.
         """
         step = self.latest_step() if step is None else step
         if step is None:
-            raise InputError(f"{self.directory}: there is no checkpoint to restore")
+            raise InputError(
+                f"{self.directory}: there is no checkpoint to restore"
+            )
         metadata = checkpoint_metadata.read(self.directory, step)
         where = f"{self.directory}, step {step}"
-        check_names(describe(params), metadata["parameters"], where, "parameters")
+        check_names(
+            describe(params), metadata["parameters"], where, "parameters"
+        )
         remedy = (
             "another optimizer or an older version of this library wrote it, start a new run from "
             f"its parameters with init_from={self.directory.parent}"
@@ -181,8 +195,8 @@ class TrainingCheckpoints:
     def add_scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Adds the evaluation of a checkpoint that was saved without one, and keeps the best.
 
-        After a crash in between, the checkpoint is readable, with or without the
-        evaluation.
+        After a crash in between, the checkpoint is readable, with or without
+        the evaluation.
 
         Raises:
             InputError: a file cannot be written.
@@ -217,7 +231,9 @@ class TrainingCheckpoints:
 
     def _write_sums(self) -> None:
         """Writes the checksums of the checkpoint that Orbax has written and is about to rename."""
-        [directory] = self.directory.glob(f"{self._saving}.orbax-checkpoint-tmp*")
+        [directory] = self.directory.glob(
+            f"{self._saving}.orbax-checkpoint-tmp*"
+        )
         checkpoint_files.write_sums(directory)
 
     @contextlib.contextmanager
@@ -259,12 +275,13 @@ def restore_params(
     """Reads only the parameters of a run, for inference.
 
     Args:
-        directory: path of a training workdir or of the checkpoint directory in it.
-        abstract_params: tree of jax.ShapeDtypeStruct (with shardings) to restore onto;
-            None returns NumPy arrays in nested dictionaries, whichever machine wrote
-            them.
-        which: "best" by the run's metric, or the latest if nothing was evaluated; or
-            "latest".
+        directory: path of a training workdir or of the checkpoint directory in
+            it.
+        abstract_params: tree of jax.ShapeDtypeStruct (with shardings) to
+            restore onto; None returns NumPy arrays in nested dictionaries,
+            whichever machine wrote them.
+        which: "best" by the run's metric, or the latest if nothing was
+            evaluated; or "latest".
 
     Raises:
         InputError: a missing or damaged checkpoint, another format version, or
@@ -280,7 +297,10 @@ def restore_params(
     where = f"{directory}, step {step}"
     if abstract_params is not None:
         check_names(
-            describe(abstract_params), metadata["parameters"], where, "parameters"
+            describe(abstract_params),
+            metadata["parameters"],
+            where,
+            "parameters",
         )
     show_background_errors = hide_background_errors()
     with (
@@ -302,8 +322,8 @@ def read_meta(
 ) -> dict[str, Any]:
     """Returns the metadata of the checkpoint that `restore_params` would read.
 
-    They contain the keys "model", "config", "step", "metrics", "library_version" and
-    others.
+    They contain the keys "model", "config", "step", "metrics",
+    "library_version" and others.
 
     Raises:
         InputError: a missing or damaged checkpoint, or another format version.
@@ -320,8 +340,8 @@ class _LatestAndBest(policies.PreservationPolicy):
 
     Attributes:
         num_latest, num_best: numbers of checkpoints to keep.
-        metric: name of the ranking metric, higher is better; unevaluated checkpoints do
-            not count.
+        metric: name of the ranking metric, higher is better; unevaluated
+            checkpoints do not count.
         scores: evaluations by step, updated by the owner of the policy.
     """
 
@@ -366,4 +386,6 @@ def _explain_damage(where: str, problem: str) -> Iterator[None]:
     except Exception as error:
         # The remainder of the line is the configuration of the reader.
         reason = first_line(error).split(" [tensorstore_spec")[0]
-        raise checkpoint_metadata.damage_error(where, problem, reason) from error
+        raise checkpoint_metadata.damage_error(
+            where, problem, reason
+        ) from error

@@ -1,8 +1,8 @@
 """Runs of several processes: finding the others, connecting, and agreeing on the input.
 
-``jax.distributed.initialize`` does the work. This module decides whether to call it and
-with which arguments, and explains failures. Each process runs the same command and
-feeds its own rows of a batch.
+``jax.distributed.initialize`` does the work. This module decides whether to
+call it and with which arguments, and explains failures. Each process runs the
+same command and feeds its own rows of a batch.
 """
 
 import json
@@ -29,11 +29,12 @@ class Cluster(NamedTuple):
 
     Attributes:
         found_by: source of this information, for messages.
-        coordinator: address "host:port" of process 0, None if JAX finds all three
-            values.
+        coordinator: address "host:port" of process 0, None if JAX finds all
+            three values.
         num_processes: number of processes of the run.
         process_id: index of this process, beginning with 0.
-        local_devices: indices of the devices of this process, None for JAX's default.
+        local_devices: indices of the devices of this process, None for JAX's
+            default.
     """
 
     found_by: str
@@ -54,18 +55,21 @@ def find_cluster(
     """Returns the run that this process belongs to, None for a single process.
 
     Sources in order of precedence: the arguments; JAX_COORDINATOR_ADDRESS,
-    JAX_NUM_PROCESSES and JAX_PROCESS_ID (or JOB_COMPLETION_INDEX, with which Kubernetes
-    numbers the pods of a job); a Slurm step or an MPI run of several tasks; a TPU.
+    JAX_NUM_PROCESSES and JAX_PROCESS_ID (or JOB_COMPLETION_INDEX, with which
+    Kubernetes numbers the pods of a job); a Slurm step or an MPI run of several
+    tasks; a TPU.
 
     Args:
         environment: environment variables of the process, ``os.environ``.
-        mode: "off" for a single process in any environment, "on" for an error unless
-            there is a run of several processes.
+        mode: "off" for a single process in any environment, "on" for an error
+            unless there is a run of several processes.
 
     Raises:
         InputError: some of the required values are missing or not numbers.
     """
-    flags = dict(zip(_FLAGS, (coordinator, num_processes, process_id), strict=True))
+    flags = dict(
+        zip(_FLAGS, (coordinator, num_processes, process_id), strict=True)
+    )
     has_flags = any(value is not None for value in flags.values())
     if mode == "off":
         if has_flags:
@@ -93,7 +97,9 @@ def find_cluster(
 def _from_variables(environment: Mapping[str, str]) -> Cluster | None:
     if not environment.get("JAX_COORDINATOR_ADDRESS"):
         return None
-    index = environment.get("JAX_PROCESS_ID") or environment.get("JOB_COMPLETION_INDEX")
+    index = environment.get("JAX_PROCESS_ID") or environment.get(
+        "JOB_COMPLETION_INDEX"
+    )
     values: dict[str, Any] = {
         "JAX_COORDINATOR_ADDRESS": environment["JAX_COORDINATOR_ADDRESS"],
         "JAX_NUM_PROCESSES": _number(
@@ -111,7 +117,9 @@ def _from_launchers(environment: Mapping[str, str]) -> Cluster | None:
         "Open MPI": ("OMPI_COMM_WORLD_SIZE",) * 3,
     }
     for name, (present, *counts) in tasks.items():
-        count = next((environment[key] for key in counts if environment.get(key)), "1")
+        count = next(
+            (environment[key] for key in counts if environment.get(key)), "1"
+        )
         if present in environment and (_number(count, counts[0]) or 0) > 1:
             devices = _slurm_devices(environment) if name == "Slurm" else None
             return Cluster(name, local_devices=devices)
@@ -133,7 +141,8 @@ def _from_tpu(environment: Mapping[str, str]) -> Cluster | None:
     if "," in environment.get("TPU_WORKER_HOSTNAMES", ""):
         return Cluster("the TPU")
     has_tpu = (
-        find_spec("libtpu") is not None and "TPU_SKIP_MDS_QUERY" not in environment
+        find_spec("libtpu") is not None
+        and "TPU_SKIP_MDS_QUERY" not in environment
     )
     wants_tpu = environment.get("JAX_PLATFORMS", "tpu").startswith("tpu")
     return Cluster("the TPU") if has_tpu and wants_tpu else None
@@ -149,13 +158,15 @@ def _checked(found_by: str, values: Mapping[str, Any], dashes: str) -> Cluster:
     """Returns the cluster from the coordinator, number of processes and process id, in this order.
 
     Raises:
-        InputError: one of the ``values``, named with the prefix ``dashes``, is missing
-            or invalid.
+        InputError: one of the ``values``, named with the prefix ``dashes``, is
+            missing or invalid.
     """
     for name, value in values.items():
         if value is None:
             present = [
-                f"{dashes}{other}" for other in values if values[other] is not None
+                f"{dashes}{other}"
+                for other in values
+                if values[other] is not None
             ]
             others = ", ".join(present)
             raise InputError(
@@ -186,18 +197,19 @@ def join(
     Args:
         cluster: result of ``find_cluster``; None does nothing.
         timeout: number of seconds to wait for the others.
-        heartbeat: number of seconds of silence after which a process counts as dead.
+        heartbeat: number of seconds of silence after which a process counts as
+            dead.
 
     Raises:
-        InputError: process 0 does not answer, its port is in use, or information is
-            missing.
+        InputError: process 0 does not answer, its port is in use, or
+            information is missing.
     """
     if cluster is None:
         return
     if cluster.coordinator is not None:
         _check_coordinator(cluster.coordinator, cluster.process_id, timeout)
-        # Has no effect with accelerators; on CPUs, processes could not communicate
-        # without it.
+        # Has no effect with accelerators; on CPUs, processes could not
+        # communicate without it.
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         jax.distributed.initialize(
@@ -217,7 +229,9 @@ def join(
             ) from error
 
 
-def _check_coordinator(address: str, process_id: int | None, timeout: int) -> None:
+def _check_coordinator(
+    address: str, process_id: int | None, timeout: int
+) -> None:
     """Waits until process 0 listens; otherwise JAX would end this process without an exception."""
     host, _, port = address.rpartition(":")
     if process_id == 0:
@@ -226,7 +240,9 @@ def _check_coordinator(address: str, process_id: int | None, timeout: int) -> No
     last = time.monotonic() + timeout
     while True:
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=5):
+            with socket.create_connection(
+                (host.strip("[]"), int(port)), timeout=5
+            ):
                 return
         except OSError as error:
             if time.monotonic() > last:
@@ -266,7 +282,9 @@ def require_agreement(values: Mapping[str, Any], what: str) -> None:
     """
     if jax.process_count() == 1:
         return
-    texts = _all_texts(json.dumps(_flat(values, what), sort_keys=True, default=str))
+    texts = _all_texts(
+        json.dumps(_flat(values, what), sort_keys=True, default=str)
+    )
     first = json.loads(texts[0])
     for process, text in enumerate(texts):
         other = json.loads(text)
@@ -282,7 +300,9 @@ def _flat(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{where}.{key}"
-        flat |= _flat(value, name) if isinstance(value, Mapping) else {name: value}
+        flat |= (
+            _flat(value, name) if isinstance(value, Mapping) else {name: value}
+        )
     return flat
 
 
@@ -290,7 +310,8 @@ def _all_texts(text: str) -> list[str]:
     """Returns the ``text`` of every process, in order."""
     from jax.experimental.multihost_utils import process_allgather
 
-    # Texts differ in length: gather the lengths first, then rows padded to the longest.
+    # Texts differ in length: gather the lengths first, then rows padded to the
+    # longest.
     data = np.frombuffer(text.encode(), np.uint8)
     sizes = process_allgather(np.array([data.size], np.int32)).reshape(-1)
     rows = process_allgather(np.pad(data, (0, sizes.max() - data.size)))

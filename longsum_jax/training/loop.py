@@ -1,9 +1,9 @@
 """The training loop.
 
 It is independent of data sets and model families: it takes a loss function, an
-initialization (or parameters) and an iterator of NumPy batches. If it is killed at any
-time and started again with the same arguments, it continues from its last checkpoint,
-including the data position, as if it had never stopped.
+initialization (or parameters) and an iterator of NumPy batches. If it is killed
+at any time and started again with the same arguments, it continues from its
+last checkpoint, including the data position, as if it had never stopped.
 
 `fit` is the loop itself. `LoopOptions` defines the length of training and its
 intervals, `_WatchedStep` takes a step, and `_Milestones` evaluates and saves.
@@ -50,7 +50,11 @@ from longsum_jax.training.step import (
     TrainStep,
     make_train_step,
 )
-from longsum_jax.training.workdir import CHECKPOINTS, locked_workdir, open_workdir
+from longsum_jax.training.workdir import (
+    CHECKPOINTS,
+    locked_workdir,
+    open_workdir,
+)
 from longsum_jax.training.writers import METRICS, read_evaluations
 from longsum_jax.typing import Array, BatchIterator, NumpyBatch
 
@@ -71,23 +75,24 @@ class LoopOptions:
 
     Attributes:
         steps: total number of steps, including the steps before a resume.
-        log_every: number of steps between lines of metrics.jsonl; the last step always
-            has one.
-        eval_every: number of steps between evaluations, or "epoch" for one after every
-            pass over the data; the last step is always evaluated. A checkpoint is saved
-            before each evaluation.
-        checkpoint_every: number of steps between checkpoints; the last step always has
-            one.
-        keep_latest, keep_best: numbers of the newest and of the best checkpoints to
-            keep on disk.
-        best_metric: name of the evaluation score that ranks checkpoints, higher is
-            better.
-        max_bad_steps: number of consecutive non-finite steps after which the run stops.
+        log_every: number of steps between lines of metrics.jsonl; the last step
+            always has one.
+        eval_every: number of steps between evaluations, or "epoch" for one
+            after every pass over the data; the last step is always evaluated. A
+            checkpoint is saved before each evaluation.
+        checkpoint_every: number of steps between checkpoints; the last step
+            always has one.
+        keep_latest, keep_best: numbers of the newest and of the best
+            checkpoints to keep on disk.
+        best_metric: name of the evaluation score that ranks checkpoints, higher
+            is better.
+        max_bad_steps: number of consecutive non-finite steps after which the
+            run stops.
         seed: random seed of initialization and dropout.
         accumulation: number of micro-batches per step.
         tensorboard: True to also write TensorBoard files.
-        progress: True to show the progress line and the sharding table on standard
-            error.
+        progress: True to show the progress line and the sharding table on
+            standard error.
         train: parameters to train: a key of ``TRAINED``, or a regular
             expression that is searched for in their paths
             ("encoder/attention/global_embeddings"). The others do not change,
@@ -145,8 +150,9 @@ class FitResult(NamedTuple):
     Attributes:
         state: final state, on the mesh, with averaged parameters if there are.
         step: number of steps done.
-        stopped_by: reason for stopping: "steps" (all done), "data" (no more batches),
-            "early_stopping" or the signal's name ("SIGTERM", "SIGINT").
+        stopped_by: reason for stopping: "steps" (all done), "data" (no more
+            batches), "early_stopping" or the signal's name ("SIGTERM",
+            "SIGINT").
         compilations: number of compilations of the step, once per batch shape.
     """
 
@@ -156,12 +162,13 @@ class FitResult(NamedTuple):
     compilations: int
 
 
-# Function of (parameters, step) that returns named scores, the same on every host.
+# Function of (parameters, step) that returns named scores, the same on every
+# host.
 Evaluate = Callable[[Any, int], Mapping[str, float]]
 
-# Called after every step with the number of steps done, the state and the metrics of
-# the step. Both are still on the devices: reading them waits for the step, and the next
-# step donates the state.
+# Called after every step with the number of steps done, the state and the
+# metrics of the step. Both are still on the devices: reading them waits for the
+# step, and the next step donates the state.
 Hook = Callable[[int, TrainState, Mapping[str, Array]], None]
 
 
@@ -187,37 +194,37 @@ def fit(
 
     Args:
         loss_fn: loss function, see `step.LossFn` and `step.SegmentedLoss`.
-        init: function from a PRNG key to a parameter tree, boxed with logical axis
-            names or not.
+        init: function from a PRNG key to a parameter tree, boxed with logical
+            axis names or not.
         optimizer: optimizer, see `optimizers.make_optimizer`.
         batches: iterator of this host's rows; the same number in every batch.
         options: loop options, see `LoopOptions`.
-        workdir: directory for run.json, metrics.jsonl and checkpoints/; the same for
-            every host.
-        mesh_options: arrangement of the devices, see `mesh.MeshOptions`; it may change
-            between restarts.
-        run: JSON-able description of the run (its config); resuming with a different
-            one is rejected.
+        workdir: directory for run.json, metrics.jsonl and checkpoints/; the
+            same for every host.
+        mesh_options: arrangement of the devices, see `mesh.MeshOptions`; it may
+            change between restarts.
+        run: JSON-able description of the run (its config); resuming with a
+            different one is rejected.
         model_name: name of the model family, written into the checkpoints.
-        evaluate: function of parameters and step that returns named scores, the same on
-            every host.
-        initial_params: host arrays to start from instead of ``init``; ignored when
-            resuming.
+        evaluate: function of parameters and step that returns named scores, the
+            same on every host.
+        initial_params: host arrays to start from instead of ``init``; ignored
+            when resuming.
         hooks: functions called after every step, see `Hook`.
         check_program: check of compiled steps, see `step.CompilationWatch`.
-        debug_nans: True to stop at the first step that is not finite, and to repeat it
-            to find the tensor that causes it. Every step is then waited for and needs a
-            second state.
+        debug_nans: True to stop at the first step that is not finite, and to
+            repeat it to find the tensor that causes it. Every step is then
+            waited for and needs a second state.
         clip_norm: gradient norm above which the optimizer clips, for the share
             of clipped steps in metrics.jsonl; None to leave the share out.
 
     Raises:
-        InputError: workdir that is not writable, in use or of another run; mesh or
-            batch that does not divide; checkpoint that does not match, is damaged or
-            cannot be written; ``best_metric`` that the evaluation does not return;
-            ``eval_every="epoch"`` for batches without epochs.
-        TrainingDiverged: ``options.max_bad_steps`` consecutive steps were not finite;
-            with ``debug_nans``, the first such step.
+        InputError: workdir that is not writable, in use or of another run; mesh
+            or batch that does not divide; checkpoint that does not match, is
+            damaged or cannot be written; ``best_metric`` that the evaluation
+            does not return; ``eval_every="epoch"`` for batches without epochs.
+        TrainingDiverged: ``options.max_bad_steps`` consecutive steps were not
+            finite; with ``debug_nans``, the first such step.
     """
     mesh_options = mesh_options or MeshOptions()
     run = dict(run or {})
@@ -225,17 +232,24 @@ def fit(
     if options.ema_decay:
         optimizer = with_average(optimizer, options.ema_decay, options.trained)
     if eval_every == "epoch":
-        _epoch(batches.state())  # raises InputError unless the batches count epochs
+        # raises InputError unless the batches count epochs
+        _epoch(batches.state())
     with contextlib.ExitStack() as stack:
         # The mesh, and the sharding of every array
         mesh = make_mesh(mesh_options)
         rng = initialization_key(options.seed)
-        abstract, layout = plan_state(init, optimizer, mesh, mesh_options.rules, rng)
+        abstract, layout = plan_state(
+            init, optimizer, mesh, mesh_options.rules, rng
+        )
         if options.progress and jax.process_index() == 0:
             table = sharding_table(layout)
-            print(table if mesh.size > 1 else table.splitlines()[-1], file=sys.stderr)
+            print(
+                table if mesh.size > 1 else table.splitlines()[-1],
+                file=sys.stderr,
+            )
 
-        # The workdir, and the state: restored from the last checkpoint, or created
+        # The workdir, and the state: restored from the last checkpoint, or
+        # created
         stack.enter_context(locked_workdir(workdir, run))
         workdir = open_workdir(workdir, run)
         checkpoints = _open_checkpoints(workdir, options, model_name, run)
@@ -243,7 +257,10 @@ def fit(
         start = checkpoints.latest_step() or 0
         if start:
             if start < options.steps and jax.process_index() == 0:
-                print(f"resuming from step {start} of {options.steps}", file=sys.stderr)
+                print(
+                    f"resuming from step {start} of {options.steps}",
+                    file=sys.stderr,
+                )
             state = _restore(checkpoints, abstract, batches, workdir, start)
         else:
             state = create_state(abstract, init, optimizer, rng, initial_params)
@@ -259,7 +276,9 @@ def fit(
         )
         nonfinite = None
         if debug_nans:
-            nonfinite = NonfiniteWatch(loss_fn, options.accumulation, options.seed)
+            nonfinite = NonfiniteWatch(
+                loss_fn, options.accumulation, options.seed
+            )
         watch = CompilationWatch(train_step, check_program)
         is_evaluated = start == 0 or checkpoints.scores(start) is not None
         history = read_evaluations(workdir / METRICS, start, is_evaluated)
@@ -267,16 +286,28 @@ def fit(
             _make_reporter(workdir, options, start, is_evaluated, clip_norm)
         )
         milestones = _Milestones(
-            evaluate, options, checkpoints, reporter, start, is_evaluated, history
+            evaluate,
+            options,
+            checkpoints,
+            reporter,
+            start,
+            is_evaluated,
+            history,
         )
         take_step = _WatchedStep(
-            train_step, mesh, options.accumulation, watch, nonfinite, reporter, hooks
+            train_step,
+            mesh,
+            options.accumulation,
+            watch,
+            nonfinite,
+            reporter,
+            hooks,
         )
         interrupts = stack.enter_context(Interrupts())
         stack.enter_context(activate(mesh, mesh_options.rules))
 
-        # Training, beginning with an evaluation that the end of the last process
-        # interrupted
+        # Training, beginning with an evaluation that the end of the last
+        # process interrupted
         if start < options.steps and _is_due(start, eval_every):
             milestones.evaluate_and_save(start, state, batches.state())
         step = start
@@ -288,9 +319,11 @@ def fit(
             except StopIteration:
                 stopped_by = interrupts.wanted(step) or "data"
                 break
-            if eval_every == "epoch" and _epoch(batches.state()) > _epoch(position):
-                # The batch is the first of a new epoch; the state is still the one at
-                # the end of the old epoch.
+            if eval_every == "epoch" and _epoch(batches.state()) > _epoch(
+                position
+            ):
+                # The batch is the first of a new epoch; the state is still the
+                # one at the end of the old epoch.
                 milestones.evaluate_and_save(step, state, position)
                 if milestones.have_stalled:
                     break
@@ -307,7 +340,8 @@ def fit(
             elif _is_due(step, options.checkpoint_every):
                 milestones.save(step, state, batches.state())
 
-        # The end: a complete run is evaluated, a run stopped by a signal is only saved
+        # The end: a complete run is evaluated, a run stopped by a signal is
+        # only saved
         if stopped_by == "steps" and step < options.steps:
             stopped_by = "early_stopping"
         is_complete = stopped_by in ("steps", "data", "early_stopping")
@@ -320,7 +354,9 @@ def fit(
         reporter.flush()
         checkpoints.wait()
         state = _with_averages(state)
-        return FitResult(state, step, cast(StopReason, stopped_by), watch.compilations)
+        return FitResult(
+            state, step, cast(StopReason, stopped_by), watch.compilations
+        )
 
 
 def initialization_key(seed: int) -> Array:
@@ -339,7 +375,9 @@ class _WatchedStep(NamedTuple):
     reporter: Reporter
     hooks: Sequence[Hook]
 
-    def __call__(self, step: int, state: TrainState, batch: NumpyBatch) -> TrainState:
+    def __call__(
+        self, step: int, state: TrainState, batch: NumpyBatch
+    ) -> TrainState:
         """Runs ``step`` on the previous state; returns the next state."""
         placed = put_batch(batch, self.mesh, self.accumulation)
         self.watch.check_program(state, placed)
@@ -380,7 +418,8 @@ class _Milestones:
         """True if the last evaluations, as many as the patience, were not better than before."""
         patience = self._options.early_stopping_patience
         values = [
-            scores.get(self._options.best_metric, -math.inf) for scores in self._history
+            scores.get(self._options.best_metric, -math.inf)
+            for scores in self._history
         ]
         if not patience or len(values) <= patience:
             return False
@@ -395,7 +434,9 @@ class _Milestones:
             return
         self._reporter.flush()
         params, _ = swap_average(state.params, state.opt_state)
-        scores = {name: float(x) for name, x in self._evaluate(params, step).items()}
+        scores = {
+            name: float(x) for name, x in self._evaluate(params, step).items()
+        }
         self._history.append(scores)
         self._check_best_metric(scores)
         self._reporter.write_evaluation(step, scores)
@@ -403,20 +444,26 @@ class _Milestones:
         if step:  # the start of a run has no checkpoint
             self._checkpoints.add_scores(step, scores)
 
-    def save(self, step: int, state: TrainState, position: dict[str, Any]) -> None:
+    def save(
+        self, step: int, state: TrainState, position: dict[str, Any]
+    ) -> None:
         """Saves the state of ``step`` and the position in the data, unless already saved."""
         if step == self._saved_step:
             return
-        # Metrics are written first: a resume removes lines that are later than the
-        # checkpoint, but cannot restore lines that are missing before it.
+        # Metrics are written first: a resume removes lines that are later than
+        # the checkpoint, but cannot restore lines that are missing before it.
         self._reporter.flush()
         state = _with_averages(state)
-        self._checkpoints.save(step, state.params, state.without_params(), position)
+        self._checkpoints.save(
+            step, state.params, state.without_params(), position
+        )
         self._saved_step = step
 
     def _check_best_metric(self, scores: Mapping[str, float]) -> None:
         name = self._options.best_metric
-        is_used = self._options.keep_best or self._options.early_stopping_patience
+        is_used = (
+            self._options.keep_best or self._options.early_stopping_patience
+        )
         if is_used and name not in scores:
             guess = did_you_mean(name, scores)
             raise InputError(
@@ -433,7 +480,9 @@ def _restore(
 ) -> TrainState:
     """Returns the state of the last checkpoint, of ``step``, and restores its data position."""
     restored = checkpoints.restore(abstract.params, abstract.without_params())
-    state = _with_averages(TrainState.from_checkpoint(restored.params, restored.state))
+    state = _with_averages(
+        TrainState.from_checkpoint(restored.params, restored.state)
+    )
     _restore_position(batches, restored.data, workdir, step)
     return state
 

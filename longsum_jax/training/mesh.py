@@ -6,10 +6,10 @@ partitioning), such as:
     parameters    layers, vocab, embed, heads, kv, mlp, channels, modes
     activations   batch, length, act_embed, act_heads, channels
 
-A preset maps some of these names to the mesh axes "batch" (rows of the batch), "fsdp"
-(rows of the batch, and slices of every parameter), "tensor" (slices of the wide
-dimensions) and "sequence" (slices of every document); axes with other names are not
-sharded. This module is independent of models.
+A preset maps some of these names to the mesh axes "batch" (rows of the batch),
+"fsdp" (rows of the batch, and slices of every parameter), "tensor" (slices of
+the wide dimensions) and "sequence" (slices of every document); axes with other
+names are not sharded. This module is independent of models.
 """
 
 import contextlib
@@ -54,16 +54,19 @@ class MeshOptions:
     """The arrangement of the devices.
 
     Attributes:
-        preset: sharding preset: "replicated" (every device has every parameter), "fsdp"
-            (parameters and optimizer state sharded along their "embed" dimension),
-            "fsdp+tensor" (additionally heads, mlp, vocab and channels sharded) or
-            "fsdp+sequence" (the encoder's positions sharded, for documents that do not
-            fit on a single device; ``ops.sequence_sharding``).
-        batch, fsdp, tensor, sequence: numbers of devices along each mesh axis; one of
-            them may be -1, for all remaining devices.
+        preset: sharding preset: "replicated" (every device has every
+            parameter), "fsdp" (parameters and optimizer state sharded along
+            their "embed" dimension), "fsdp+tensor" (additionally heads, mlp,
+            vocab and channels sharded) or "fsdp+sequence" (the encoder's
+            positions sharded, for documents that do not fit on a single device;
+            ``ops.sequence_sharding``).
+        batch, fsdp, tensor, sequence: numbers of devices along each mesh axis;
+            one of them may be -1, for all remaining devices.
     """
 
-    preset: Literal["replicated", "fsdp", "fsdp+tensor", "fsdp+sequence"] = "replicated"
+    preset: Literal["replicated", "fsdp", "fsdp+tensor", "fsdp+sequence"] = (
+        "replicated"
+    )
     batch: int = -1
     fsdp: int = 1
     tensor: int = 1
@@ -72,7 +75,9 @@ class MeshOptions:
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
             guess = did_you_mean(self.preset, PRESETS)
-            raise InputError(f'mesh.preset: "{self.preset}" is not allowed; {guess}')
+            raise InputError(
+                f'mesh.preset: "{self.preset}" is not allowed; {guess}'
+            )
         used = set().union(*PRESETS[self.preset].values())
         for axis in MESH_AXES:
             size = getattr(self, axis)
@@ -102,9 +107,9 @@ def make_mesh(
         devices: devices of the mesh; None for all devices of all processes.
 
     Raises:
-        InputError: more than one -1, sizes whose product is not the number of devices,
-            a duplicate device, or "tensor" and "sequence" axes that neither divide a
-            host nor are whole hosts.
+        InputError: more than one -1, sizes whose product is not the number of
+            devices, a duplicate device, or "tensor" and "sequence" axes that
+            neither divide a host nor are whole hosts.
     """
     devices = jax.devices() if devices is None else list(devices)
     if len(set(devices)) < len(devices):
@@ -120,7 +125,8 @@ def make_mesh(
     fixed = math.prod(size for size in sizes if size != -1)
     if len(devices) % fixed or (-1 not in sizes and fixed != len(devices)):
         axes = " x ".join(
-            f"{axis}={size}" for axis, size in zip(MESH_AXES, sizes, strict=True)
+            f"{axis}={size}"
+            for axis, size in zip(MESH_AXES, sizes, strict=True)
         )
         needed = f"a multiple of {fixed}" if -1 in sizes else f"{fixed}"
         raise InputError(
@@ -130,7 +136,8 @@ def make_mesh(
     rest = len(devices) // fixed
     sizes = [rest if size == -1 else size for size in sizes]
     per_host = len(devices) // len({device.process_index for device in devices})
-    per_row = math.prod(sizes[2:])  # number of devices that share the rows of a batch
+    # number of devices that share the rows of a batch
+    per_row = math.prod(sizes[2:])
     # These devices must be a part of one host or several whole hosts.
     if per_host % per_row and per_row % per_host:
         raise InputError(
@@ -156,8 +163,8 @@ class Feed(NamedTuple):
 def feed_of(mesh: Mesh) -> Feed:
     """Returns the part of every batch that this process feeds.
 
-    Processes whose devices share rows, because "tensor" or "sequence" span several
-    hosts, feed the same part.
+    Processes whose devices share rows, because "tensor" or "sequence" span
+    several hosts, feed the same part.
 
     Args:
         mesh: result of `make_mesh`.
@@ -171,7 +178,9 @@ def feed_of(mesh: Mesh) -> Feed:
     slices: Mapping[Any, Any] = sharding.devices_indices_map(shards.shape)
     rows: dict[int, set[int]] = {}
     for device, index in slices.items():
-        rows.setdefault(device.process_index, set()).update(shards[index].tolist())
+        rows.setdefault(device.process_index, set()).update(
+            shards[index].tolist()
+        )
     parts: list[frozenset[int]] = []
     for _, process_rows in sorted(rows.items()):
         part = frozenset(process_rows)
@@ -197,7 +206,8 @@ class Placement(NamedTuple):
 
     Attributes:
         sharding: sharding on the mesh.
-        note: note on dimensions that could not be sharded by the rules, "" for none.
+        note: note on dimensions that could not be sharded by the rules, "" for
+            none.
     """
 
     sharding: NamedSharding
@@ -205,12 +215,15 @@ class Placement(NamedTuple):
 
 
 def place(
-    names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh, rules: Rules
+    names: tuple[str | None, ...],
+    shape: tuple[int, ...],
+    mesh: Mesh,
+    rules: Rules,
 ) -> Placement:
     """Shards an array on the mesh by the logical names of its dimensions, from the left.
 
-    A dimension is not sharded if its mesh axes do not divide it or already shard an
-    earlier one.
+    A dimension is not sharded if its mesh axes do not divide it or already
+    shard an earlier one.
     """
     spec: list[str | tuple[str, ...] | None] = []
     notes: list[str] = []
@@ -283,28 +296,33 @@ def create_sharded(init: Callable[..., Any], shardings: Any, *args: Any) -> Any:
     Args:
         init: function that returns a tree of arrays, boxed by
             `nn.with_logical_partitioning` or not.
-        shardings: shardings of the unboxed tree, as in ``plan_layout(...).shardings``.
+        shardings: shardings of the unboxed tree, as in
+            ``plan_layout(...).shardings``.
         *args: arguments of ``init``, usually a PRNG key.
 
     Returns:
         The unboxed parameters; their values do not depend on the mesh.
     """
-    # No logical rules are active here: inside `init`, boxes would constrain dimensions
-    # that do not divide.
-    create = jax.jit(lambda *args: meta.unbox(init(*args)), out_shardings=shardings)
+    # No logical rules are active here: inside `init`, boxes would constrain
+    # dimensions that do not divide.
+    create = jax.jit(
+        lambda *args: meta.unbox(init(*args)), out_shardings=shardings
+    )
     return create(*args)
 
 
 def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
     """Shards the optimizer state ``slots`` (shapes suffice) like its parameters.
 
-    A slot belongs to a parameter if its path ends with that parameter's path and the
-    shapes agree; all other slots (step counts, Adafactor's row and column sums) are
-    replicated.
+    A slot belongs to a parameter if its path ends with that parameter's path
+    and the shapes agree; all other slots (step counts, Adafactor's row and
+    column sums) are replicated.
     """
     shardings_by_name = {}
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    for (path, leaf), sharding in zip(leaves, jax.tree.leaves(shardings), strict=True):
+    for (path, leaf), sharding in zip(
+        leaves, jax.tree.leaves(shardings), strict=True
+    ):
         shardings_by_name[_names(path)] = (leaf.shape, sharding)
     replicated = NamedSharding(mesh, P())
 
@@ -325,9 +343,12 @@ def sharding_table(layout: Layout) -> str:
     rows = [("parameter", "shape", "sharding", "bytes/device", "")]
     paths, _ = jax.tree_util.tree_flatten_with_path(layout.shapes)
     count = total = local = 0
-    for (path, leaf), note in zip(paths, jax.tree.leaves(layout.notes), strict=True):
+    for (path, leaf), note in zip(
+        paths, jax.tree.leaves(layout.notes), strict=True
+    ):
         bytes_here = (
-            math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+            math.prod(leaf.sharding.shard_shape(leaf.shape))
+            * leaf.dtype.itemsize
         )
         axes = ", ".join(_axis_names(axes) for axes in leaf.sharding.spec)
         rows.append(
@@ -345,7 +366,9 @@ def sharding_table(layout: Layout) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        cells = [
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        ]
         lines.append("  ".join(cells).rstrip())
     lines.append(
         f"{count:,} parameters, {total:,} bytes, {local:,} bytes on each device"
@@ -369,12 +392,15 @@ def check_batch_size(rows: int, mesh: Mesh, accumulation: int = 1) -> None:
         )
 
 
-def put_batch(batch: NumpyBatch, mesh: Mesh, accumulation: int = 1) -> dict[str, Array]:
+def put_batch(
+    batch: NumpyBatch, mesh: Mesh, accumulation: int = 1
+) -> dict[str, Array]:
     """Makes global arrays, rows sharded over the mesh, from this host's rows of a batch
     (`feed_of`).
 
     Raises:
-        InputError: the global number of rows does not divide (`check_batch_size`).
+        InputError: the global number of rows does not divide
+            (`check_batch_size`).
     """
     rows = len(next(iter(batch.values())))
     # Every process passes only its own rows.
@@ -385,7 +411,9 @@ def put_batch(batch: NumpyBatch, mesh: Mesh, accumulation: int = 1) -> dict[str,
     for name, value in batch.items():
         shape = (global_rows, *np.shape(value)[1:])
         local = np.asarray(value)
-        placed[name] = jax.make_array_from_process_local_data(sharding, local, shape)
+        placed[name] = jax.make_array_from_process_local_data(
+            sharding, local, shape
+        )
     return placed
 
 
@@ -404,11 +432,14 @@ def _pick(placements: Any, field: str) -> Any:
     def is_placement(node: Any) -> bool:
         return isinstance(node, Placement)
 
-    return jax.tree.map(operator.attrgetter(field), placements, is_leaf=is_placement)
+    return jax.tree.map(
+        operator.attrgetter(field), placements, is_leaf=is_placement
+    )
 
 
 def _names(path: Any) -> tuple[str, ...]:
     """Returns the keys, attributes or indices of a tree path."""
     return tuple(
-        str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path
+        str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k))))
+        for k in path
     )

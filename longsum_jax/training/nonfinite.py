@@ -1,8 +1,8 @@
 """Finds the first tensor of a step that is not finite.
 
-A compiled step only reports that its loss, gradient or parameters are not finite. Here
-such a step is repeated on one device, with a report from every module, and all tensors
-are checked in the order in which they are computed.
+A compiled step only reports that its loss, gradient or parameters are not
+finite. Here such a step is repeated on one device, with a report from every
+module, and all tensors are checked in the order in which they are computed.
 """
 
 import math
@@ -56,9 +56,14 @@ class NonfiniteWatch:
                 f"{jax.process_count()}; repeat the step with one"
             )
         whole = (
-            document_loss(loss_fn) if isinstance(loss_fn, SegmentedLoss) else loss_fn
+            document_loss(loss_fn)
+            if isinstance(loss_fn, SegmentedLoss)
+            else loss_fn
         )
-        self._loss, self._gradient = jax.jit(whole), jax.jit(gradient_fn(loss_fn))
+        self._loss, self._gradient = (
+            jax.jit(whole),
+            jax.jit(gradient_fn(loss_fn)),
+        )
         self._accumulation, self._seed = accumulation, seed
         self._outputs = _Outputs()
 
@@ -79,13 +84,18 @@ class NonfiniteWatch:
             metrics: metrics returned by the step.
         """
         if all(
-            math.isfinite(metrics[name]) for name in ("loss", "grad_norm", "param_norm")
+            math.isfinite(metrics[name])
+            for name in ("loss", "grad_norm", "param_norm")
         ):
             return
         if metrics["weight"] == 0 and math.isfinite(metrics["param_norm"]):
-            # the batch has no labels: the step is skipped, and nothing is damaged
+            # the batch has no labels: the step is skipped, and nothing is
+            # damaged
             return
-        name = self._first(before, batch, after) or "a norm, whose square overflows"
+        name = (
+            self._first(before, batch, after)
+            or "a norm, whose square overflows"
+        )
         raise TrainingDiverged(
             f"step {step}: the first tensor that is not finite is {name}; the last checkpoint is "
             "intact"
@@ -105,7 +115,9 @@ class NonfiniteWatch:
                 or _in_tree("of the parameters", params)
                 or _in_tree("of the optimizer state", opt_state)
                 or self._in_computation(params, batch, before.step)
-                or _in_tree("of the optimizer state after the update", after.opt_state)
+                or _in_tree(
+                    "of the optimizer state after the update", after.opt_state
+                )
                 or _in_tree("of the parameters after the update", after.params)
             )
 
@@ -113,7 +125,9 @@ class NonfiniteWatch:
         self, params: Any, batch: NumpyBatch, step: Array
     ) -> str | None:
         """Checks the loss and its gradient, one micro-batch at a time."""
-        rng = jax.random.fold_in(jax.random.key(self._seed), jax.device_get(step))
+        rng = jax.random.fold_in(
+            jax.random.key(self._seed), jax.device_get(step)
+        )
         for index, part in enumerate(micro_batches(batch, self._accumulation)):
             key = jax.random.fold_in(rng, index)
             description = self._in_loss(params, part, key) or self._in_gradient(
@@ -125,7 +139,9 @@ class NonfiniteWatch:
                 return description
         return None
 
-    def _in_loss(self, params: Any, batch: dict[str, Array], rng: Array) -> str | None:
+    def _in_loss(
+        self, params: Any, batch: dict[str, Array], rng: Array
+    ) -> str | None:
         self._outputs.forget()
         with nn.intercept_methods(self._outputs.intercept):
             out = self._loss(params, batch, rng)
@@ -167,10 +183,14 @@ class _Outputs:
         arrays = [x for x in jax.tree.leaves(out) if _has_fractions(x)]
         if arrays:
             path = (*context.module.path, context.method_name)
-            is_finite = jnp.all(jnp.array([jnp.isfinite(x).all() for x in arrays]))
+            is_finite = jnp.all(
+                jnp.array([jnp.isfinite(x).all() for x in arrays])
+            )
             name = "/".join(path).removesuffix("__call__").removesuffix("/")
             # A callback, because the output may be a tracer inside a scan.
-            jax.debug.callback(partial(self._report, name or "the model"), is_finite)
+            jax.debug.callback(
+                partial(self._report, name or "the model"), is_finite
+            )
         return out
 
     def _report(self, name: str, is_finite: Array) -> None:

@@ -1,8 +1,8 @@
 """Optimizers and learning-rate schedules of the papers, as optax transformations.
 
 All settings are in a frozen `OptimizerOptions`. The published LOCOST runs are
-`OptimizerOptions("adamw", 0.02, "t5", warmup_steps=10_000)` for pre-training and
-`OptimizerOptions("adamw", 5e-4)` for fine-tuning.
+`OptimizerOptions("adamw", 0.02, "t5", warmup_steps=10_000)` for pre-training
+and `OptimizerOptions("adamw", 5e-4)` for fine-tuning.
 """
 
 import dataclasses
@@ -19,7 +19,14 @@ import jax.numpy as jnp
 import optax
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.schema import Count, PositiveFloat, Range, Rate, Weight, check_ranges
+from longsum_jax.schema import (
+    Count,
+    PositiveFloat,
+    Range,
+    Rate,
+    Weight,
+    check_ranges,
+)
 from longsum_jax.training.adafactor import (
     ParameterAxes,
     scale_by_adafactor,
@@ -32,7 +39,8 @@ NAMES = ("adamw", "adamw_hf", "adafactor")
 SCHEDULES = ("constant", "t5", "linear", "cosine")
 SPIKE_DECAY = 0.98  # decay of the mean gradient norm
 SPIKE_WARMUP = 20  # number of steps before the mean is used
-MAX_LEARNING_RATE = 1e6  # schedules multiply it by at most 1; float32 ends at 3.4e38
+# schedules multiply it by at most 1; float32 ends at 3.4e38
+MAX_LEARNING_RATE = 1e6
 
 
 @dataclass(frozen=True)
@@ -40,33 +48,40 @@ class OptimizerOptions:
     """An optimizer, its learning-rate schedule, and gradient clipping.
 
     Attributes:
-        name: optimizer: "adamw" adds eps to the bias-corrected root, as in torch, apex
-            and optax; "adamw_hf" adds it before the correction, as in transformers'
-            AdamW; "adafactor" is ``adafactor.scale_by_adafactor``.
+        name: optimizer: "adamw" adds eps to the bias-corrected root, as in
+            torch, apex and optax; "adamw_hf" adds it before the correction, as
+            in transformers' AdamW; "adafactor" is
+            ``adafactor.scale_by_adafactor``.
         learning_rate: peak learning rate, in parameter units per step; at most
             ``MAX_LEARNING_RATE``.
         schedule: learning-rate schedule, see `schedule`.
-        warmup_steps: number of warm-up steps, whose effect depends on the schedule.
-        total_steps: step at which "linear" and "cosine" reach zero, unused by the
-            others; None for the end of the run, see `for_run`.
-        b1, b2, eps: decay rates of Adam's moments, and constant of its denominator.
+        warmup_steps: number of warm-up steps, whose effect depends on the
+            schedule.
+        total_steps: step at which "linear" and "cosine" reach zero, unused by
+            the others; None for the end of the run, see `for_run`.
+        b1, b2, eps: decay rates of Adam's moments, and constant of its
+            denominator.
         weight_decay: decoupled weight decay, multiplied by the learning rate.
         decays_all: True to also decay norms and biases, as fairseq does;
             transformers and the default spare them, see ``is_decayed``.
         clip_norm: largest global gradient norm; None or 0 disables clipping.
-        clip_threshold: for Adafactor, largest root mean square of the update of one
-            layer's parameter.
-        scale_parameter: True for Adafactor to multiply its step by the root mean square
-            of each layer's parameter.
-        decay_rate: exponent of Adafactor's second-moment decay, 1 - step**-decay_rate.
-        min_dim_size_to_factor: smallest size of both sides of a matrix for which
-            Adafactor factors the second moment.
-        skip_spikes: ratio of a step's gradient norm to the mean of earlier norms above
-            which the step is skipped, see ``without_spikes``; None to skip no steps.
+        clip_threshold: for Adafactor, largest root mean square of the update of
+            one layer's parameter.
+        scale_parameter: True for Adafactor to multiply its step by the root
+            mean square of each layer's parameter.
+        decay_rate: exponent of Adafactor's second-moment decay, 1 -
+            step**-decay_rate.
+        min_dim_size_to_factor: smallest size of both sides of a matrix for
+            which Adafactor factors the second moment.
+        skip_spikes: ratio of a step's gradient norm to the mean of earlier
+            norms above which the step is skipped, see ``without_spikes``; None
+            to skip no steps.
     """
 
     name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
-    learning_rate: Annotated[float, Range(0, MAX_LEARNING_RATE, above=True)] = 1e-3
+    learning_rate: Annotated[float, Range(0, MAX_LEARNING_RATE, above=True)] = (
+        1e-3
+    )
     schedule: Literal["constant", "t5", "linear", "cosine"] = "constant"
     warmup_steps: Count = 0
     total_steps: int | None = None
@@ -85,7 +100,9 @@ class OptimizerOptions:
     def __post_init__(self) -> None:
         if self.name not in NAMES:
             guess = did_you_mean(self.name, NAMES)
-            raise InputError(f'optimizer.name: "{self.name}" is not allowed; {guess}')
+            raise InputError(
+                f'optimizer.name: "{self.name}" is not allowed; {guess}'
+            )
         if self.schedule not in SCHEDULES:
             guess = did_you_mean(self.schedule, SCHEDULES)
             raise InputError(
@@ -110,28 +127,30 @@ class OptimizerOptions:
     def for_run(self, steps: int) -> "OptimizerOptions":
         """Returns the options for a run of ``steps`` steps, the default of ``total_steps``.
 
-        A run that is shorter than its warm-up ends while the learning rate is still
-        rising.
+        A run that is shorter than its warm-up ends while the learning rate is
+        still rising.
         """
         if not self.decays or self.total_steps is not None:
             return self
-        return dataclasses.replace(self, total_steps=max(steps, self.warmup_steps + 1))
+        return dataclasses.replace(
+            self, total_steps=max(steps, self.warmup_steps + 1)
+        )
 
 
 def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
     """Returns the learning rate as a function of the number of updates so far (0 at the first).
 
-    With w = warmup_steps, n = total_steps and s the step, the factor of `learning_rate`
-    is
+    With w = warmup_steps, n = total_steps and s the step, the factor of
+    `learning_rate` is
 
         t5        sqrt(w + 1) / sqrt(max(s, w) + 1): constant, then 1/sqrt, as published by LOCOST
         constant  1 after the warm-up
         linear    (n - s) / (n - w) after the warm-up, 0 after n steps
         cosine    (1 + cos(pi (s - w) / (n - w))) / 2 after the warm-up, 0 after n steps
 
-    and the warm-up of the last three is s / w, as in transformers' schedules with these
-    names. The published LOCOST fine-tuning ignores its warm-up setting: use
-    `warmup_steps` 0 for it.
+    and the warm-up of the last three is s / w, as in transformers' schedules
+    with these names. The published LOCOST fine-tuning ignores its warm-up
+    setting: use `warmup_steps` 0 for it.
 
     Raises:
         InputError: "linear" or "cosine" without total_steps.
@@ -171,26 +190,30 @@ def make_optimizer(
     """Returns clipping, the optimizer and its schedule as one transformation.
 
     Its state contains the learning rate of the last update under the name
-    "learning_rate" (`optax.tree_utils.tree_get(state, "learning_rate")`), from which
-    training metrics read it.
+    "learning_rate" (`optax.tree_utils.tree_get(state, "learning_rate")`), from
+    which training metrics read it.
 
     Args:
         options: optimizer options.
-        axes: names of the parameters' axes, by which Adafactor distinguishes layers and
-            matrices; None for parameters that are not stacks of layers.
+        axes: names of the parameters' axes, by which Adafactor distinguishes
+            layers and matrices; None for parameters that are not stacks of
+            layers.
         trained: pattern of the trained parameters, see ``find_trained``; the
             others do not change and have no state. Empty trains all.
 
     Raises:
         InputError: raised by its ``init`` if no path contains ``trained``.
     """
-    chain = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
+    chain = (
+        [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
+    )
     chain += (
         _adafactor(options, axes or {})
         if options.name == "adafactor"
         else _adam(options)
     )
-    # Spikes are detected outside of the chain, from gradient norms before clipping.
+    # Spikes are detected outside of the chain, from gradient norms before
+    # clipping.
     optimizer = optax.chain(*chain, _descend(schedule(options)))
     if options.skip_spikes is not None:
         optimizer = without_spikes(optimizer, options.skip_spikes)
@@ -244,7 +267,10 @@ def _unchanging(updates: Any) -> Any:
 def global_norm(tree: Any) -> Array:
     """Returns the Euclidean norm over all arrays of a tree, () float32."""
     return jnp.sqrt(
-        sum(jnp.sum(jnp.square(x.astype(jnp.float32))) for x in jax.tree.leaves(tree))
+        sum(
+            jnp.sum(jnp.square(x.astype(jnp.float32)))
+            for x in jax.tree.leaves(tree)
+        )
     )
 
 
@@ -275,11 +301,11 @@ def without_spikes(
 ) -> optax.GradientTransformation:
     """Skips steps with a gradient norm above ``factor`` times the mean of earlier norms.
 
-    Such steps precede spikes of the loss; Chowdhery et al. 2022 (PaLM, section 5.1)
-    skip batches around them manually. Parameters and moments do not change. The mean
-    decays by ``SPIKE_DECAY`` per step; a spike enters it as ``factor`` times the mean,
-    so that persistently high norms are accepted after some steps. The first
-    ``SPIKE_WARMUP`` steps are never skipped.
+    Such steps precede spikes of the loss; Chowdhery et al. 2022 (PaLM, section
+    5.1) skip batches around them manually. Parameters and moments do not
+    change. The mean decays by ``SPIKE_DECAY`` per step; a spike enters it as
+    ``factor`` times the mean, so that persistently high norms are accepted
+    after some steps. The first ``SPIKE_WARMUP`` steps are never skipped.
 
     Args:
         optimizer: optimizer for the other steps.
@@ -297,9 +323,11 @@ def without_spikes(
     ) -> tuple[Any, SpikesState]:
         norm = global_norm(updates)
         highest = factor * state.mean_norm
-        # If all gradients so far were zero, no step is a spike; otherwise every later
-        # step would be.
-        is_spike = (state.count >= SPIKE_WARMUP) & (highest > 0) & (norm > highest)
+        # If all gradients so far were zero, no step is a spike; otherwise every
+        # later step would be.
+        is_spike = (
+            (state.count >= SPIKE_WARMUP) & (highest > 0) & (norm > highest)
+        )
 
         def skip(updates: Any, inner: Any, params: Any) -> tuple[Any, Any]:
             del params
@@ -320,13 +348,15 @@ def without_spikes(
     return optax.GradientTransformation(init, update)
 
 
-def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
+def scale_by_adam_hf(
+    b1: float, b2: float, eps: float
+) -> optax.GradientTransformation:
     """Returns Adam with eps outside the bias correction.
 
     Its update is sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps).
 
-    This is transformers' `AdamW` (4.x), which the published code falls back to; in the
-    first steps its eps has 1 / sqrt(1 - b2^t) times the weight of eps in
+    This is transformers' `AdamW` (4.x), which the published code falls back to;
+    in the first steps its eps has 1 / sqrt(1 - b2^t) times the weight of eps in
     `optax.scale_by_adam`.
     """
     plain = optax.scale_by_adam(b1, b2, eps)
@@ -337,10 +367,12 @@ def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransfor
         # Only the moments of optax's Adam are used, not its update.
         _, state = plain.update(updates, state, params)
         count = state.count.astype(jnp.float32)
-        # 1 - b**t by expm1: in float32 the plain difference is off by 1e-5 in the first
-        # steps.
+        # 1 - b**t by expm1: in float32 the plain difference is off by 1e-5 in
+        # the first steps.
         log_b1, log_b2 = (math.log(b) if b else -math.inf for b in (b1, b2))
-        factor = jnp.sqrt(-jnp.expm1(count * log_b2)) / -jnp.expm1(count * log_b1)
+        factor = jnp.sqrt(-jnp.expm1(count * log_b2)) / -jnp.expm1(
+            count * log_b1
+        )
         updates = jax.tree.map(
             lambda m, v: factor * m / (jnp.sqrt(v) + eps), state.mu, state.nu
         )
@@ -362,7 +394,9 @@ def is_decayed(path: str) -> bool:
     return _UNDECAYED.search(path) is None
 
 
-def _weight_decay(options: OptimizerOptions) -> list[optax.GradientTransformation]:
+def _weight_decay(
+    options: OptimizerOptions,
+) -> list[optax.GradientTransformation]:
     if not options.weight_decay:
         return []
 
@@ -378,7 +412,9 @@ def _weight_decay(options: OptimizerOptions) -> list[optax.GradientTransformatio
 
 
 def _adam(options: OptimizerOptions) -> list[optax.GradientTransformation]:
-    rule = scale_by_adam_hf if options.name == "adamw_hf" else optax.scale_by_adam
+    rule = (
+        scale_by_adam_hf if options.name == "adamw_hf" else optax.scale_by_adam
+    )
     return [rule(options.b1, options.b2, options.eps), *_weight_decay(options)]
 
 
@@ -421,7 +457,9 @@ def with_average(
         average = params
         if trained:
             average = jax.tree.map(
-                lambda is_trained, param: param if is_trained else optax.MaskedNode(),
+                lambda is_trained, param: (
+                    param if is_trained else optax.MaskedNode()
+                ),
                 find_trained(params, trained),
                 params,
             )
@@ -437,7 +475,9 @@ def with_average(
                 return average
             return average + (1 - decay) * (param + update - average)
 
-        average = jax.tree.map(add, state.average, params, updates, is_leaf=_is_masked)
+        average = jax.tree.map(
+            add, state.average, params, updates, is_leaf=_is_masked
+        )
         return updates, AverageState(inner, average)
 
     return optax.GradientTransformation(init, update)
@@ -483,14 +523,20 @@ def _descend(rate: Callable[[Array], Array]) -> optax.GradientTransformation:
 
     def init(params: Any) -> DescendState:
         del params
-        return DescendState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32))
+        return DescendState(
+            jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32)
+        )
 
     def update(
         updates: Any, state: DescendState, params: Any = None
     ) -> tuple[Any, DescendState]:
         del params
         learning_rate = rate(state.count)
-        updates = jax.tree.map(lambda u: -learning_rate.astype(u.dtype) * u, updates)
-        return updates, DescendState(optax.safe_increment(state.count), learning_rate)
+        updates = jax.tree.map(
+            lambda u: -learning_rate.astype(u.dtype) * u, updates
+        )
+        return updates, DescendState(
+            optax.safe_increment(state.count), learning_rate
+        )
 
     return optax.GradientTransformation(init, update)

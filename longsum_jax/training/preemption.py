@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_AGREE_EVERY = 10  # steps between agreements of the hosts, which wait for the devices
+# steps between agreements of the hosts, which wait for the devices
+_AGREE_EVERY = 10
 
 
 class Interrupts:
@@ -41,8 +42,8 @@ class Interrupts:
     def wanted(self, step: int) -> str | None:
         """Returns the name of the signal that asks to stop after ``step``, None to continue.
 
-        With several hosts, all get the same answer at the same step, whichever host got
-        the signal.
+        With several hosts, all get the same answer at the same step, whichever
+        host got the signal.
         """
         if jax.process_count() == 1:
             return self._received.name if self._received else None
@@ -50,8 +51,12 @@ class Interrupts:
             return None
         from jax.experimental import multihost_utils
 
-        numbers = multihost_utils.process_allgather(np.int32(self._received or 0))
-        return signal.Signals(int(numbers.max())).name if numbers.any() else None
+        numbers = multihost_utils.process_allgather(
+            np.int32(self._received or 0)
+        )
+        return (
+            signal.Signals(int(numbers.max())).name if numbers.any() else None
+        )
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._received = signal.Signals(number)

@@ -23,17 +23,18 @@ class TrainingDiverged(RuntimeError):  # noqa: N818 - the name is clear
 class Reporter:
     """A context that writes the metrics of steps and evaluations.
 
-    Each step's metrics are read one step later, so that the devices never wait for the
-    host. Only the first host writes.
+    Each step's metrics are read one step later, so that the devices never wait
+    for the host. Only the first host writes.
 
     Args:
         workdir: directory of metrics.jsonl and tensorboard/.
-        start: number of steps done before; later lines of an interrupted run are
-            removed.
-        is_evaluated: True if the evaluation of ``start`` is complete; otherwise its
-            line is also removed.
+        start: number of steps done before; later lines of an interrupted run
+            are removed.
+        is_evaluated: True if the evaluation of ``start`` is complete; otherwise
+            its line is also removed.
         steps: number of steps of the whole run, for the progress line.
-        log_every: number of steps between lines of metrics.jsonl, 0 for no lines.
+        log_every: number of steps between lines of metrics.jsonl, 0 for no
+            lines.
         max_bad_steps: number of consecutive non-finite steps after which
             `TrainingDiverged` is raised.
         tensorboard: True to also write TensorBoard files.
@@ -70,7 +71,8 @@ class Reporter:
             )
         if is_first:
             file = MetricsFile(workdir / METRICS, start, is_evaluated)
-            if not is_evaluated:  # TensorBoard no longer shows values of this step
+            # TensorBoard no longer shows values of this step
+            if not is_evaluated:
                 for line in file.earlier:
                     self._write(line.pop("step"), line)
             self._writers.append(file)
@@ -93,14 +95,16 @@ class Reporter:
         """Reports the pending step, waiting for the devices.
 
         Raises:
-            TrainingDiverged: too many non-finite steps (`max_bad_steps`), or non-finite
-                parameters.
+            TrainingDiverged: too many non-finite steps (`max_bad_steps`), or
+                non-finite parameters.
         """
         if self._pending is None:
             return
         step, arrays = self._pending
         self._pending = None
-        values = {name: value.item() for name, value in jax.device_get(arrays).items()}
+        values = {
+            name: value.item() for name, value in jax.device_get(arrays).items()
+        }
         self._check_finite(step, values["bad_streak"])
         _check_parameters(step, values["param_norm"])
         rate = self._throughput.add(values.get("tokens", values["weight"]))
@@ -110,15 +114,18 @@ class Reporter:
             self._throughput.restart()
         if self._clip_norm:
             self._are_clipped.append(values["grad_norm"] > self._clip_norm)
-        self._unwritten = (step, {**values, "tokens_per_second": round(rate, 1)})
+        self._unwritten = (
+            step,
+            {**values, "tokens_per_second": round(rate, 1)},
+        )
         if self._log_every and step % self._log_every == 0:
             self.write_last_step()
 
     def write_last_step(self) -> None:
         """Writes the line of the last step, unless it is already written.
 
-        If devices report it (CPUs do not), "peak_gib" is the peak memory of any device
-        since the process began, in GiB.
+        If devices report it (CPUs do not), "peak_gib" is the peak memory of any
+        device since the process began, in GiB.
         """
         self.flush()
         if self._unwritten is not None:

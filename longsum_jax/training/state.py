@@ -32,8 +32,8 @@ class TrainState:
         step: number of batches so far, () int32.
         params: parameter tree.
         opt_state: optimizer state.
-        skipped: number of steps of the run whose loss or gradient was not finite, ()
-            int32.
+        skipped: number of steps of the run whose loss or gradient was not
+            finite, () int32.
         bad_streak: number of consecutive such steps up to now, () int32.
     """
 
@@ -60,7 +60,9 @@ class TrainState:
         return cls(params=params, **rest)
 
 
-def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
+def init_state(
+    params: Any, optimizer: optax.GradientTransformation
+) -> TrainState:
     """Returns the state of step 0 with ``params``."""
 
     def zero() -> Array:
@@ -85,8 +87,8 @@ def plan_state(
     """Returns the shapes of the state of step 0 with shardings, and the layout of the parameters.
 
     Args:
-        init: function from a PRNG key to a parameter tree, boxed with logical names or
-            not.
+        init: function from a PRNG key to a parameter tree, boxed with logical
+            names or not.
         optimizer: optimizer of the run.
         mesh: result of `mesh.make_mesh`.
         rules: logical axis rules, see `MeshOptions.rules`.
@@ -97,8 +99,10 @@ def plan_state(
     """
     layout = plan_layout(init, mesh, rules, rng)
     shapes = jax.eval_shape(lambda: init_state(layout.shapes, optimizer))
-    replicated: Any = NamedSharding(mesh, P())  # in place of the arrays of a state
-    # Optimizer slots have no logical names, and are sharded like their parameters.
+    # in place of the arrays of a state
+    replicated: Any = NamedSharding(mesh, P())
+    # Optimizer slots have no logical names, and are sharded like their
+    # parameters.
     shardings = TrainState(
         step=replicated,
         params=layout.shardings,
@@ -109,7 +113,9 @@ def plan_state(
         bad_streak=replicated,
     )
     abstract = jax.tree.map(
-        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+        lambda x, sharding: jax.ShapeDtypeStruct(
+            x.shape, x.dtype, sharding=sharding
+        ),
         shapes,
         shardings,
     )
@@ -127,16 +133,17 @@ def create_state(
 
     Args:
         abstract: result of `plan_state` for the same arguments.
-        init: function from a PRNG key to a parameter tree, boxed with logical names or
-            not.
+        init: function from a PRNG key to a parameter tree, boxed with logical
+            names or not.
         optimizer: optimizer of the run.
-        rng: PRNG key of the initialization; the values do not depend on the mesh.
-        initial_params: host arrays to start from instead of ``init``, the same on every
-            host.
+        rng: PRNG key of the initialization; the values do not depend on the
+            mesh.
+        initial_params: host arrays to start from instead of ``init``, the same
+            on every host.
 
     Raises:
-        InputError: ``initial_params`` has missing or additional parameters, or other
-            shapes.
+        InputError: ``initial_params`` has missing or additional parameters, or
+            other shapes.
     """
     shardings = shardings_of(abstract)
     if initial_params is None:
@@ -144,16 +151,21 @@ def create_state(
     else:
         params = meta.unbox(initial_params)
         check_names(
-            describe(abstract.params), describe(params), "initial_params", "parameters"
+            describe(abstract.params),
+            describe(params),
+            "initial_params",
+            "parameters",
         )
         params = jax.tree.map(_place_host_array, params, abstract.params)
 
     def rest_of_state(params: Any) -> TrainState:
         return replace(init_state(params, optimizer), params=None)
 
-    # Under jit with the output shardings, so that no array is created whole on one
-    # device.
-    create_rest = jax.jit(rest_of_state, out_shardings=replace(shardings, params=None))
+    # Under jit with the output shardings, so that no array is created whole on
+    # one device.
+    create_rest = jax.jit(
+        rest_of_state, out_shardings=replace(shardings, params=None)
+    )
     return replace(create_rest(params), params=params)
 
 

@@ -1,7 +1,7 @@
 """One training step: gradients of micro-batches, one division by the weight, one update.
 
-A step whose loss or gradient is not finite changes only the counts of skipped steps.
-The norm of the parameters shows whether an update was not finite.
+A step whose loss or gradient is not finite changes only the counts of skipped
+steps. The norm of the parameters shows whether an update was not finite.
 """
 
 import contextlib
@@ -40,9 +40,10 @@ class LossOutput(NamedTuple):
 
     Attributes:
         loss_sum: sum (not mean) of the losses, () float32.
-        weight: divisor of the sum, usually the number of target tokens, () float32.
-        metrics: sums over the rows by name, () arrays. "tokens", if present, is the
-            count for tokens per second.
+        weight: divisor of the sum, usually the number of target tokens, ()
+            float32.
+        metrics: sums over the rows by name, () arrays. "tokens", if present, is
+            the count for tokens per second.
     """
 
     loss_sum: Array
@@ -74,22 +75,24 @@ def _share_nothing(params: Any, batch: dict[str, Array]) -> dict[str, Array]:
 class SegmentedLoss(NamedTuple):
     """A loss of documents that a model reads segment by segment, all in one compiled step.
 
-    Batch arrays are [rows, segments, ...]. Gradients are computed segment by segment
-    and added, so that memory use does not grow with the number of segments; segments
-    that no row has are not computed. The memory passed from one segment of a document
-    to the next is reset in every batch.
+    Batch arrays are [rows, segments, ...]. Gradients are computed segment by
+    segment and added, so that memory use does not grow with the number of
+    segments; segments that no row has are not computed. The memory passed from
+    one segment of a document to the next is reset in every batch.
 
     Attributes:
-        loss_fn: loss of one segment, batch arrays [rows, ...], given the memory after
-            the previous segment.
-        init_memory: function (parameters, batch) -> memory before the first segment.
-        count_segments: function batch -> number of segments of the longest document, ()
-            int32.
-        shared: function (parameters, batch) -> additional arrays [rows, ...] for every
-            segment, computed once without gradients.
-        backprop_through_memory: True if gradients flow through the memory from the last
-            segment to the first. All segments are then computed, twice, and memory use
-            grows with their number by the size of the memory.
+        loss_fn: loss of one segment, batch arrays [rows, ...], given the memory
+            after the previous segment.
+        init_memory: function (parameters, batch) -> memory before the first
+            segment.
+        count_segments: function batch -> number of segments of the longest
+            document, () int32.
+        shared: function (parameters, batch) -> additional arrays [rows, ...]
+            for every segment, computed once without gradients.
+        backprop_through_memory: True if gradients flow through the memory from
+            the last segment to the first. All segments are then computed,
+            twice, and memory use grows with their number by the size of the
+            memory.
     """
 
     loss_fn: SegmentLossFn
@@ -158,8 +161,8 @@ def _map_functions(
 Grads = Any  # tree with the structure of the parameters
 Sums = tuple[Grads, LossOutput]  # sums over rows, segments and micro-batches
 GradientFn = Callable[..., Sums]
-# Each TPU of a mesh draws its own part of a random array; otherwise each draws the
-# whole array.
+# Each TPU of a mesh draws its own part of a random array; otherwise each draws
+# the whole array.
 _COMPILER_OPTIONS: dict[str, dict[str, str | bool]] = {
     "tpu": {"xla_tpu_spmd_rng_bit_generator_unsafe": True}
 }
@@ -188,32 +191,34 @@ def make_train_step(
 ) -> TrainStep:
     """Compiles ``step(state, batch) -> (state, metrics)``, which consumes (donates) the state.
 
-    The batch is split round-robin into ``accumulation`` micro-batches of equal size.
-    Gradients of the loss sums are added and divided by the summed weight once, so that
-    the update is the same as for the whole batch, for any distribution of the weight
-    over micro-batches. Randomness is a pure function of seed, step and micro-batch; for
-    a `SegmentedLoss` also of the position on the mesh axis "batch", over which its
-    gradients are summed once per update. If the loss or the gradient norm is not
-    finite, the parameters and the optimizer state do not change and the step counts as
-    skipped, as does a step with a batch without any weight, which neither ends nor
-    begins a streak of bad steps.
+    The batch is split round-robin into ``accumulation`` micro-batches of equal
+    size. Gradients of the loss sums are added and divided by the summed weight
+    once, so that the update is the same as for the whole batch, for any
+    distribution of the weight over micro-batches. Randomness is a pure function
+    of seed, step and micro-batch; for a `SegmentedLoss` also of the position on
+    the mesh axis "batch", over which its gradients are summed once per update.
+    If the loss or the gradient norm is not finite, the parameters and the
+    optimizer state do not change and the step counts as skipped, as does a step
+    with a batch without any weight, which neither ends nor begins a streak of
+    bad steps.
 
     Args:
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
-        optimizer: optimizer, see `longsum_jax.training.optimizers.make_optimizer`.
+        optimizer: optimizer, see
+            `longsum_jax.training.optimizers.make_optimizer`.
         accumulation: number of micro-batches; divides the rows
             (`mesh.check_batch_size`).
         seed: random seed of dropout and other random operations.
-        shardings: `TrainState` of shardings on one mesh, matching the state; None for
-            one device.
-        donate: True if the step consumes the state; otherwise there are two states
-            while it runs.
+        shardings: `TrainState` of shardings on one mesh, matching the state;
+            None for one device.
+        donate: True if the step consumes the state; otherwise there are two
+            states while it runs.
 
     Returns:
-        The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm
-        (before clipping), param_norm (after the update), learning_rate and spikes (if
-        the optimizer state has them), weight, skipped, bad_streak, and the sums of the
-        loss function's metrics.
+        The step. Its metrics are () arrays: loss (mean per unit of weight),
+        grad_norm (before clipping), param_norm (after the update),
+        learning_rate and spikes (if the optimizer state has them), weight,
+        skipped, bad_streak, and the sums of the loss function's metrics.
     """
     summed_gradient = _summed_gradient_fn(loss_fn, accumulation, shardings)
 
@@ -228,18 +233,18 @@ def make_train_step(
     def step(
         state: TrainState, batch: dict[str, Array]
     ) -> tuple[TrainState, dict[str, Array]]:
-        # The key depends only on seed and step, so that a resumed run draws the same
-        # numbers.
+        # The key depends only on seed and step, so that a resumed run draws the
+        # same numbers.
         rng = jax.random.fold_in(jax.random.key(seed), state.step)
         grads, out = summed_gradient(state.params, batch, rng)
         loss = out.loss_sum / out.weight
-        # The mean over the whole batch; means of micro-batches would weight them
-        # equally.
+        # The mean over the whole batch; means of micro-batches would weight
+        # them equally.
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        # A branch can reuse the buffers of the old arrays; selecting between old and
-        # new arrays elementwise would need both.
+        # A branch can reuse the buffers of the old arrays; selecting between
+        # old and new arrays elementwise would need both.
         params, opt_state = jax.lax.cond(
             finite, update, skip, grads, state.params, state.opt_state
         )
@@ -255,8 +260,8 @@ def make_train_step(
     donated = (0,) if donate else ()
     if shardings is None:
         return jax.jit(step, donate_argnums=donated)
-    # Fixed output shardings keep the sharding of the state, so that the second step
-    # reuses the compiled program.
+    # Fixed output shardings keep the sharding of the state, so that the second
+    # step reuses the compiled program.
     replicated = NamedSharding(shardings.step.mesh, P())
     platform = shardings.step.mesh.devices.flat[0].platform
     return jax.jit(
@@ -274,13 +279,13 @@ CheckProgram = Callable[[jax.stages.Compiled], None]
 class CompilationWatch:
     """Monitors the compilations of a step.
 
-    It reports a step that was recompiled for a batch shape that had already been
-    compiled.
+    It reports a step that was recompiled for a batch shape that had already
+    been compiled.
 
     Args:
         train_step: result of ``make_train_step``.
-        check_program: function called with the compiled step of every new batch shape
-            before it runs.
+        check_program: function called with the compiled step of every new batch
+            shape before it runs.
     """
 
     def __init__(
@@ -321,7 +326,9 @@ class CompilationWatch:
 
 
 def _shape_of(batch: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple((name, x.shape, str(x.dtype)) for name, x in sorted(batch.items()))
+    return tuple(
+        (name, x.shape, str(x.dtype)) for name, x in sorted(batch.items())
+    )
 
 
 def gradient_fn(
@@ -329,14 +336,14 @@ def gradient_fn(
 ) -> GradientFn:
     """Returns ``gradient(params, batch, rng, sums=None)``.
 
-    It returns the gradient of the loss sum and the loss output, added to ``sums`` if
-    given. They are added in place, so that a caller who adds many of them needs no
-    additional copy.
+    It returns the gradient of the loss sum and the loss output, added to
+    ``sums`` if given. They are added in place, so that a caller who adds many
+    of them needs no additional copy.
 
     Args:
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
-        shardings: shardings of the parameters, on a mesh; gradients get the same
-            shardings.
+        shardings: shardings of the parameters, on a mesh; gradients get the
+            same shardings.
     """
     if not isinstance(loss_fn, SegmentedLoss):
         return _gradient(loss_fn, shardings)
@@ -356,7 +363,10 @@ def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
         return _constrain(grads, shardings), out
 
     def gradient(
-        params: Any, batch: dict[str, Array], rng: Array, sums: Sums | None = None
+        params: Any,
+        batch: dict[str, Array],
+        rng: Array,
+        sums: Sums | None = None,
     ) -> Sums:
         sums_of_batch = loss_gradient(params, batch, rng)
         return (
@@ -375,7 +385,9 @@ def _constrain(grads: Grads, shardings: Any | None) -> Grads:
     return jax.lax.with_sharding_constraint(grads, shardings)
 
 
-def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> GradientFn:
+def _gradient_by_segments(
+    loss: SegmentedLoss, shardings: Any | None
+) -> GradientFn:
     """Returns a gradient function that adds the segments' gradients, without any through memory."""
 
     @jax.jit  # traced once, although the shapes of its result are needed first
@@ -391,12 +403,17 @@ def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> Gradien
         return _constrain(grads, shardings), out, new_memory
 
     def gradient(
-        params: Any, batch: dict[str, Array], rng: Array, sums: Sums | None = None
+        params: Any,
+        batch: dict[str, Array],
+        rng: Array,
+        sums: Sums | None = None,
     ) -> Sums:
         # Arrays for all segments, computed once and without gradients.
         shared = jax.lax.stop_gradient(loss.shared(params, batch))
 
-        def one(index: Array | int, memory: Any) -> tuple[Grads, LossOutput, Any]:
+        def one(
+            index: Array | int, memory: Any
+        ) -> tuple[Grads, LossOutput, Any]:
             segment = _segment(batch, index) | shared
             return segment_gradient(
                 params, segment, jax.random.fold_in(rng, index), memory
@@ -436,7 +453,8 @@ def document_loss(loss: SegmentedLoss) -> LossFn:
 
         # Batch arrays are [rows, segments, ...].
         num_segments = jax.tree.leaves(batch)[0].shape[1]
-        # The loop already keeps XLA from merging a segment with its recomputation.
+        # The loop already keeps XLA from merging a segment with its
+        # recomputation.
         step = jax.checkpoint(one, prevent_cse=False)
         memory = loss.init_memory(params, batch)
         _, outs = jax.lax.scan(step, memory, jnp.arange(num_segments))
@@ -465,12 +483,17 @@ def _summed_gradient_fn(
     """Returns ``gradient(params, batch, rng)`` over all micro-batches, for a step's arguments."""
     if shardings is None:
         gradient = gradient_fn(loss_fn)
-        return partial(_accumulate, gradient, accumulation=accumulation, rows=None)
+        return partial(
+            _accumulate, gradient, accumulation=accumulation, rows=None
+        )
     mesh = shardings.step.mesh
     if _adds_up_locally(loss_fn, mesh):
-        # Inside shard_map, constraints take specs of the axes that remain automatic.
+        # Inside shard_map, constraints take specs of the axes that remain
+        # automatic.
         specs = jax.tree.map(lambda sharding: sharding.spec, shardings.params)
-        return _gradient_by_devices(gradient_fn(loss_fn, specs), accumulation, mesh)
+        return _gradient_by_devices(
+            gradient_fn(loss_fn, specs), accumulation, mesh
+        )
     # [micro-batches, rows, ...]
     rows = NamedSharding(mesh, P(None, BATCH_AXES))
     gradient = gradient_fn(loss_fn, shardings.params)
@@ -480,13 +503,16 @@ def _summed_gradient_fn(
 def _adds_up_locally(loss_fn: LossFn | SegmentedLoss, mesh: Mesh) -> bool:
     """Returns True if every device along "batch" adds the gradients of its own documents.
 
-    Texts sharded over a mesh axis use ``shard_map`` themselves, which cannot be nested
-    inside.
+    Texts sharded over a mesh axis use ``shard_map`` themselves, which cannot be
+    nested inside.
     """
     by_segments = (
-        isinstance(loss_fn, SegmentedLoss) and not loss_fn.backprop_through_memory
+        isinstance(loss_fn, SegmentedLoss)
+        and not loss_fn.backprop_through_memory
     )
-    return by_segments and mesh.shape["batch"] > 1 and mesh.shape["sequence"] == 1
+    return (
+        by_segments and mesh.shape["batch"] > 1 and mesh.shape["sequence"] == 1
+    )
 
 
 def _gradient_by_devices(
@@ -495,8 +521,8 @@ def _gradient_by_devices(
     """Returns ``gradient`` over all micro-batches with a single sum over the mesh axis "batch".
 
     By default the partitioner would sum the gradients of every segment over all
-    devices. Here they are accumulated on the device, and a device whose documents have
-    ended waits.
+    devices. Here they are accumulated on the device, and a device whose
+    documents have ended waits.
     """
 
     def of_device(params: Any, batch: dict[str, Array], rng: Array) -> Sums:
@@ -538,9 +564,13 @@ def _accumulate(
     """
 
     def one(
-        micro_batch: dict[str, Array], index: Array | int, sums: Sums | None = None
+        micro_batch: dict[str, Array],
+        index: Array | int,
+        sums: Sums | None = None,
     ) -> Sums:
-        return gradient(params, micro_batch, jax.random.fold_in(rng, index), sums)
+        return gradient(
+            params, micro_batch, jax.random.fold_in(rng, index), sums
+        )
 
     if accumulation == 1:
         return one(batch, 0)
@@ -574,8 +604,9 @@ def _deal(
 ) -> dict[str, Array]:
     """Reshapes [rows, ...] to [count, rows / count, ...].
 
-    Micro-batch i gets the rows i, i + count, i + 2 count, ... Round-robin splitting
-    keeps every row on its device: each micro-batch is again sharded over all devices.
+    Micro-batch i gets the rows i, i + count, i + 2 count, ... Round-robin
+    splitting keeps every row on its device: each micro-batch is again sharded
+    over all devices.
     """
 
     def deal(x: AnyArray) -> Array:
@@ -584,7 +615,9 @@ def _deal(
                 f"{x.shape[0]} rows do not divide into {count} micro-batches"
             )
         # [rows / count, count, ...] -> [count, rows / count, ...]
-        x = jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
+        x = jnp.swapaxes(
+            x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1
+        )
         return x if rows is None else jax.lax.with_sharding_constraint(x, rows)
 
     return jax.tree.map(deal, batch)
@@ -595,7 +628,9 @@ def _metrics(
 ) -> dict[str, Array]:
     clash = sorted(set(out.metrics) & set(RESERVED_METRICS))
     if clash:
-        raise ValueError(f"the loss function may not use the metric names {clash}")
+        raise ValueError(
+            f"the loss function may not use the metric names {clash}"
+        )
     metrics = {
         "loss": loss,
         "grad_norm": norm,

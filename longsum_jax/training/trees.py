@@ -54,7 +54,9 @@ def check_names(
     Raises:
         InputError: lists missing, additional and misshapen names.
     """
-    expected_shapes = {name: tuple(shape) for name, (shape, _) in expected.items()}
+    expected_shapes = {
+        name: tuple(shape) for name, (shape, _) in expected.items()
+    }
     actual_shapes = {name: tuple(shape) for name, (shape, _) in actual.items()}
     missing, extra, misshapen = compare_trees(expected_shapes, actual_shapes)
     misshapen = [

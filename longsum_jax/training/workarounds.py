@@ -17,9 +17,9 @@ _CLOSED = "Event loop is closed"
 def hide_background_errors() -> Callable[[], None]:
     """Silences background-thread tracebacks after a failed read or write.
 
-    Returns a function that restores them. After a first error, TensorStore's threads
-    continue to fail, and no one waits for them. The result must therefore only be
-    called after success.
+    Returns a function that restores them. After a first error, TensorStore's
+    threads continue to fail, and no one waits for them. The result must
+    therefore only be called after success.
     """
     excepthook, unraisablehook = sys.excepthook, sys.unraisablehook
     for name in ("absl", "asyncio"):
@@ -48,7 +48,8 @@ def disable_write_metrics() -> None:
     """Keeps Orbax from querying TensorStore in every save for the number of bytes written, for a
     log message: TensorStore (0.1.86) never frees the result.
     """
-    with contextlib.suppress(ImportError):  # another version, which may query elsewhere
+    # another version, which may query elsewhere
+    with contextlib.suppress(ImportError):
         from orbax.checkpoint._src.serialization import tensorstore_utils
 
         tensorstore_utils.get_tensorstore_raw_bytes = lambda direction=None: 0
@@ -57,12 +58,14 @@ def disable_write_metrics() -> None:
 def release_memory() -> None:
     """Returns the memory that a save has freed to the operating system.
 
-    Saves run in threads, and glibc keeps for each thread the peak memory of any of
-    them, so that a process would grow with their number; allocators of other systems
-    return it automatically.
+    Saves run in threads, and glibc keeps for each thread the peak memory of any
+    of them, so that a process would grow with their number; allocators of other
+    systems return it automatically.
     """
     trim = (
-        getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+        getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if os.name == "posix"
+        else None
     )
     if trim is not None:
         trim(0)
@@ -71,8 +74,8 @@ def release_memory() -> None:
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:
     """Returns False for errors that Orbax logs, and for tracebacks that pass through it.
 
-    A failed read or write reaches the caller as InputError; the tracebacks of Orbax's
-    threads and of tasks that are never awaited would hide it.
+    A failed read or write reaches the caller as InputError; the tracebacks of
+    Orbax's threads and of tasks that are never awaited would hide it.
     """
     files = [record.pathname] if record.levelno >= logging.ERROR else []
     if record.exc_info:

@@ -16,8 +16,8 @@ from longsum_jax.locks import locked
 
 CHECKPOINTS = "checkpoints"  # subdirectory of a workdir
 
-# Names (of values or sections) in the description of a run that may change between
-# restarts.
+# Names (of values or sections) in the description of a run that may change
+# between restarts.
 _CHANGEABLE = frozenset(
     {
         "steps",
@@ -44,8 +44,8 @@ _OFF: tuple[Any, ...] = (None, False, 0, "", [], {}, "all")
 def open_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Path:
     """Creates ``workdir`` if necessary and writes the description of the run to its run.json.
 
-    A workdir with checkpoints of another run is rejected; one without checkpoints is
-    reused.
+    A workdir with checkpoints of another run is rejected; one without
+    checkpoints is reused.
 
     Args:
         workdir: path of the workdir, the same on every host.
@@ -68,7 +68,9 @@ def open_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Path:
 
 
 @contextlib.contextmanager
-def locked_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Iterator[None]:
+def locked_workdir(
+    workdir: str | Path, run: Mapping[str, Any]
+) -> Iterator[None]:
     """Creates ``workdir`` if necessary, and locks it against other trainings inside the block.
 
     Args:
@@ -114,7 +116,9 @@ def checkpoint_steps(directory: Path) -> list[int]:
     """Returns the sorted steps of the checkpoints in a directory, which need not exist."""
     if not directory.is_dir():
         return []
-    names = [entry.name for entry in directory.iterdir() if entry.name.isdecimal()]
+    names = [
+        entry.name for entry in directory.iterdir() if entry.name.isdecimal()
+    ]
     # without leading zeros
     return sorted(int(name) for name in names if name == str(int(name)))
 
@@ -137,13 +141,17 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         is_off = here.get(key) in _OFF and there.get(key) in _OFF
         is_absent_and_off = is_off and not (key in here and key in there)
         if not (is_same or is_absent_and_off or _CHANGEABLE.intersection(key)):
-            values = f"{_describe(there, key)} there, {_describe(here, key)} here"
+            values = (
+                f"{_describe(there, key)} there, {_describe(here, key)} here"
+            )
             differing.append(f"{'.'.join(key)} ({values})")
     return differing
 
 
 def _check_writable(workdir: Path) -> None:
-    nearest = next(path for path in (workdir, *workdir.parents) if path.exists())
+    nearest = next(
+        path for path in (workdir, *workdir.parents) if path.exists()
+    )
     try:
         with tempfile.TemporaryFile(dir=nearest):
             pass
@@ -177,7 +185,9 @@ def _check_same_run(
         )
 
 
-def _flatten(tree: Any, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+def _flatten(
+    tree: Any, prefix: tuple[str, ...] = ()
+) -> dict[tuple[str, ...], Any]:
     """Returns path to value of every leaf of nested mappings."""
     if not isinstance(tree, Mapping):
         return {prefix: tree}

@@ -23,20 +23,23 @@ class MetricsFile:
 
     Args:
         path: path of the file; created if it does not exist.
-        after_step: step after which lines are removed first, as is a line cut short by
-            a crash, so that after a resume the file reads as if the run had never
-            stopped.
-        is_evaluated: True if the evaluation of ``after_step`` is complete; otherwise
-            its line is also removed.
+        after_step: step after which lines are removed first, as is a line cut
+            short by a crash, so that after a resume the file reads as if the
+            run had never stopped.
+        is_evaluated: True if the evaluation of ``after_step`` is complete;
+            otherwise its line is also removed.
 
     Attributes:
         earlier: retained parsed lines of ``after_step``.
 
     Raises:
-        InputError: the file cannot be read or written, or contains something else.
+        InputError: the file cannot be read or written, or contains something
+            else.
     """
 
-    def __init__(self, path: Path, after_step: int, is_evaluated: bool = True) -> None:
+    def __init__(
+        self, path: Path, after_step: int, is_evaluated: bool = True
+    ) -> None:
         self._path = path
         self.earlier: list[dict[str, Any]] = []
         try:
@@ -51,10 +54,12 @@ class MetricsFile:
         """Writes one line; non-finite numbers become null.
 
         Raises:
-            InputError: the disk is full, or the file cannot be written for another
-                reason.
+            InputError: the disk is full, or the file cannot be written for
+                another reason.
         """
-        line = json.dumps({"step": step, **finite(values)}, allow_nan=False) + "\n"
+        line = (
+            json.dumps({"step": step, **finite(values)}, allow_nan=False) + "\n"
+        )
         try:
             size = self._file.write(line.encode())
             # A short write means that the disk is full.
@@ -79,9 +84,9 @@ class TensorBoard:
     Args:
         directory: directory of its files; created if it does not exist.
         after_step: step after which TensorBoard no longer shows values.
-        is_evaluated: True if the evaluation of ``after_step`` is complete; otherwise
-            values of that step are not shown either, and the ones to keep must be
-            written again.
+        is_evaluated: True if the evaluation of ``after_step`` is complete;
+            otherwise values of that step are not shown either, and the ones to
+            keep must be written again.
 
     Raises:
         InputError: tensorboardX is not installed.
@@ -97,8 +102,8 @@ class TensorBoard:
                 "training.tensorboard: needs the package tensorboardX; install it or switch this "
                 "off"
             ) from error
-        # TensorBoard hides the values of ``purge_step`` and later steps of earlier
-        # files.
+        # TensorBoard hides the values of ``purge_step`` and later steps of
+        # earlier files.
         self._writer = SummaryWriter(
             str(directory), purge_step=after_step + is_evaluated
         )
@@ -107,7 +112,8 @@ class TensorBoard:
         for name, value in values.items():
             if isinstance(value, Mapping):
                 self.write(
-                    step, {f"{name}/{key}": inner for key, inner in value.items()}
+                    step,
+                    {f"{name}/{key}": inner for key, inner in value.items()},
                 )
             elif isinstance(value, int | float):
                 self._writer.add_scalar(name, value, step)
@@ -155,7 +161,9 @@ class ProgressLine:
             dynamic_ncols=True,
         )
 
-    def update(self, loss: float, tokens_per_second: float, is_compiled: bool) -> None:
+    def update(
+        self, loss: float, tokens_per_second: float, is_compiled: bool
+    ) -> None:
         """Counts a step; ``is_compiled``: True if most of its time was compilation."""
         text = f"loss {loss:.4f}"
         if is_compiled:
@@ -190,7 +198,9 @@ def _keep_earlier(
         )
     retained, repeated = [], []
     for line, step in zip(lines, steps, strict=True):
-        is_repeated = step == after_step and not is_evaluated and b'"eval"' in line
+        is_repeated = (
+            step == after_step and not is_evaluated and b'"eval"' in line
+        )
         if step is None or step > after_step or is_repeated:
             continue
         retained.append(line)

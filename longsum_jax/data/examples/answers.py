@@ -27,13 +27,14 @@ def answer_examples(
     """Makes the example of a question, its document, and the position of the answer; see
     ``base.Maker``.
 
-    The question precedes the document, which is cut at the task's maximum. Labels are
-    the first and last token of the first verbatim occurrence of an answer; they are
-    ignored if there is none in the text that is read. A document without tokens has no
-    example.
+    The question precedes the document, which is cut at the task's maximum.
+    Labels are the first and last token of the first verbatim occurrence of an
+    answer; they are ignored if there is none in the text that is read. A
+    document without tokens has no example.
 
     Raises:
-        InputError: a document without an answer, or a question that leaves no room.
+        InputError: a document without an answer, or a question that leaves no
+            room.
     """
     del seed, auxiliary
     text = document.document
@@ -78,7 +79,9 @@ def cloze_examples(
     question = tokenizer.encode(task.prefix + (document.query or ""))
     if len(question) > task.max_source_length // 2:
         return []
-    return answer_examples(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
+    return answer_examples(
+        task, tokenizer, document, seed=seed, auxiliary=auxiliary
+    )
 
 
 def answers_of(document: DataRow) -> tuple[str, ...]:
@@ -112,13 +115,16 @@ def _answer_span(
     Args:
         text: text of the document.
         answer: answer to find.
-        spans: character spans of the tokens that are read, see ``Tokenizer.spans``.
+        spans: character spans of the tokens that are read, see
+            ``Tokenizer.spans``.
     """
     start = find_answer(text, answer)
     end = start + len(answer)
     if start < 0 or not spans or end > spans[-1][1]:
         return None
     touched = [
-        i for i, (first, last) in enumerate(spans) if first < end and last > start
+        i
+        for i, (first, last) in enumerate(spans)
+        if first < end and last > start
     ]
     return (touched[0], touched[-1]) if touched else None

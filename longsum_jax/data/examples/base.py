@@ -15,24 +15,28 @@ from longsum_jax.typing import IGNORED_LABEL
 class Example(TypedDict):
     """The token ids of one document, with its labels.
 
-    A document may have several segments (for an extractor: sentences). Their ids are
-    concatenated, including special tokens, and each segment has a target or a numeric
-    label.
+    A document may have several segments (for an extractor: sentences). Their
+    ids are concatenated, including special tokens, and each segment has a
+    target or a numeric label.
     """
 
     id: str
     input_ids: np.ndarray  # int32 [source length], including special tokens
-    # int32 [target length]: ids of the target (or the segments' concatenated targets),
-    # indices of the document's labels, one number per segment, or nothing.
+    # int32 [target length]: ids of the target (or the segments' concatenated
+    # targets), indices of the document's labels, one number per segment, or
+    # nothing.
     labels: np.ndarray
     # length of the source before truncation, including special tokens
     source_tokens: int
     # length of all targets before truncation, including special tokens
     target_tokens: int
-    segment_lengths: NotRequired[np.ndarray]  # int32 [segments], tokens of each segment
-    # int32 [segments], tokens of each segment's target; absent if labels are numbers.
+    # int32 [segments], tokens of each segment
+    segment_lengths: NotRequired[np.ndarray]
+    # int32 [segments], tokens of each segment's target; absent if labels are
+    # numbers.
     label_lengths: NotRequired[np.ndarray]
-    token_type_ids: NotRequired[np.ndarray]  # int32 [source length], for pairs of texts
+    # int32 [source length], for pairs of texts
+    token_type_ids: NotRequired[np.ndarray]
     # See ``text.segment_inputs.SegmentInputs.vectors``.
     vectors: NotRequired[tuple[np.ndarray, np.ndarray]]
     # int32 [rejected length], ids of the rejected target
@@ -45,14 +49,16 @@ def example_lengths(example: Example) -> tuple[int, int]:
     """Returns the size of an example in a batch.
 
     Returns:
-        Tokens of the source and of the longer target; with segments, their number and
-        the tokens of the longest target.
+        Tokens of the source and of the longer target; with segments, their
+        number and the tokens of the longest target.
     """
     if "segment_lengths" in example:
         longest_target = max(example.get("label_lengths", ()), default=0)
         return len(example["segment_lengths"]), longest_target
     source_length = len(example["input_ids"])
-    longest_target = max(len(example["labels"]), len(example.get("rejected", ())))
+    longest_target = max(
+        len(example["labels"]), len(example.get("rejected", ()))
+    )
     return source_length, longest_target
 
 
@@ -96,8 +102,10 @@ class Counts:
     """Numbers of documents and of tokens that were read, used and dropped."""
 
     read: int = 0  # documents read from the source
-    pieces: int = 0  # pieces of these documents; equal to ``read`` for uncut documents
-    too_short: int = 0  # pieces with nothing left to summarize, or without a summary
+    # pieces of these documents; equal to ``read`` for uncut documents
+    pieces: int = 0
+    # pieces with nothing left to summarize, or without a summary
+    too_short: int = 0
     truncated_sources: int = 0
     truncated_targets: int = 0
     source_tokens: int = 0  # before truncation
@@ -109,7 +117,9 @@ class Counts:
     # examples whose rejected target has the same ids as the reference
     identical_pairs: int = 0
 
-    def add(self, example: Example | None, *, new_document: bool = True) -> None:
+    def add(
+        self, example: Example | None, *, new_document: bool = True
+    ) -> None:
         """Counts one piece.
 
         Args:

@@ -21,12 +21,12 @@ def choice_examples(
     """Makes the example of a document and its choices, labeled 1 if correct, else 0; see
     ``base.Maker``.
 
-    Each choice is a segment: the document paired with the query and the choice; the
-    longer of the two texts is cut at the task's maximum.
+    Each choice is a segment: the document paired with the query and the choice;
+    the longer of the two texts is cut at the task's maximum.
 
     Raises:
-        InputError: fewer than two choices, more than ``max_parts``, or a label that is
-            not one of them.
+        InputError: fewer than two choices, more than ``max_parts``, or a label
+            that is not one of them.
     """
     del seed, auxiliary
     choices = document.choices or ()
@@ -40,13 +40,16 @@ def choice_examples(
     query = f"{document.query} " if document.query else ""
     options = tokenizer.encode_batch([query + choice for choice in choices])
     pairs = [
-        tokenizer.join_pair(text, option, task.max_source_length) for option in options
+        tokenizer.join_pair(text, option, task.max_source_length)
+        for option in options
     ]
     labels = np.zeros(count, np.int32)
     labels[right_choice(document)] = 1
     example = Example(
         id=document.id,
-        input_ids=np.concatenate([np.array(pair.ids, np.int32) for pair in pairs]),
+        input_ids=np.concatenate(
+            [np.array(pair.ids, np.int32) for pair in pairs]
+        ),
         token_type_ids=np.concatenate(
             [np.array(p.token_type_ids, np.int32) for p in pairs]
         ),

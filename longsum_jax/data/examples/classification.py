@@ -4,7 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from longsum_jax.data.examples.base import Example, add_special_tokens, source_text
+from longsum_jax.data.examples.base import (
+    Example,
+    add_special_tokens,
+    source_text,
+)
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.text.documents import DataRow, Label
@@ -44,8 +48,8 @@ def class_numbers(task: Task, document: DataRow) -> np.ndarray:
     """Returns the indices of a document's labels, one unless the task is multi-label.
 
     Raises:
-        InputError: a label that is not in the task, or not exactly one label if one is
-            required.
+        InputError: a label that is not in the task, or not exactly one label if
+            one is required.
     """
     numbers = label_numbers(document, task.labels)
     if not task.multi_label and len(numbers) != 1:
@@ -60,15 +64,16 @@ def label_numbers(document: DataRow, names: Sequence[str]) -> np.ndarray:
     """Returns the indices of a document's labels, int32 [labels].
 
     Args:
-        document: document whose label is a name or an index, or a tuple of these;
-            indices are unchanged.
+        document: document whose label is a name or an index, or a tuple of
+            these; indices are unchanged.
         names: names of all labels, in the order of their indices.
 
     Raises:
         InputError: a label that is not among the names.
     """
     numbers = [
-        _number(label, names, document.id) for label in label_tuple(document.label)
+        _number(label, names, document.id)
+        for label in label_tuple(document.label)
     ]
     return np.array(numbers, np.int32)
 

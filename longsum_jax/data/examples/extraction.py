@@ -24,10 +24,10 @@ def extraction_examples(
     """Makes the example of a document's sentences, labeled 1 if the greedy oracle selects them,
     else 0; see ``base.Maker``.
 
-    Each sentence is a segment. Only the first ``max_parts`` sentences are used; a query
-    precedes them as a segment whose label is ignored. Gap sentences replace the summary
-    of a document without one. A document from which the oracle selects nothing has no
-    example.
+    Each sentence is a segment. Only the first ``max_parts`` sentences are used;
+    a query precedes them as a segment whose label is ignored. Gap sentences
+    replace the summary of a document without one. A document from which the
+    oracle selects nothing has no example.
     """
     del auxiliary
     query = [document.query] if document.query else []
@@ -55,7 +55,9 @@ def extraction_examples(
             len(add_special_tokens(tokenizer, segment)) for segment in ids
         ),
         target_tokens=len(labels),
-        segment_lengths=np.array([len(segment) for segment in segments], np.int32),
+        segment_lengths=np.array(
+            [len(segment) for segment in segments], np.int32
+        ),
     )
     return [example]
 

@@ -21,8 +21,9 @@ def masked_lm_examples(
     """Makes examples of all tokens of a document, in pieces of the task's maximum length; see
     ``base.Maker``.
 
-    Each piece begins with the task's prefix and has its own special tokens. Labels are
-    empty: they are made with the masks during training, or are the tokens themselves.
+    Each piece begins with the task's prefix and has its own special tokens.
+    Labels are empty: they are made with the masks during training, or are the
+    tokens themselves.
 
     Raises:
         InputError: prefix and special tokens leave no room for text.
@@ -38,7 +39,9 @@ def masked_lm_examples(
     ids = tokenizer.encode(document.document)
     examples = []
     for number, start in enumerate(range(0, len(ids), room)):
-        piece = add_special_tokens(tokenizer, prefix + ids[start : start + room])
+        piece = add_special_tokens(
+            tokenizer, prefix + ids[start : start + room]
+        )
         example = Example(
             id=f"{document.id}#{number}",
             input_ids=piece,

@@ -21,11 +21,12 @@ def pair_examples(
 ) -> list[Example]:
     """Makes the example of a document paired with a claim, and their label; see ``base.Maker``.
 
-    The longer of the two is cut at the task's maximum, as in FactCC and entailment
-    models (in which document and claim are premise and hypothesis).
+    The longer of the two is cut at the task's maximum, as in FactCC and
+    entailment models (in which document and claim are premise and hypothesis).
 
     Raises:
-        InputError: a document without a claim, or a label that is not among the names.
+        InputError: a document without a claim, or a label that is not among the
+            names.
     """
     del seed, auxiliary
     if not document.query:

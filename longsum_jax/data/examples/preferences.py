@@ -19,8 +19,8 @@ def preference_examples(
 ) -> list[Example]:
     """Makes the example of a document, its summary and a rejected summary; see ``base.Maker``.
 
-    Both summaries are cut at the task's maximum. A pair of summaries with identical ids
-    is kept and counted; its weight in the loss is 0.
+    Both summaries are cut at the task's maximum. A pair of summaries with
+    identical ids is kept and counted; its weight in the loss is 0.
 
     Raises:
         InputError: a document without a rejected summary.
@@ -35,6 +35,8 @@ def preference_examples(
             "summary (longsum corpus pairs writes them), or name its field with task.rejected_key"
         )
     ids = tokenizer.encode(document.rejected)
-    example["rejected"] = add_special_tokens(tokenizer, ids, task.max_target_length)
+    example["rejected"] = add_special_tokens(
+        tokenizer, ids, task.max_target_length
+    )
     example["target_tokens"] += len(add_special_tokens(tokenizer, ids))
     return [example]

@@ -61,9 +61,13 @@ def make_examples(
     for document in docs:
         made = make(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
         examples: list[Example | None] = [*made] or [None]
-        starts_document = task.piece_words is None or is_first_piece(document.id)
+        starts_document = task.piece_words is None or is_first_piece(
+            document.id
+        )
         for number, example in enumerate(examples):
             if counts is not None:
-                counts.add(example, new_document=starts_document and number == 0)
+                counts.add(
+                    example, new_document=starts_document and number == 0
+                )
             if example is not None:
                 yield example

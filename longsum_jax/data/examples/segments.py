@@ -36,19 +36,22 @@ def segment_examples(
     ``base.Maker``.
 
     A segment to which no summary sentence is assigned has no labels, or with
-    ``train_empty`` only the end of the sequence. Gap sentences replace the summary of a
-    document without one. With ``salient_source`` "oracle", the summary determines which
-    sentences are important, otherwise ``auxiliary.extract`` does.
+    ``train_empty`` only the end of the sequence. Gap sentences replace the
+    summary of a document without one. With ``salient_source`` "oracle", the
+    summary determines which sentences are important, otherwise
+    ``auxiliary.extract`` does.
 
     Raises:
-        InputError: a query that leaves no room for a segment, or options with a model
-            that is missing in ``auxiliary``.
+        InputError: a query that leaves no room for a segment, or options with a
+            model that is missing in ``auxiliary``.
     """
     options = task.segments
     _check_auxiliary(task, auxiliary)
     # Prefix and query precede every segment, not only the document.
     texts = source_and_target(
-        dataclasses.replace(task, prefix=""), document._replace(query=None), seed
+        dataclasses.replace(task, prefix=""),
+        document._replace(query=None),
+        seed,
     )
     if texts is None:
         return []
@@ -68,14 +71,18 @@ def segment_examples(
         auxiliary=auxiliary,
     )
     targets = _target_ids(inputs, summary, tokenizer, options)
-    labels = [_closed(tokenizer, target, task.max_target_length) for target in targets]
+    labels = [
+        _closed(tokenizer, target, task.max_target_length) for target in targets
+    ]
     unread_tokens = inputs.total_tokens - inputs.read_tokens
     example = Example(
         id=document.id,
         input_ids=_concatenate(inputs.sources),
         labels=_concatenate(labels),
         source_tokens=sum(map(len, inputs.sources)) + unread_tokens,
-        target_tokens=sum(len(_closed(tokenizer, target)) for target in targets),
+        target_tokens=sum(
+            len(_closed(tokenizer, target)) for target in targets
+        ),
         segment_lengths=_lengths(inputs.sources),
         label_lengths=_lengths(labels),
     )
@@ -92,9 +99,14 @@ def _target_ids(
 ) -> list[list[int] | None]:
     """Returns the ids of each segment's share of the summary; None if it has no loss."""
     document = inputs.document
-    texts = [document.segment_text(index) for index in range(len(document.segments))]
+    texts = [
+        document.segment_text(index) for index in range(len(document.segments))
+    ]
     targets = segment_targets(
-        texts, summary, metric=options.target_metric, stemmer=options.target_stemmer
+        texts,
+        summary,
+        metric=options.target_metric,
+        stemmer=options.target_stemmer,
     )
     ids = tokenizer.encode_batch(targets)
     results: list[list[int] | None] = []
@@ -105,7 +117,9 @@ def _target_ids(
 
 
 def _closed(
-    tokenizer: Tokenizer, target: list[int] | None, max_length: int | None = None
+    tokenizer: Tokenizer,
+    target: list[int] | None,
+    max_length: int | None = None,
 ) -> np.ndarray:
     """Returns a target with its special tokens, truncated to the maximum length before the last."""
     if target is None:
@@ -113,7 +127,9 @@ def _closed(
     return add_special_tokens(tokenizer, target, max_length)
 
 
-def _oracle(sentences: Sequence[str], query: str | None, *, summary: str) -> list[int]:
+def _oracle(
+    sentences: Sequence[str], query: str | None, *, summary: str
+) -> list[int]:
     """Returns the indices of the sentences that the greedy oracle selects for the summary."""
     del query
     return greedy_oracle(sentences, summary=summary)
@@ -128,7 +144,9 @@ def _check_auxiliary(task: Task, auxiliary: Auxiliary) -> None:
         and auxiliary.encode_sentences is defaults.encode_sentences
     ):
         missing = f"sentence_encoder is {options.sentence_encoder}"
-    predicts = options.salient != "none" and options.salient_source == "predicted"
+    predicts = (
+        options.salient != "none" and options.salient_source == "predicted"
+    )
     if options.extractor and predicts and auxiliary.extract is defaults.extract:
         missing = f"extractor is {options.extractor}"
     if missing:

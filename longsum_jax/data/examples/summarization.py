@@ -2,7 +2,11 @@
 
 import dataclasses
 
-from longsum_jax.data.examples.base import Example, add_special_tokens, source_text
+from longsum_jax.data.examples.base import (
+    Example,
+    add_special_tokens,
+    source_text,
+)
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import DataRow
 from longsum_jax.text.gap_sentences import gap_sentence_texts
@@ -29,8 +33,8 @@ def make_example(
 ) -> Example | None:
     """Returns the example of one document; None if the document is too short.
 
-    Sequences longer than the task's maximum keep their first tokens and the special
-    tokens, as in the collator of the published LOCOST code.
+    Sequences longer than the task's maximum keep their first tokens and the
+    special tokens, as in the collator of the published LOCOST code.
 
     Args:
         task: lengths and options.
@@ -55,8 +59,8 @@ def make_example(
 def with_target(task: Task, document: DataRow, seed: int = 0) -> DataRow | None:
     """Returns a document whose summary is the model's target, for an evaluation.
 
-    Prefix and query are not included, because the model adds them. None if a text would
-    be empty; see ``source_and_target``.
+    Prefix and query are not included, because the model adds them. None if a
+    text would be empty; see ``source_and_target``.
     """
     plain = dataclasses.replace(task, prefix="")
     texts = source_and_target(plain, document._replace(query=None), seed)
@@ -72,9 +76,9 @@ def source_and_target(
 ) -> tuple[str, str] | None:
     """Returns the source and target of a training example; None if one of them would be empty.
 
-    A document of a gap-sentence task that has a summary comes from a seqio pipeline,
-    which has already selected the sentences; an empty summary then marks a document as
-    too short.
+    A document of a gap-sentence task that has a summary comes from a seqio
+    pipeline, which has already selected the sentences; an empty summary then
+    marks a document as too short.
     """
     source, target = document.document, document.only_summary
     if target is None and task.objective in (

@@ -27,12 +27,13 @@ def tag_examples(
 ) -> list[Example]:
     """Makes the example of a document with a label for each word; see ``base.Maker``.
 
-    Words are separated by white space. The first token of a word gets its label, as in
-    BERT (Devlin et al. 2019, section 5.3); the labels of all other tokens are ignored.
+    Words are separated by white space. The first token of a word gets its
+    label, as in BERT (Devlin et al. 2019, section 5.3); the labels of all other
+    tokens are ignored.
 
     Raises:
-        InputError: the numbers of labels and words differ, or a label is not among the
-            names.
+        InputError: the numbers of labels and words differ, or a label is not
+            among the names.
     """
     del seed, auxiliary
     positions = word_places(task, tokenizer, document)
@@ -62,13 +63,17 @@ def word_places(
 ) -> Int[np.ndarray, " words"]:
     """Returns the positions of the words' first tokens among the ids of an example.
 
-    The position is ``NO_TOKEN`` for words that are not read: words beyond the task's
-    maximum, and words of characters that the tokenizer drops.
+    The position is ``NO_TOKEN`` for words that are not read: words beyond the
+    task's maximum, and words of characters that the tokenizer drops.
     """
     words = [match.span() for match in _WORD.finditer(document.document)]
-    firsts = np.array(first_tokens(words, tokenizer.spans(document.document)), np.int32)
+    firsts = np.array(
+        first_tokens(words, tokenizer.spans(document.document)), np.int32
+    )
     num_before = len(tokenizer.prefix_ids) + len(tokenizer.encode(task.prefix))
-    num_after = len(tokenizer.add_special_tokens([])) - len(tokenizer.prefix_ids)
+    num_after = len(tokenizer.add_special_tokens([])) - len(
+        tokenizer.prefix_ids
+    )
     is_read = (firsts != NO_TOKEN) & (
         num_before + firsts < task.max_source_length - num_after
     )

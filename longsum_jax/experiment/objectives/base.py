@@ -43,8 +43,8 @@ class Setup:
         tokenizer: tokenizer of the run.
         run: config of the run.
         workdir: directory of the run.
-        make_model: function from parameters to a ``Model`` for generation, which reads
-            documents as the task does.
+        make_model: function from parameters to a ``Model`` for generation,
+            which reads documents as the task does.
         devices: devices of the mesh; None for all of the process.
     """
 
@@ -73,8 +73,8 @@ class Objective(ABC):
 
     Attributes:
         head: head of the trained models, one of ``ModelConfig.heads``.
-        parts: whether an example has several parts (sentences, segments), whose number
-            determines the bucket of ``data.source_lengths``.
+        parts: whether an example has several parts (sentences, segments), whose
+            number determines the bucket of ``data.source_lengths``.
     """
 
     head: ClassVar[str]
@@ -131,24 +131,32 @@ class Objective(ABC):
     def source_lengths(self) -> tuple[int, ...]:
         """Buckets of the batches, in tokens, or in parts of an example."""
         run = self.setup.run
-        longest = run.task.max_parts if self.parts else run.task.max_source_length
+        longest = (
+            run.task.max_parts if self.parts else run.task.max_source_length
+        )
         lengths = run.data.source_lengths or (longest,)
         if self.parts or run.mesh.sequence == 1:
             return lengths
-        # Round up, so that every device has the same number of tokens of a document.
+        # Round up, so that every device has the same number of tokens of a
+        # document.
         num_shards = make_mesh(run.mesh, self.setup.devices).shape["sequence"]
-        return tuple(dict.fromkeys(length + -length % num_shards for length in lengths))
+        return tuple(
+            dict.fromkeys(length + -length % num_shards for length in lengths)
+        )
 
     def empty_batch(self, rows: int) -> NumpyBatch:
         """Returns a batch of the longest bucket without examples, to determine shapes."""
         longest = self.source_lengths[-1]
-        return pad_batch([], rows=rows, source_length=longest, **self.batch_options())
+        return pad_batch(
+            [], rows=rows, source_length=longest, **self.batch_options()
+        )
 
     def logits_and_labels(
         self, params: Params, examples: Sequence[Example], source_length: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the logits and labels of examples, followed by rows of padding; see
-        ``evaluation_batches``."""
+        """Returns the logits and labels of examples, followed by rows of
+        padding; see ``evaluation_batches``.
+        """
         logits, labels = [], []
         for batch in self.evaluation_batches(examples, source_length):
             logits.append(jax.device_get(self.logits(params, batch)))
@@ -166,10 +174,16 @@ class Objective(ABC):
                 several.
         """
         rows = self.setup.run.evaluation.batch_size
-        shape = {"rows": rows, "source_length": source_length, **self.batch_options()}
+        shape = {
+            "rows": rows,
+            "source_length": source_length,
+            **self.batch_options(),
+        }
         for start in range(0, len(examples), rows):
             some = examples[start : start + rows]
-            yield pad_batch(some, pad_id=self.setup.config.pad_token_id, **shape)
+            yield pad_batch(
+                some, pad_id=self.setup.config.pad_token_id, **shape
+            )
 
     def first_examples(self, items: Iterable[T]) -> list[T]:
         """Returns the first ``evaluation.examples`` items of the evaluation's split."""
@@ -187,7 +201,10 @@ class Objective(ABC):
 
     def check_parts(self, examples: Iterable[Example]) -> None:
         """Raises InputError for an evaluation example that exceeds the last bucket."""
-        last_bucket, split = self.source_lengths[-1], self.setup.run.evaluation.split
+        last_bucket, split = (
+            self.source_lengths[-1],
+            self.setup.run.evaluation.split,
+        )
         for example in examples:
             count = len(example["segment_lengths"])
             if count > last_bucket:
@@ -226,7 +243,8 @@ class Objective(ABC):
 
         Args:
             params: parameters of the model.
-            batch: ids [batch, length], or [batch, parts, length], with their mask.
+            batch: ids [batch, length], or [batch, parts, length], with their
+                mask.
             deterministic: False in training.
             **options: arguments of ``flax.linen.Module.apply``.
         """
@@ -242,16 +260,22 @@ class Objective(ABC):
     @cached_property
     def logits(self) -> Callable[[Params, NumpyBatch], Array]:
         """Compiled ``forward`` without dropout; its result is available on every host."""
-        return jax.jit(lambda params, batch: replicate(self.forward(params, batch)))
+        return jax.jit(
+            lambda params, batch: replicate(self.forward(params, batch))
+        )
 
     def _token_types(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """Returns the token types of a batch as an argument, if model and batch have them."""
-        if "token_type_ids" not in batch or not takes_token_types(self.setup.config):
+        if "token_type_ids" not in batch or not takes_token_types(
+            self.setup.config
+        ):
             return {}
         return {"token_type_ids": batch["token_type_ids"]}
 
 
-def loss_with_counts(loss_sum: Array, weight: Array, **counts: Array) -> LossOutput:
+def loss_with_counts(
+    loss_sum: Array, weight: Array, **counts: Array
+) -> LossOutput:
     """Returns the loss of a batch, with counts over its rows as metrics."""
     metrics = {name: count.astype(np.float32) for name, count in counts.items()}
     return LossOutput(loss_sum, weight, metrics)

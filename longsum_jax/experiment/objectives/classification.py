@@ -16,7 +16,10 @@ from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, counted
-from longsum_jax.evaluation.classification import classification_scores, majority
+from longsum_jax.evaluation.classification import (
+    classification_scores,
+    majority,
+)
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import (
@@ -31,7 +34,8 @@ from longsum_jax.typing import Array, Params
 
 COLUMNS = ("accuracy", "micro_f1", "macro_f1")
 MAJORITY = "majority_"  # prefix of the scores of the best constant prediction
-THRESHOLD = 0.5  # minimum probability of predicted labels in multi-label classification
+# minimum probability of predicted labels in multi-label classification
+THRESHOLD = 0.5
 
 
 class Classification(Objective):
@@ -86,7 +90,9 @@ class Classification(Objective):
         """The examples of the evaluation documents."""
         task = self.setup.task
         docs = documents(task, self.setup.run.evaluation.split)
-        return self.first_examples(make_examples(task, self.setup.tokenizer, docs))
+        return self.first_examples(
+            make_examples(task, self.setup.tokenizer, docs)
+        )
 
     def read_evaluation(self) -> None:
         _ = self.examples
@@ -99,9 +105,13 @@ class Classification(Objective):
         expected = _one_hot(labels, self.classes)
         multi_label = self.classes.multi_label
         constant = majority(expected, multi_label=multi_label)
-        scores = classification_scores(predicted, expected, multi_label=multi_label)
+        scores = classification_scores(
+            predicted, expected, multi_label=multi_label
+        )
         scores |= {"negative_loss": -float(loss_sum / weight)}
-        baseline = classification_scores(constant, expected, multi_label=multi_label)
+        baseline = classification_scores(
+            constant, expected, multi_label=multi_label
+        )
         for name, value in baseline.items():
             scores[MAJORITY + name] = value
         return Evaluation(scores, self._rows(logits, predicted, expected))
@@ -119,7 +129,9 @@ class Classification(Objective):
             f"predicted {row['prediction']}"
         )
 
-    def _logits_and_labels(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
+    def _logits_and_labels(
+        self, params: Params
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Returns logits [documents, classes] and labels of the evaluation documents."""
         length, count = self.setup.task.max_source_length, len(self.examples)
         logits, labels = self.logits_and_labels(params, self.examples, length)
@@ -180,7 +192,9 @@ def resolve_labels(run: RunConfig, head: str) -> tuple[Task, Any]:
     return task, config
 
 
-def _labels_of_prepared(task: Task, directory: str, names: tuple[str, ...]) -> Task:
+def _labels_of_prepared(
+    task: Task, directory: str, names: tuple[str, ...]
+) -> Task:
     """Returns the task with the labels of prepared data; ``names``, if any, must match."""
     prepared = PreparedExamples(directory).metadata["task"]
     if prepared["objective"] != task.objective:
@@ -206,6 +220,8 @@ def _one_hot(labels: np.ndarray, classes: ClassLabels) -> np.ndarray:
 
 def _probabilities(logits: np.ndarray, classes: ClassLabels) -> np.ndarray:
     probabilities = (
-        jax.nn.sigmoid(logits) if classes.multi_label else jax.nn.softmax(logits)
+        jax.nn.sigmoid(logits)
+        if classes.multi_label
+        else jax.nn.softmax(logits)
     )
     return np.asarray(probabilities)

@@ -48,7 +48,9 @@ class Extraction(Objective):
     @classmethod
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
         config = dataclasses.replace(
-            run.model, head=cls.head, max_sentence_length=run.task.max_source_length
+            run.model,
+            head=cls.head,
+            max_sentence_length=run.task.max_source_length,
         )
         return run.task, config
 
@@ -73,7 +75,8 @@ class Extraction(Objective):
                 params, batch, deterministic=False, rngs={"dropout": rng}
             )
             loss_sum, weight = class_cross_entropy(
-                scores.reshape(-1, 1), labels.reshape(-1, 1).astype(scores.dtype)
+                scores.reshape(-1, 1),
+                labels.reshape(-1, 1).astype(scores.dtype),
             )
             right = ((scores > 0) == (labels == 1)) & (labels != IGNORED_LABEL)
             return loss_with_counts(
@@ -87,7 +90,9 @@ class Extraction(Objective):
         """The examples of the evaluation documents."""
         task, run = self.setup.task, self.setup.run
         docs = documents(task, run.evaluation.split)
-        made = make_examples(task, self.setup.tokenizer, docs, seed=run.training.seed)
+        made = make_examples(
+            task, self.setup.tokenizer, docs, seed=run.training.seed
+        )
         return self.first_examples(made)
 
     def read_evaluation(self) -> None:
@@ -96,22 +101,29 @@ class Extraction(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns F1, precision and recall against the oracle, over all sentences of all documents.
 
-        Scores without a prefix use the sentences selected by ``Model.extract``. The
-        prefixes "best_k_", "lead_" and "random_" are for the highest-scored, the first
-        and random sentences, as many in every document as the oracle selects on
-        average.
+        Scores without a prefix use the sentences selected by ``Model.extract``.
+        The prefixes "best_k_", "lead_" and "random_" are for the
+        highest-scored, the first and random sentences, as many in every
+        document as the oracle selects on average.
         """
         scores, labels = self._scores_and_labels(params)
         k = self.mean_taken
         random = np.random.default_rng(self.setup.run.evaluation.seed)
         choices: dict[str, Sequence[Any]] = {
             "": [taken_sentences(logits) for logits in scores],
-            "best_k_": [np.argsort(-logits, kind="stable")[:k] for logits in scores],
+            "best_k_": [
+                np.argsort(-logits, kind="stable")[:k] for logits in scores
+            ],
             "lead_": [np.arange(min(k, len(logits))) for logits in scores],
-            "random_": [random.permutation(len(logits))[:k] for logits in scores],
+            "random_": [
+                random.permutation(len(logits))[:k] for logits in scores
+            ],
         }
         expected = np.concatenate(labels) == 1
-        measured = {"sentences": float(k), "negative_loss": -_loss(scores, labels)}
+        measured = {
+            "sentences": float(k),
+            "negative_loss": -_loss(scores, labels),
+        }
         for prefix, selections in choices.items():
             predicted = [
                 np.isin(np.arange(len(row)), numbers)
@@ -171,25 +183,35 @@ class Extraction(Objective):
         size = self.setup.run.evaluation.batch_size
         for start in range(0, len(self.examples), size):
             examples = self.examples[start : start + size]
-            longest = max(len(example["segment_lengths"]) for example in examples)
+            longest = max(
+                len(example["segment_lengths"]) for example in examples
+            )
             batch = pad_batch(
                 examples,
                 rows=size,
-                source_length=next(n for n in self.source_lengths if n >= longest),
+                source_length=next(
+                    n for n in self.source_lengths if n >= longest
+                ),
                 segments=self.shape,
                 pad_id=self.setup.config.pad_token_id,
             )
             yield batch, len(examples)
 
-    def _rows(self, scores: list[np.ndarray], labels: list[np.ndarray]) -> list[Row]:
+    def _rows(
+        self, scores: list[np.ndarray], labels: list[np.ndarray]
+    ) -> list[Row]:
         rows = []
-        for example, logits, targets in zip(self.examples, scores, labels, strict=True):
+        for example, logits, targets in zip(
+            self.examples, scores, labels, strict=True
+        ):
             rows.append(
                 {
                     "id": example["id"],
                     "prediction": taken_sentences(logits),
                     "label": np.flatnonzero(targets).tolist(),
-                    "scores": [round(float(p), 6) for p in jax.nn.sigmoid(logits)],
+                    "scores": [
+                        round(float(p), 6) for p in jax.nn.sigmoid(logits)
+                    ],
                 }
             )
         return rows

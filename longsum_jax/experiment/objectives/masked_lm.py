@@ -79,7 +79,8 @@ class MaskedLanguageModel(Objective):
 
     def loss_fn(self) -> LossFn:
         """Returns the cross-entropy of selected tokens; counts tokens and correct predictions."""
-        _ = self.special_ids  # raises for an unsuitable tokenizer before compilation
+        # raises for an unsuitable tokenizer before compilation
+        _ = self.special_ids
 
         def loss_fn(
             params: Params, batch: Mapping[str, Array], rng: Array
@@ -122,7 +123,11 @@ class MaskedLanguageModel(Objective):
     def _around(self) -> list[int]:
         """Returns padding, and the special ids before and after every piece of text."""
         tokenizer = self.setup.tokenizer
-        return [tokenizer.pad_id, tokenizer.eos_id, *tokenizer.add_special_tokens([])]
+        return [
+            tokenizer.pad_id,
+            tokenizer.eos_id,
+            *tokenizer.add_special_tokens([]),
+        ]
 
     @cached_property
     def documents(self) -> list[tuple[DataRow, list[Example]]]:
@@ -143,20 +148,24 @@ class MaskedLanguageModel(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns accuracy and bits of the predictions; masks are the same in every evaluation.
 
-        Bits per token is the mean over selected tokens; bits per character is that mean
-        times the number of tokens (without special tokens) over the number of
-        characters of the documents: the cost of all tokens if each cost as much as the
-        selected ones. Tokens are predicted from both sides, so neither is a compression
-        rate.
+        Bits per token is the mean over selected tokens; bits per character is
+        that mean times the number of tokens (without special tokens) over the
+        number of characters of the documents: the cost of all tokens if each
+        cost as much as the selected ones. Tokens are predicted from both sides,
+        so neither is a compression rate.
         """
         guesses = [
-            jax.device_get(self._guess(params, *batch)) for batch in self._batches()
+            jax.device_get(self._guess(params, *batch))
+            for batch in self._batches()
         ]
-        counts = np.concatenate(guesses, axis=1).T.astype(np.float64)  # [pieces, 4]
+        # [pieces, 4]
+        counts = np.concatenate(guesses, axis=1).T.astype(np.float64)
         rows = []
         start = 0
         for document, pieces in self.documents:
-            tokens, num_chosen, right, bits = counts[start : start + len(pieces)].sum(0)
+            tokens, num_chosen, right, bits = counts[
+                start : start + len(pieces)
+            ].sum(0)
             start += len(pieces)
             rows.append(
                 {
@@ -174,7 +183,9 @@ class MaskedLanguageModel(Objective):
         rows, scores = evaluation.rows, evaluation.scores
         num_chosen = sum(row["chosen"] for row in rows)
         tokens = sum(row["tokens"] for row in rows)
-        table = score_table(COLUMNS, {"model": [scores[name] for name in COLUMNS]})
+        table = score_table(
+            COLUMNS, {"model": [scores[name] for name in COLUMNS]}
+        )
         size = counted(len(rows), "document")
         return f"{table}\n\n{num_chosen} of {tokens} tokens guessed in {size}"
 
@@ -199,13 +210,17 @@ class MaskedLanguageModel(Objective):
     def _guess(self) -> Callable[..., Array]:
         """Compiled function (parameters, indices, ids, mask) -> float32 [4, b].
 
-        The four rows are counts of tokens, selected tokens, correct predictions, and
-        bits.
+        The four rows are counts of tokens, selected tokens, correct
+        predictions, and bits.
         """
         key = jax.random.key(self.setup.run.evaluation.seed)
 
-        def guess(params: Params, numbers: Array, ids: Array, mask: Array) -> Array:
-            keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
+        def guess(
+            params: Params, numbers: Array, ids: Array, mask: Array
+        ) -> Array:
+            keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(
+                numbers
+            )
             inputs, labels = jax.vmap(self.masks)(keys, ids, mask)
             scores = self.module.apply(
                 {"params": params}, inputs, mask, labels, method="score_targets"
@@ -224,8 +239,8 @@ def masked_lm_scores(rows: Sequence[Row]) -> dict[str, float]:
     no token was selected.
 
     Args:
-        rows: rows with "characters", "tokens", "chosen", "right" and "bits" of a
-            document.
+        rows: rows with "characters", "tokens", "chosen", "right" and "bits" of
+            a document.
     """
     names = ("characters", "tokens", "chosen", "right", "bits")
     totals = {name: sum(row[name] for row in rows) for name in names}
@@ -234,6 +249,8 @@ def masked_lm_scores(rows: Sequence[Row]) -> dict[str, float]:
     return {
         "accuracy": 100 * totals["right"] / guesses,
         "bits_per_token": bits_per_token,
-        "bits_per_character": bits_per_token * totals["tokens"] / totals["characters"],
+        "bits_per_character": bits_per_token
+        * totals["tokens"]
+        / totals["characters"],
         "negative_bits_per_token": -bits_per_token,
     }

@@ -114,7 +114,9 @@ class MultipleChoice(Objective):
         )
 
 
-def right_numbers(labels: Int[AnyArray, "batch choices"]) -> Int[JaxArray, " batch"]:
+def right_numbers(
+    labels: Int[AnyArray, "batch choices"],
+) -> Int[JaxArray, " batch"]:
     """Returns the index of the choice labeled 1, IGNORED_LABEL for rows without one."""
     is_right = jnp.asarray(labels) == 1
     return jnp.where(is_right.any(-1), is_right.argmax(-1), IGNORED_LABEL)

@@ -13,8 +13,8 @@ def with_span_penalty(
     """Returns ``loss_fn`` plus the penalty on adaptive spans, if ``config`` enables it.
 
     The mean loss grows by ``span_penalty`` times the mean span. The metric
-    "span_penalty" is, like all metrics, a sum: divided by "weight" it is the penalty's
-    share of the loss.
+    "span_penalty" is, like all metrics, a sum: divided by "weight" it is the
+    penalty's share of the loss.
     """
     if not config.span_penalty:
         return loss_fn
@@ -36,7 +36,9 @@ def with_span_penalty(
 
         return loss_fn._replace(loss_fn=penalized_segment)
 
-    def penalized(params: Params, batch: dict[str, Array], rng: Array) -> LossOutput:
+    def penalized(
+        params: Params, batch: dict[str, Array], rng: Array
+    ) -> LossOutput:
         return add_penalty(params, loss_fn(params, batch, rng))
 
     return penalized

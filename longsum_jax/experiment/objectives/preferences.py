@@ -19,8 +19,9 @@ class Preferences(Summarization):
     """Direct preference optimization (Rafailov et al. 2023), as in SCOPE (Duong et al. 2025).
 
     The reference model is the initial model of the run and remains frozen: its
-    log-probabilities of all pairs are computed once, see ``experiment.reference``.
-    Evaluations score generated summaries, as in ``Summarization``.
+    log-probabilities of all pairs are computed once, see
+    ``experiment.reference``. Evaluations score generated summaries, as in
+    ``Summarization``.
     """
 
     def batch_options(self) -> dict[str, Any]:
@@ -29,9 +30,9 @@ class Preferences(Summarization):
     def loss_fn(self) -> LossFn:
         """Returns the preference loss, which is 0 for a pair of identical summaries.
 
-        Its weight is the number of pairs. The metrics are sums: divided by "weight",
-        "reward_margin" is the mean reward margin, and "right_pairs" the share of pairs
-        with a positive margin.
+        Its weight is the number of pairs. The metrics are sums: divided by
+        "weight", "reward_margin" is the mean reward margin, and "right_pairs"
+        the share of pairs with a positive margin.
         """
         beta = self.setup.run.loss.beta
 
@@ -42,9 +43,11 @@ class Preferences(Summarization):
                 params, batch, deterministic=False, rngs={"dropout": rng}
             )
             is_pair = (batch["labels"] != batch["rejected"]).any(-1)
-            # With the policy as its own reference, identical pairs have zero margin and
-            # gradient.
-            reference = jnp.where(is_pair[:, None], batch["reference"], log_probs)
+            # With the policy as its own reference, identical pairs have zero
+            # margin and gradient.
+            reference = jnp.where(
+                is_pair[:, None], batch["reference"], log_probs
+            )
             losses, margins = preference_scores(log_probs, reference, beta=beta)
             return loss_with_counts(
                 jnp.where(is_pair, losses, 0.0).sum(),

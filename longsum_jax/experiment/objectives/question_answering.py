@@ -22,7 +22,11 @@ from longsum_jax.experiment.objectives.base import (
     Row,
     loss_with_counts,
 )
-from longsum_jax.inference.answers import MAX_ANSWER_LENGTH, best_span, span_text
+from longsum_jax.inference.answers import (
+    MAX_ANSWER_LENGTH,
+    best_span,
+    span_text,
+)
 from longsum_jax.models.heads import SPAN_OUTPUTS
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.text.documents import DataRow
@@ -53,7 +57,8 @@ class QuestionAnswering(Objective):
     def loss_fn(self) -> LossFn:
         """Returns the mean cross-entropy of the first and last tokens of answers.
 
-        Also counts tokens, and answers for which both ends are the most likely ones.
+        Also counts tokens, and answers for which both ends are the most likely
+        ones.
         """
 
         def loss_fn(
@@ -92,13 +97,19 @@ class QuestionAnswering(Objective):
         loss_sum, weight = token_cross_entropy(logits, labels)
         rows = [
             self._row(*pair, outputs)
-            for pair, outputs in zip(self.documents_with_examples, logits, strict=False)
+            for pair, outputs in zip(
+                self.documents_with_examples, logits, strict=False
+            )
         ]
-        scores = mean_scores([{name: row[name] for name in COLUMNS} for row in rows])
+        scores = mean_scores(
+            [{name: row[name] for name in COLUMNS} for row in rows]
+        )
         scores["negative_loss"] = -float(loss_sum / weight)
         return Evaluation(scores, rows)
 
-    def _row(self, document: DataRow, example: Example, logits: np.ndarray) -> Row:
+    def _row(
+        self, document: DataRow, example: Example, logits: np.ndarray
+    ) -> Row:
         tokenizer, task = self.setup.tokenizer, self.setup.task
         question = tokenizer.encode(task.prefix + (document.query or ""))
         ids = tokenizer.encode(document.document)
@@ -107,7 +118,9 @@ class QuestionAnswering(Objective):
         )
         first, last, score = best_span(logits.T, pair.second, MAX_ANSWER_LENGTH)
         offset, spans = pair.second.start, tokenizer.spans(document.document)
-        prediction = span_text(document.document, spans, first - offset, last - offset)
+        prediction = span_text(
+            document.document, spans, first - offset, last - offset
+        )
         answers = answers_of(document)
         scores = self._metric.score(
             [prediction] * len(answers), answers, [""] * len(answers)
@@ -129,7 +142,9 @@ class QuestionAnswering(Objective):
             evaluation.rows[0],
             [example for _, example in self.documents_with_examples],
         )
-        readable = sum(bool((example["labels"] >= 0).all()) for example in examples)
+        readable = sum(
+            bool((example["labels"] >= 0).all()) for example in examples
+        )
         return (
             f"{table}\n\n{len(evaluation.rows)} questions, {readable} of them with an answer in "
             f"the text that is read; for the first ({row['id']}) the right answer is "
@@ -138,12 +153,15 @@ class QuestionAnswering(Objective):
 
 
 def span_logits(
-    logits: Float[AnyArray, "batch length 2"], mask: Bool[AnyArray, "batch length"]
+    logits: Float[AnyArray, "batch length 2"],
+    mask: Bool[AnyArray, "batch length"],
 ) -> Float[JaxArray, "batch 2 length"]:
     """Returns logits of first and last tokens, with the lowest finite value at padding.
 
-    Answers cannot end in padding, so the loss of a row does not depend on its padded
-    length.
+    Answers cannot end in padding, so the loss of a row does not depend on its
+    padded length.
     """
     logits = jnp.moveaxis(jnp.asarray(logits), 2, 1)
-    return jnp.where(jnp.asarray(mask)[:, None], logits, jnp.finfo(logits.dtype).min)
+    return jnp.where(
+        jnp.asarray(mask)[:, None], logits, jnp.finfo(logits.dtype).min
+    )

@@ -9,10 +9,14 @@ from longsum_jax.experiment.objectives.extraction import Extraction
 from longsum_jax.experiment.objectives.masked_lm import MaskedLanguageModel
 from longsum_jax.experiment.objectives.multiple_choice import MultipleChoice
 from longsum_jax.experiment.objectives.preferences import Preferences
-from longsum_jax.experiment.objectives.question_answering import QuestionAnswering
+from longsum_jax.experiment.objectives.question_answering import (
+    QuestionAnswering,
+)
 from longsum_jax.experiment.objectives.segments import SegmentSummarization
 from longsum_jax.experiment.objectives.summarization import Summarization
-from longsum_jax.experiment.objectives.token_classification import TokenClassification
+from longsum_jax.experiment.objectives.token_classification import (
+    TokenClassification,
+)
 
 OBJECTIVES: Mapping[str, type[Objective]] = {
     "summarize": Summarization,

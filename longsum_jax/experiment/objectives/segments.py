@@ -44,7 +44,9 @@ class SegmentSummarization(Summarization):
                 "neither"
             )
         segments = dataclasses.replace(
-            task.segments, segment_length=task.max_source_length, num_vectors=vectors
+            task.segments,
+            segment_length=task.max_source_length,
+            num_vectors=vectors,
         )
         return dataclasses.replace(task, segments=segments), config
 
@@ -55,7 +57,9 @@ class SegmentSummarization(Summarization):
     def batch_options(self) -> dict[str, Any]:
         task = self.setup.task
         shape = SegmentShape(
-            task.max_source_length, task.max_target_length, task.segments.num_vectors
+            task.max_source_length,
+            task.max_target_length,
+            task.segments.num_vectors,
         )
         return {"segments": shape}
 
@@ -83,28 +87,34 @@ def segment_loss_fn(
 ) -> SegmentedLoss:
     """Returns the loss function: teacher-forced cross-entropy of every segment's target.
 
-    It also counts segments, tokens and correct next tokens. Batches contain "input_ids"
-    and "attention_mask" [b, segments, l], "labels" [b, segments, t], and for models
-    with ``salient_vectors`` "slots" and "reads", see ``data.padding.SegmentShape``.
+    It also counts segments, tokens and correct next tokens. Batches contain
+    "input_ids" and "attention_mask" [b, segments, l], "labels" [b, segments,
+    t], and for models with ``salient_vectors`` "slots" and "reads", see
+    ``data.padding.SegmentShape``.
 
     Args:
         module: model with the methods of ``models.encoder_decoder``.
         config: config of the model.
         label_smoothing: probability mass spread over the vocabulary.
-        deterministic: whether to disable dropout and ``memory_reconstruction``, whose
-            error, summed over layers, is the metric "reconstruction" divided by
-            "weight". A document's error is weighted by its number of labels,
-            independent of the other documents in the batch.
+        deterministic: whether to disable dropout and ``memory_reconstruction``,
+            whose error, summed over layers, is the metric "reconstruction"
+            divided by "weight". A document's error is weighted by its number of
+            labels, independent of the other documents in the batch.
     """
     reconstructs = (
         config.memory == "compressive"
         and config.memory_reconstruction > 0
         and not deterministic
     )
-    backprop_through_memory = config.memory != "none" and config.memory_backprop == 0
+    backprop_through_memory = (
+        config.memory != "none" and config.memory_backprop == 0
+    )
 
     def segment_loss(
-        params: Params, segment: Mapping[str, Array], rng: Array, memory: DocumentMemory
+        params: Params,
+        segment: Mapping[str, Array],
+        rng: Array,
+        memory: DocumentMemory,
     ) -> tuple[LossOutput, DocumentMemory]:
         labels, mask = segment["labels"], segment["attention_mask"]
         (scores, memory), sown = module.apply(
@@ -128,7 +138,9 @@ def segment_loss_fn(
             loss_sum += config.memory_reconstruction * metrics["reconstruction"]
         return LossOutput(loss_sum, weight, metrics), memory
 
-    def init_memory(params: Params, batch: Mapping[str, Array]) -> DocumentMemory:
+    def init_memory(
+        params: Params, batch: Mapping[str, Array]
+    ) -> DocumentMemory:
         rows, _, length = batch["input_ids"].shape
         target_length = batch["labels"].shape[-1]
         return module.apply(
@@ -147,7 +159,11 @@ def segment_loss_fn(
         return {"vectors": document_vectors(apply, config, batch)}
 
     return SegmentedLoss(
-        segment_loss, init_memory, _count_segments, shared, backprop_through_memory
+        segment_loss,
+        init_memory,
+        _count_segments,
+        shared,
+        backprop_through_memory,
     )
 
 
@@ -183,4 +199,6 @@ def _teacher_forced(
     x, memory = module.write_segment(
         ids, is_target, states, mask, memory, deterministic
     )
-    return module.token_scores(x, labels, label_smoothing=label_smoothing), memory
+    return module.token_scores(
+        x, labels, label_smoothing=label_smoothing
+    ), memory

@@ -82,7 +82,8 @@ class Summarization(Objective):
 
     def read_evaluation(self) -> None:
         _ = self.pairs
-        self._model.summaries([], **self._summary_options())  # checks the options
+        # checks the options
+        self._model.summaries([], **self._summary_options())
 
     def _summary_options(self) -> dict[str, Any]:
         """Returns the arguments of ``Model.summaries`` for evaluations."""
@@ -122,7 +123,9 @@ class Summarization(Objective):
         The names of baseline scores begin with "lead_" and "random_".
         """
         self._model.params = params
-        rows = predict(self._model, self.pairs, self.metrics, **self._summary_options())
+        rows = predict(
+            self._model, self.pairs, self.metrics, **self._summary_options()
+        )
         # free the memory: training continues with other parameters
         self._model.forget_kernels()
         score_last(rows, self.pairs, self.metrics)
@@ -151,7 +154,12 @@ class Summarization(Objective):
 
     def next_step(self) -> str:
         command = shlex.join(
-            ["longsum", "summarize", f"--model={self.setup.workdir}", "FILE.txt"]
+            [
+                "longsum",
+                "summarize",
+                f"--model={self.setup.workdir}",
+                "FILE.txt",
+            ]
         )
         return f"summarise your own file:\n  {command}"
 

@@ -21,7 +21,10 @@ from longsum_jax.experiment.objectives.base import (
     Objective,
     loss_with_counts,
 )
-from longsum_jax.experiment.objectives.classification import MAJORITY, resolve_labels
+from longsum_jax.experiment.objectives.classification import (
+    MAJORITY,
+    resolve_labels,
+)
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.tokenizers.base import NO_TOKEN
 from longsum_jax.training.step import LossFn, LossOutput
@@ -49,7 +52,9 @@ class TokenClassification(Objective):
 
     def batch_options(self) -> dict[str, Any]:
         # One label per token, including buckets beyond the task's maximum.
-        longest = max(self.setup.task.max_source_length, self.source_lengths[-1])
+        longest = max(
+            self.setup.task.max_source_length, self.source_lengths[-1]
+        )
         return {"target_length": longest}
 
     def loss_fn(self) -> LossFn:
@@ -59,7 +64,8 @@ class TokenClassification(Objective):
             params: Params, batch: Mapping[str, Array], rng: Array
         ) -> LossOutput:
             mask = batch["attention_mask"]
-            labels = batch["labels"][:, : mask.shape[1]]  # a bucket may be shorter
+            # a bucket may be shorter
+            labels = batch["labels"][:, : mask.shape[1]]
             logits = self.forward(
                 params, batch, deterministic=False, rngs={"dropout": rng}
             )
@@ -77,8 +83,8 @@ class TokenClassification(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns word accuracy, entity F1 and loss.
 
-        Words that are not read count as wrong. Scores with the prefix "majority_"
-        belong to the most frequent label.
+        Words that are not read count as wrong. Scores with the prefix
+        "majority_" belong to the most frequent label.
         """
         names = self.setup.task.labels
         numbers, loss = self._numbers_and_loss(params)
@@ -86,13 +92,21 @@ class TokenClassification(Objective):
         for of_tokens, (document, example) in zip(
             numbers, self.documents_with_examples, strict=True
         ):
-            expected = [names[number] for number in label_numbers(document, names)]
-            positions = word_places(self.setup.task, self.setup.tokenizer, document)
+            expected = [
+                names[number] for number in label_numbers(document, names)
+            ]
+            positions = word_places(
+                self.setup.task, self.setup.tokenizer, document
+            )
             predicted = [
                 "" if i == NO_TOKEN else names[of_tokens[i]] for i in positions
             ]
             rows.append(
-                {"id": example["id"], "prediction": predicted, "label": expected}
+                {
+                    "id": example["id"],
+                    "prediction": predicted,
+                    "label": expected,
+                }
             )
         expected = [row["label"] for row in rows]
         scores = tag_scores([row["prediction"] for row in rows], expected)
@@ -100,7 +114,9 @@ class TokenClassification(Objective):
         [(frequent, _)] = collections.Counter(
             x for text in expected for x in text
         ).most_common(1)
-        constant = tag_scores([[frequent] * len(text) for text in expected], expected)
+        constant = tag_scores(
+            [[frequent] * len(text) for text in expected], expected
+        )
         return Evaluation(
             scores | {MAJORITY + name: constant[name] for name in COLUMNS}, rows
         )
@@ -121,7 +137,9 @@ class TokenClassification(Objective):
             )
             loss_sum, weight = loss_sum + float(loss), weight + float(count)
             numbers.append(logits.argmax(-1))
-        return np.concatenate(numbers)[: len(examples)], loss_sum / (weight or math.nan)
+        return np.concatenate(numbers)[: len(examples)], loss_sum / (
+            weight or math.nan
+        )
 
     def report(self, evaluation: Evaluation) -> str:
         scores = evaluation.scores

@@ -1,9 +1,9 @@
 """The interface of encoder attentions: a class of layers, and its context.
 
-A context is made once per encoder. It computes what all layers share (masks, biases,
-global tokens prepended to the input), and finally removes what it added. A layer holds
-the projections and computes the attention; it is called with the normalized states, the
-context, and its slice of the per-layer inputs:
+A context is made once per encoder. It computes what all layers share (masks,
+biases, global tokens prepended to the input), and finally removes what it
+added. A layer holds the projections and computes the attention; it is called
+with the normalized states, the context, and its slice of the per-layer inputs:
 
     x, context, layer_inputs = context_module.prepare(x, mask, ...)
     for i, layer in enumerate(layers):
@@ -59,19 +59,20 @@ class Context(nn.Module):
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         """Computes the shared inputs of the layers.
 
-        Contexts with additional inputs (``EncoderAttention.inputs``) take them as
-        keywords.
+        Contexts with additional inputs (``EncoderAttention.inputs``) take them
+        as keywords.
 
         Args:
             x: token embeddings.
             mask: True on real tokens.
-            relative_bias: T5's relative position bias, None for models without one.
+            relative_bias: T5's relative position bias, None for models without
+                one.
             deterministic: False in training.
 
         Returns:
             The input of the first layer, with the global tokens of this context
-            prepended; a pytree for all layers; a pytree of arrays with one row per
-            layer.
+            prepended; a pytree for all layers; a pytree of arrays with one row
+            per layer.
         """
         return x, mask, ()
 
@@ -91,27 +92,27 @@ class Context(nn.Module):
 class EncoderAttention:
     """The interface of the module classes in ``registry.ENCODER_ATTENTIONS``.
 
-    A module is called with (x, context, layer_input, deterministic), and additionally
-    with ``extra`` if it takes extra keys.
+    A module is called with (x, context, layer_input, deterministic), and
+    additionally with ``extra`` if it takes extra keys.
 
     Attributes:
         Options: dataclass of the options that the attention reads.
         context_class: class of its context.
-        inputs: names of additional arguments of ``context_class.prepare``. The encoder
-            passes ``embedding_norm`` and ``embedding_map``: the norm of the token
-            embeddings and the map to the size of the states (or None), for embeddings
-            that the context adds.
-        pads_to: name of the option whose multiple a padded length must be, "" if the
-            result does not depend on padding.
-        max_input_length_option: name of the option with the maximum input length in
-            tokens, "" if unlimited.
-        extra_keys: True if a layer takes ``extra: ExtraKeyValues``, keys and values
-            that every token reads in addition to the input.
+        inputs: names of additional arguments of ``context_class.prepare``. The
+            encoder passes ``embedding_norm`` and ``embedding_map``: the norm of
+            the token embeddings and the map to the size of the states (or
+            None), for embeddings that the context adds.
+        pads_to: name of the option whose multiple a padded length must be, ""
+            if the result does not depend on padding.
+        max_input_length_option: name of the option with the maximum input
+            length in tokens, "" if unlimited.
+        extra_keys: True if a layer takes ``extra: ExtraKeyValues``, keys and
+            values that every token reads in addition to the input.
         can_be_causal: True if it has a form in which tokens see no later tokens
             (``StackConfig``).
         own_tokens: True if its context prepends additional tokens to the text.
-        options: dataclass with the fields of ``Options``, of modules that prepend
-            tokens.
+        options: dataclass with the fields of ``Options``, of modules that
+            prepend tokens.
     """
 
     Options: ClassVar[type] = NoOptions
@@ -129,7 +130,8 @@ class EncoderAttention:
         """Returns the names of the options that the attention reads.
 
         Args:
-            name: name of the attention in a config; needed by patterns and hybrids.
+            name: name of the attention in a config; needed by patterns and
+                hybrids.
         """
         return option_names(cls.Options)
 
@@ -170,7 +172,8 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
     """The base class of encoder attentions with queries, keys and values.
 
     Attributes:
-        options: dataclass with the fields of ``Options``, usually a whole model config.
+        options: dataclass with the fields of ``Options``, usually a whole model
+            config.
         causal: True if tokens see no later tokens.
     """
 
@@ -182,7 +185,9 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:
         return cls(
-            **stack.self_attention_fields, options=stack.options, causal=stack.causal
+            **stack.self_attention_fields,
+            options=stack.options,
+            causal=stack.causal,
         )
 
     def sparse_options(self, deterministic: bool) -> dict[str, Any]:
@@ -194,7 +199,9 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
             )
         return options
 
-    def random_key(self, layer: Int[AnyArray, ""], deterministic: bool) -> PRNGKeyArray:
+    def random_key(
+        self, layer: Int[AnyArray, ""], deterministic: bool
+    ) -> PRNGKeyArray:
         """Returns the PRNG key of a layer's random draws: a new one in each training
         step, otherwise a fixed one for each ``layer``.
         """
@@ -217,8 +224,8 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         """Calls ``attention``, on every device with its shard if a mesh shards the sequence.
 
         Args:
-            attention: function of ``ops.attention``, called with all arrays as keywords
-                and with ``sparse_options``.
+            attention: function of ``ops.attention``, called with all arrays as
+                keywords and with ``sparse_options``.
             deterministic: False in training.
             text, rows, shared, block, outputs, has_kernels: see
                 ``ops.sequence_sharding.shard_map_sequence``.
@@ -227,8 +234,11 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         batch = jax.tree.leaves(text)[0].shape[0]
         sharding = active_sequence_sharding(batch)
         if sharding is None:
-            return attention(**text, **(rows or {}), **(shared or {}), **options)
-        # Every device draws different dropout, from a key that it derives from ``rng``.
+            return attention(
+                **text, **(rows or {}), **(shared or {}), **options
+            )
+        # Every device draws different dropout, from a key that it derives from
+        # ``rng``.
         run, rng = _with_own_key(attention, options)
         return shard_map_sequence(
             run,
@@ -254,12 +264,12 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         """Calls ``attention``; if a mesh shards the sequence, on every device for some of the
         heads.
 
-        If the number of devices does not divide the heads, XLA's partitioner decides
-        what is exchanged.
+        If the number of devices does not divide the heads, XLA's partitioner
+        decides what is exchanged.
 
         Args:
-            attention: function of ``ops.attention``, called with all arrays as keywords
-                and with ``sparse_options``.
+            attention: function of ``ops.attention``, called with all arrays as
+                keywords and with ``sparse_options``.
             deterministic: False in training.
             text, rows, heads: see ``ops.sequence_sharding.shard_map_heads``.
         """
@@ -267,7 +277,8 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         batch = jax.tree.leaves(text)[0].shape[0]
         sharding = active_sequence_sharding(batch)
         if sharding is None or self.num_heads % sharding.num_shards:
-            # No exchange: one device has everything, or XLA partitions the computation.
+            # No exchange: one device has everything, or XLA partitions the
+            # computation.
             whole = {name: of_heads.arrays for name, of_heads in heads.items()}
             return attention(**text, **rows, **whole, **options)
         run, rng = _with_own_key(attention, options)
@@ -286,25 +297,29 @@ def _with_own_key(
         options: result of ``sparse_options``.
 
     Returns:
-        The function, and the key from which the devices derive theirs; None without
-        dropout.
+        The function, and the key from which the devices derive theirs; None
+        without dropout.
     """
     dropout = options.get("dropout")
     if dropout is None:
         return functools.partial(attention, **options), None
 
     def run(rng: Array, **arrays: Any) -> Any:
-        return attention(**arrays, **options | {"dropout": dropout._replace(rng=rng)})
+        return attention(
+            **arrays, **options | {"dropout": dropout._replace(rng=rng)}
+        )
 
     return run, dropout.rng
 
 
-def layer_radii(windows: tuple[int, ...], num_layers: int) -> Int[Array, " layers"]:
+def layer_radii(
+    windows: tuple[int, ...], num_layers: int
+) -> Int[Array, " layers"]:
     """Returns the number of tokens on either side that each layer sees.
 
     Args:
-        windows: numbers of tokens on both sides together, one for all layers or one per
-            layer.
+        windows: numbers of tokens on both sides together, one for all layers or
+            one per layer.
         num_layers: number of layers of the stack.
 
     Raises:

@@ -13,7 +13,10 @@ from longsum_jax.layers.attention.base import window_bias
 from longsum_jax.layers.attention.full import FullAttention, FullContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import RandomBlockOptions
-from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
+from longsum_jax.ops.attention.bigbird import (
+    bigbird_attention,
+    random_block_plan,
+)
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
@@ -21,8 +24,9 @@ from longsum_jax.typing import AnyArray
 def bigbird_is_full(options: RandomBlockOptions, length: int) -> bool:
     """Returns True if an input has too few blocks for BigBird and gets full attention.
 
-    A block attends to 2 blocks at the ends, 3 of its window, and ``num_random_blocks``
-    random blocks, which are drawn from at least twice their number.
+    A block attends to 2 blocks at the ends, 3 of its window, and
+    ``num_random_blocks`` random blocks, which are drawn from at least twice
+    their number.
     """
     return length <= (5 + 2 * options.num_random_blocks) * options.block_size
 
@@ -50,7 +54,8 @@ class BigBirdContext(FullContext):
         if deterministic:
             return x, context, ()
         num_blocks = -(-length // options.block_size)
-        # The seed is the layer index, so that every call of a layer has the same plan.
+        # The seed is the layer index, so that every call of a layer has the
+        # same plan.
         plans = []
         for layer in range(self.stack.num_layers):
             plan = random_block_plan(
@@ -67,9 +72,9 @@ class BigBirdAttention(FullAttention):
     """A window, the ends and random blocks (Zaheer et al. 2020), or full attention for short
     inputs.
 
-    ``bigbird_is_full`` decides by the length of the input. In evaluation every random
-    block is the first block, as in transformers; in training random blocks are drawn
-    once per layer and length, from fixed seeds.
+    ``bigbird_is_full`` decides by the length of the input. In evaluation every
+    random block is the first block, as in transformers; in training random
+    blocks are drawn once per layer and length, from fixed seeds.
     """
 
     Options = RandomBlockOptions
@@ -91,9 +96,11 @@ class BigBirdAttention(FullAttention):
         self.without_kernel("random blocks")
         mask, bias = context
         k, v = self.project_kv(x)
-        # Bias and random blocks differ by head, so devices exchange heads of whole
-        # sequences.
-        attention = functools.partial(bigbird_attention, block_size=options.block_size)
+        # Bias and random blocks differ by head, so devices exchange heads of
+        # whole sequences.
+        attention = functools.partial(
+            bigbird_attention, block_size=options.block_size
+        )
         heads = {"bias": ByHead(bias)}
         if deterministic:
             attention = functools.partial(

@@ -22,7 +22,10 @@ from longsum_jax.layers.dense import Linear
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blocks import to_blocks
-from longsum_jax.ops.attention.blockwise import attend_shared_keys, max_score_bytes
+from longsum_jax.ops.attention.blockwise import (
+    attend_shared_keys,
+    max_score_bytes,
+)
 from longsum_jax.ops.attention.dense import (
     dot_product_attention,
     key_products,
@@ -50,8 +53,8 @@ class CrossAttention(MultiHeadAttention):
 
     Attributes:
         Options: dataclass of the options that the attention reads.
-        max_input_length_option: name of the option with the maximum source length in
-            tokens, "" if unlimited.
+        max_input_length_option: name of the option with the maximum source
+            length in tokens, "" if unlimited.
         options: dataclass with the fields of ``Options``.
     """
 
@@ -73,7 +76,9 @@ class CrossAttention(MultiHeadAttention):
     def from_stack(cls, stack: StackConfig) -> "CrossAttention":
         """Makes the cross-attention of one layer of a stack."""
         return cls(
-            **stack.attention_fields, source_size=stack.source_size, options=stack.cross
+            **stack.attention_fields,
+            source_size=stack.source_size,
+            options=stack.cross,
         )
 
     @classmethod
@@ -109,17 +114,18 @@ class CrossAttention(MultiHeadAttention):
         return stack.kv_heads
 
 
-# Decoding has at most this many queries at a time, the beams of a document; their
-# scores are few.
+# Decoding has at most this many queries at a time, the beams of a document;
+# their scores are few.
 MAX_QUERIES_AT_ONCE = 32
 
 
 class SourceAttention(CrossAttention):
     """Full cross-attention to a source that a mesh may shard.
 
-    Every device attends to its shard of keys, values and states, which are not moved;
-    one softmax merges the results. Queries and outputs are on every device. Scores of a
-    target and a long source are computed in pieces, see ``ops.attention.blockwise``.
+    Every device attends to its shard of keys, values and states, which are not
+    moved; one softmax merges the results. Queries and outputs are on every
+    device. Scores of a target and a long source are computed in pieces, see
+    ``ops.attention.blockwise``.
     """
 
     def attend(  # type: ignore[override]  # without a bias
@@ -128,7 +134,8 @@ class SourceAttention(CrossAttention):
         k: Float[AnyArray, "batch num_keys heads head_dim"],
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
+        | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``."""
@@ -138,18 +145,26 @@ class SourceAttention(CrossAttention):
         )
         if in_pieces:
             kernel = self.fused_kernel(
-                x, k, mask=mask, bias=None, causal=False, deterministic=deterministic
+                x,
+                k,
+                mask=mask,
+                bias=None,
+                causal=False,
+                deterministic=deterministic,
             )
             in_pieces = kernel is None
         if sharding is None and not in_pieces:
-            return super().attend(x, k, v, mask=mask, deterministic=deterministic)
+            return super().attend(
+                x, k, v, mask=mask, deterministic=deterministic
+            )
         rate = 0.0 if deterministic else self.dropout_rate
 
         def attend(
             q: AnyArray,
             k: AnyArray,
             v: AnyArray,
-            mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
+            mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
+            | None,
             rng: Array | None = None,
             axes: Axes = (),
         ) -> Array:
@@ -163,13 +178,17 @@ class SourceAttention(CrossAttention):
                 k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
                 # the same for all blocks
                 key_mask = None if mask is None else mask[:, None]
-                return attend_shared_keys(q, [KeySet(k, v, key_mask)], **options)
+                return attend_shared_keys(
+                    q, [KeySet(k, v, key_mask)], **options
+                )
             return dot_product_attention(q, k, v, mask=mask, **options)
 
         rng = self.make_rng("dropout") if rate else None
         if sharding is None:
             return self.o(attend(self.q(x), k, v, mask, rng))
-        return self.o(_attend_to_shards(attend, self.q(x), mask, {"k": k, "v": v}, rng))
+        return self.o(
+            _attend_to_shards(attend, self.q(x), mask, {"k": k, "v": v}, rng)
+        )
 
     def _needs_pieces(self, x: AnyArray, k: AnyArray, num_shards: int) -> bool:
         """Returns True if the scores on a device are too many for one array."""
@@ -178,14 +197,18 @@ class SourceAttention(CrossAttention):
         score_bytes = (
             4 * batch * self.num_heads * num_queries * k.shape[1] // num_shards
         )
-        return num_queries > MAX_QUERIES_AT_ONCE and score_bytes > max_score_bytes()
+        return (
+            num_queries > MAX_QUERIES_AT_ONCE
+            and score_bytes > max_score_bytes()
+        )
 
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
         states: Float[AnyArray, "batch key_length source_size"],
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
+        | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``."""
         if active_sequence_sharding(x.shape[0]) is None:
@@ -225,7 +248,8 @@ def _attend_to_shards(
         # [batch, num_keys, 1, heads] -> [batch, heads, num_keys, 1]
         return attend(mask=jnp.moveaxis(mask, 1, -1), **arrays)
 
-    # ``shard_map_sequence`` shards the second axis, which must be the axis of keys.
+    # ``shard_map_sequence`` shards the second axis, which must be the axis of
+    # keys.
     text = source | {"mask": jnp.moveaxis(mask, -1, 1)}
     return shard_map_sequence(
         run, sharding, text=text, rows={"q": q}, rng=rng, outputs="rows"
@@ -258,7 +282,9 @@ class HeposAttention(SourceAttention):
         Float[AnyArray, "batch length d_model"],
         Bool[AnyArray, "batch mask_heads 1 num_keys"],
     ]:
-        key_mask = strided_key_mask(mask, stack.num_heads, stack.cross.hepos_stride)
+        key_mask = strided_key_mask(
+            mask, stack.num_heads, stack.cross.hepos_stride
+        )
         return states, key_mask[:, :, None]
 
     @classmethod
@@ -287,22 +313,29 @@ class HeposAttention(SourceAttention):
         return self._project(self.k, x), self._project(self.v, x)
 
     def _project(self, projection: Linear, x: AnyArray) -> Array:
-        # Only the positions that each head reads: [batch, num_keys, heads, head_dim].
+        # Only the positions that each head reads: [batch, num_keys, heads,
+        # head_dim].
         kernel = projection.updated_kernel.astype(self.dtype)
-        # Heads of a group read different positions, so that each has its own keys.
+        # Heads of a group read different positions, so that each has its own
+        # keys.
         repeats = self.num_heads // kernel.shape[1]
         kernel = jnp.repeat(kernel, repeats, axis=1) if repeats > 1 else kernel
-        y = project_strided(x.astype(self.dtype), kernel, self.options.hepos_stride)
+        y = project_strided(
+            x.astype(self.dtype), kernel, self.options.hepos_stride
+        )
         if not self.use_bias:
             return y
-        return y + jnp.repeat(projection.bias.astype(self.dtype), repeats, axis=0)
+        return y + jnp.repeat(
+            projection.bias.astype(self.dtype), repeats, axis=0
+        )
 
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
         states: Float[AnyArray, "batch key_length source_size"],
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
+        | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``; ``mask`` is the result of ``prepare``."""
         stride = self.options.hepos_stride
@@ -310,16 +343,22 @@ class HeposAttention(SourceAttention):
         # [batch, query_length, heads, d_model]
         q = self.absorbed_queries(x)
         if active_sequence_sharding(x.shape[0]) is None:
-            mixed = mix_strided(q, states, mask, stride=stride, scale=self.scale)
+            mixed = mix_strided(
+                q, states, mask, stride=stride, scale=self.scale
+            )
             return self.project_mixed(mixed, mask)
 
         def mix(rows: AnyArray, **arrays: Any) -> Array:
             # undoes ``to_blocks``
             shard = rows.reshape(rows.shape[0], -1, rows.shape[-1])
-            return mix_strided(states=shard, **arrays, stride=stride, scale=self.scale)
+            return mix_strided(
+                states=shard, **arrays, stride=stride, scale=self.scale
+            )
 
         # Shards must begin at a multiple of the stride.
-        mixed = _attend_to_shards(mix, q, mask, {"rows": to_blocks(states, stride)})
+        mixed = _attend_to_shards(
+            mix, q, mask, {"rows": to_blocks(states, stride)}
+        )
         return self.project_mixed(mixed, mask)
 
 
@@ -352,8 +391,8 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
     ]:
         # Zeros on padding add nothing to the means.
         states = jnp.where(mask[..., None], states, 0)
-        # Each mean is over the whole source: all are read or, without a real token,
-        # none.
+        # Each mean is over the whole source: all are read or, without a real
+        # token, none.
         has_tokens = jnp.any(mask, -1)
         return states, has_tokens[:, None, None, None]
 
@@ -366,7 +405,8 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
         x: Float[AnyArray, "batch query_length d_model"],
         states: Float[AnyArray, "batch key_length source_size"],
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
+        | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``; compresses the states in every call."""
         return super().attend_absorbed(x, self.compress(states), mask=mask)
@@ -374,8 +414,8 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
 
 class NearestAttention(CrossAttention):
     """Attention of every head only to the positions with the largest scores
-    (Unlimiformer, Bertsch et al. 2023; exact search). Positions tied with the smallest
-    of these scores are also read.
+    (Unlimiformer, Bertsch et al. 2023; exact search). Positions tied with the
+    smallest of these scores are also read.
     """
 
     Options = NearestOptions
@@ -386,7 +426,8 @@ class NearestAttention(CrossAttention):
         k: Float[AnyArray, "batch num_keys heads head_dim"],
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
+        | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``."""
@@ -407,7 +448,8 @@ class NearestAttention(CrossAttention):
         x: Float[AnyArray, "batch query_length d_model"],
         states: Float[AnyArray, "batch key_length source_size"],
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
+        | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``."""
         q = self.absorbed_queries(x)

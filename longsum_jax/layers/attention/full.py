@@ -26,8 +26,8 @@ from longsum_jax.typing import AnyArray
 class FullContext(Context):
     """The mask, and T5's bias for each distance, float [heads, 2 length - 1], or None.
 
-    Biases of every layer, [layers, heads, 2 length - 1], are inputs of the layers
-    instead.
+    Biases of every layer, [layers, heads, 2 length - 1], are inputs of the
+    layers instead.
     """
 
     def prepare(
@@ -85,7 +85,8 @@ class FullAttention(EncoderSelfAttention):
 
         length = mask.shape[1]
         if self.causal:
-            # A bias of minus infinity is the causal mask of both computations below.
+            # A bias of minus infinity is the causal mask of both computations
+            # below.
             bias = self._hide_later_tokens(bias, length)
         if self._needs_pieces(mask, extra):
             y = self._attend_in_pieces(
@@ -96,10 +97,14 @@ class FullAttention(EncoderSelfAttention):
         if bias is not None:
             positions = jnp.arange(length)
             # [1, heads, length, length], from the bias per distance
-            bias = bias[None, :, distance_entries(bias, positions - positions[:, None])]
+            bias = bias[
+                None, :, distance_entries(bias, positions - positions[:, None])
+            ]
         if extra_arrays is not None:
             k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
-        return self.attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)
+        return self.attend(
+            x, k, v, mask=mask, bias=bias, deterministic=deterministic
+        )
 
     def _attend_fused(
         self,
@@ -124,7 +129,9 @@ class FullAttention(EncoderSelfAttention):
         if active_sequence_sharding(batch) is not None:
             return True
         num_keys = length if extra is None else length + extra.valid.shape[1]
-        return 4 * batch * self.num_heads * length * num_keys > max_score_bytes()
+        return (
+            4 * batch * self.num_heads * length * num_keys > max_score_bytes()
+        )
 
     def _attend_in_pieces(
         self,
@@ -145,7 +152,11 @@ class FullAttention(EncoderSelfAttention):
             **arrays: Any,
         ) -> Array:
             sets = []
-            if extra_k is not None and extra_v is not None and valid is not None:
+            if (
+                extra_k is not None
+                and extra_v is not None
+                and valid is not None
+            ):
                 sets = [KeySet(extra_k, extra_v, valid[:, None, None, None])]
             return full_attention(**arrays, extra=sets)
 

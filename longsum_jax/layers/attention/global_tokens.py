@@ -1,9 +1,9 @@
 """Global tokens before a sequence, and their positions if a mesh shards the sequence.
 
 Without a mesh they are simply prepended. If n devices each hold a shard of the
-sequence, every shard begins with its share of the global tokens, so that no device has
-to move its tokens to make room for the global tokens of another device. For 3 tokens
-(g) and 8 others on 2 devices:
+sequence, every shard begins with its share of the global tokens, so that no
+device has to move its tokens to make room for the global tokens of another
+device. For 3 tokens (g) and 8 others on 2 devices:
 
     one device:      g0 g1 g2 x0 x1 x2 x3 x4 x5 x6 x7
     two devices:     g0 g1 x0 x1 x2 x3 | g2 00 x4 x5 x6 x7       (00: a token of zeros)
@@ -41,7 +41,8 @@ def join_tokens(
 
     Args:
         tokens: global tokens. If a mesh shards the sequence, each shard gets
-            ceil(num_globals / shards) of them; the last shards get zeros instead.
+            ceil(num_globals / shards) of them; the last shards get zeros
+            instead.
         text: the sequence, padded by ``pad_to_shards``.
     """
     sharding = active_sequence_sharding(text.shape[0])
@@ -50,14 +51,17 @@ def join_tokens(
     # Every shard gets the same number of global tokens.
     tokens = append_zeros(tokens, -tokens.shape[1] % sharding.num_shards)
     # Concatenates within each shard, [batch, shards, tokens of a shard, ...].
-    tokens, text = (_split_shards(x, sharding.num_shards) for x in (tokens, text))
+    tokens, text = (
+        _split_shards(x, sharding.num_shards) for x in (tokens, text)
+    )
     return _merge_shards(jnp.concatenate([tokens, text], 2))
 
 
 def split_tokens(
     x: Shaped[AnyArray, "batch extended_length *rest"], count: int
 ) -> tuple[
-    Shaped[AnyArray, "batch num_globals *rest"], Shaped[AnyArray, "batch length *rest"]
+    Shaped[AnyArray, "batch num_globals *rest"],
+    Shaped[AnyArray, "batch length *rest"],
 ]:
     """Reverses ``join_tokens``: returns the ``count`` global tokens, and the sequence."""
     sharding = active_sequence_sharding(x.shape[0])
@@ -76,8 +80,8 @@ def without_globals(
 ) -> Shaped[AnyArray, "batch length *rest"]:
     """Returns the states of a text of ``length`` tokens, without the prepended global tokens.
 
-    Encoders with LSG attention and ``pass_global_tokens_to_decoder`` also return the
-    latter.
+    Encoders with LSG attention and ``pass_global_tokens_to_decoder`` also
+    return the latter.
     """
     return states[:, states.shape[1] - length :]
 

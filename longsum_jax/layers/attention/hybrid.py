@@ -43,7 +43,9 @@ class HybridContext(Context):
         contexts, layer_inputs = {}, {}
         for name, attention in self.attentions:
             # Every attention gets only the inputs that it declares.
-            own_inputs = {key: inputs[key] for key in inputs if key in attention.inputs}
+            own_inputs = {
+                key: inputs[key] for key in inputs if key in attention.inputs
+            }
             module = getattr(self, name)
             _, contexts[name], layer_inputs[name] = module.prepare(
                 x, mask, relative_bias, deterministic, **own_inputs
@@ -107,7 +109,9 @@ class HybridAttention(EncoderAttention):
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:
-        raise TypeError("a layer of a hybrid is made by the attention of that layer")
+        raise TypeError(
+            "a layer of a hybrid is made by the attention of that layer"
+        )
 
     @classmethod
     def make_context(cls, stack: StackConfig) -> HybridContext:

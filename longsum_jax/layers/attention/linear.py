@@ -1,5 +1,6 @@
-"""Linear and efficient attention: weights are products of features of queries and keys
-(Katharopoulos et al. 2020; Shen et al. 2021)."""
+"""Linear and efficient attention: weights are products of features of queries
+and keys (Katharopoulos et al. 2020; Shen et al. 2021).
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,16 +8,19 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from longsum_jax.layers.attention.base import EncoderSelfAttention
-from longsum_jax.ops.attention.linear import efficient_attention, linear_attention
+from longsum_jax.ops.attention.linear import (
+    efficient_attention,
+    linear_attention,
+)
 from longsum_jax.typing import AnyArray
 
 
 class FeatureAttention(EncoderSelfAttention):
     """The base class of attentions by products of features.
 
-    There are no weights of pairs, so that T5's bias and dropout of attention weights do
-    not apply. If a mesh shards the length, sums of [features, head_dim] per head are
-    exchanged between devices.
+    There are no weights of pairs, so that T5's bias and dropout of attention
+    weights do not apply. If a mesh shards the length, sums of [features,
+    head_dim] per head are exchanged between devices.
     """
 
     def __call__(
@@ -30,7 +34,9 @@ class FeatureAttention(EncoderSelfAttention):
         text = {"q": self.q(x), "k": k, "v": v, "mask": context}
         attention, shared = self.feature_attention(layer_input, deterministic)
         # Without dropout, because no weights of pairs of tokens are computed.
-        return self.o(self.attend_sharded(attention, True, text=text, shared=shared))
+        return self.o(
+            self.attend_sharded(attention, True, text=text, shared=shared)
+        )
 
     def feature_attention(
         self, layer_input: Any, deterministic: bool

@@ -34,7 +34,9 @@ class CompressedAttention(MultiHeadAttention):
 
     def setup(self) -> None:
         super().setup()
-        init = logical(torch_uniform(self.max_length), "compressed", "positions")
+        init = logical(
+            torch_uniform(self.max_length), "compressed", "positions"
+        )
         # Row i contains the weights of mean i.
         self.length_projection = self.param(
             "length_projection", init, (self.size, self.max_length)
@@ -65,7 +67,8 @@ class CompressedAttention(MultiHeadAttention):
 class LinformerAttention(CompressedAttention, EncoderSelfAttention):
     """Attention of every token to ``linformer_size`` means over all tokens.
 
-    A relative position bias does not apply, since each mean is over all positions.
+    A relative position bias does not apply, since each mean is over all
+    positions.
     """
 
     Options = LinformerOptions

@@ -9,9 +9,16 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, window_bias
+from longsum_jax.layers.attention.base import (
+    Context,
+    EncoderSelfAttention,
+    window_bias,
+)
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
-from longsum_jax.layers.attention.options import LocalOptions, TransientGlobalOptions
+from longsum_jax.layers.attention.options import (
+    LocalOptions,
+    TransientGlobalOptions,
+)
 from longsum_jax.layers.dense import RMSNorm
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
@@ -59,7 +66,9 @@ class LocalAttention(EncoderSelfAttention):
         radius = self.options.local_radius
         mask, bias = context
         k, v = self.project_kv(x)
-        fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
+        fused = self.fused_rows(
+            *mask.shape, bias=bias, deterministic=deterministic
+        )
         y = self.attend_sharded(
             functools.partial(local_attention, radius=radius, fused=fused),
             deterministic,
@@ -91,11 +100,15 @@ class TransientGlobalContext(LocalContext):
         deterministic: bool,
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         options = self.stack.options
-        block_ids, global_mask = transient_blocks(mask, options.global_block_size)
+        block_ids, global_mask = transient_blocks(
+            mask, options.global_block_size
+        )
         side_bias = None
         if self.stack.relative_attention:
             distances = jnp.asarray(side_distances(global_mask.shape[1]))
-            side_bias = self.global_relative_attention_bias.of_distances(distances)
+            side_bias = self.global_relative_attention_bias.of_distances(
+                distances
+            )
         bias = window_bias(relative_bias, options.local_radius)
         return x, (mask, block_ids, global_mask, bias, side_bias), ()
 
@@ -133,21 +146,32 @@ class TransientGlobalAttention(EncoderSelfAttention):
         radius = self.options.local_radius
         mask, block_ids, global_mask, bias, side_bias = context
         k, v = self.project_kv(x)
-        # Global tokens are normalized sums of blocks, projected like the other tokens.
+        # Global tokens are normalized sums of blocks, projected like the other
+        # tokens.
         global_tokens = self.global_norm(
             self._block_sums(x, mask, global_mask.shape[1])
         )
         size = self.options.global_block_size
         centers = (jnp.arange(global_mask.shape[1]) * size + size // 2)[None]
         global_k, global_v = self.project_kv(global_tokens, centers)
-        # The mask is [batch, 1, 1, 1, num_blocks]: all queries and heads read the same
-        # global keys.
-        global_keys = KeySet(global_k, global_v, global_mask[:, None, None, None])
-        fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
+        # The mask is [batch, 1, 1, 1, num_blocks]: all queries and heads read
+        # the same global keys.
+        global_keys = KeySet(
+            global_k, global_v, global_mask[:, None, None, None]
+        )
+        fused = self.fused_rows(
+            *mask.shape, bias=bias, deterministic=deterministic
+        )
         y = self.attend_sharded(
-            functools.partial(transient_global_attention, radius=radius, fused=fused),
+            functools.partial(
+                transient_global_attention, radius=radius, fused=fused
+            ),
             deterministic,
-            text={"tokens": QKV(self.q(x), k, v), "mask": mask, "block_ids": block_ids},
+            text={
+                "tokens": QKV(self.q(x), k, v),
+                "mask": mask,
+                "block_ids": block_ids,
+            },
             rows={"global_keys": global_keys},
             shared={"bias": bias, "side_bias": side_bias},
             block=local_block_size(radius),
@@ -155,7 +179,9 @@ class TransientGlobalAttention(EncoderSelfAttention):
         )
         return self.o(y)
 
-    def _block_sums(self, x: AnyArray, mask: AnyArray, num_blocks: int) -> Array:
+    def _block_sums(
+        self, x: AnyArray, mask: AnyArray, num_blocks: int
+    ) -> Array:
         """Sums [batch, length, d_model] over blocks to [batch, num_blocks, d_model]."""
         size = self.options.global_block_size
         sums = functools.partial(block_sums, size=size, num_blocks=num_blocks)

@@ -23,7 +23,10 @@ from longsum_jax.layers.attention.options import (
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.local import local_block_size
-from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
+from longsum_jax.ops.attention.longformer import (
+    gather_positions,
+    longformer_attention,
+)
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
 from longsum_jax.typing import AnyArray
 
@@ -44,8 +47,8 @@ class LongformerContext(Context):
         """See ``Context.prepare``.
 
         Args:
-            global_indices: positions of the global tokens, int [batch, num_globals], -1
-                for none; by default only the first token.
+            global_indices: positions of the global tokens, int [batch,
+                num_globals], -1 for none; by default only the first token.
         """
         if global_indices is None:
             global_indices = jnp.zeros((x.shape[0], 1), jnp.int32)
@@ -88,30 +91,39 @@ class LongformerAttention(EncoderSelfAttention):
         shared = {"bias": bias}
         fused = None
         if len(set(windows)) == 1:
-            # A single window for all layers is static, and needs no mask for each
-            # layer.
-            fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
+            # A single window for all layers is static, and needs no mask for
+            # each layer.
+            fused = self.fused_rows(
+                *mask.shape, bias=bias, deterministic=deterministic
+            )
             attention = functools.partial(
                 longformer_attention, radius=max_radius, fused=fused
             )
         else:
             self.without_kernel("windows that differ by layer")
-            attention = functools.partial(longformer_attention, max_radius=max_radius)
+            attention = functools.partial(
+                longformer_attention, max_radius=max_radius
+            )
             shared["radius"] = layer_input
         k, v = self.project_kv(x)
         tokens = QKV(self.q(x), k, v)
-        # Global attention: keys and values of all tokens, queries only of global
-        # tokens.
+        # Global attention: keys and values of all tokens, queries only of
+        # global tokens.
         global_k, global_v = self.all_heads(self.k_global(x), self.v_global(x))
         positions = jnp.clip(indices, 0, x.shape[1] - 1)
         global_q = self.q_global(self._gather(x, indices), positions)
 
         def attend(
-            global_q: AnyArray, global_k: AnyArray, global_v: AnyArray, **arrays: Any
+            global_q: AnyArray,
+            global_k: AnyArray,
+            global_v: AnyArray,
+            **arrays: Any,
         ) -> Array:
-            # Global queries are few, so that shards have all of them, but not all keys
-            # and values.
-            return attention(global_tokens=QKV(global_q, global_k, global_v), **arrays)
+            # Global queries are few, so that shards have all of them, but not
+            # all keys and values.
+            return attention(
+                global_tokens=QKV(global_q, global_k, global_v), **arrays
+            )
 
         y = self.attend_sharded(
             attend,

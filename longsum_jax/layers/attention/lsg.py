@@ -11,14 +11,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, window_bias
+from longsum_jax.layers.attention.base import (
+    Context,
+    EncoderSelfAttention,
+    window_bias,
+)
 from longsum_jax.layers.attention.global_tokens import (
     join_tokens,
     pad_to_shards,
     split_tokens,
 )
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
-from longsum_jax.layers.attention.options import EncoderAttentionOptions, LsgOptions
+from longsum_jax.layers.attention.options import (
+    EncoderAttentionOptions,
+    LsgOptions,
+)
 from longsum_jax.layers.dense import Dropout, normal
 from longsum_jax.layers.partitioning import active_sequence_sharding, logical
 from longsum_jax.ops.attention.dense import QKV
@@ -27,7 +34,8 @@ from longsum_jax.ops.attention.lsg_selection import lsh_projections
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.typing import AnyArray
 
-GLOBAL_ROWS = 512  # rows of the table of global tokens in every published checkpoint
+# rows of the table of global tokens in every published checkpoint
+GLOBAL_ROWS = 512
 
 
 def spec_of(options: LsgOptions, causal: bool = False) -> LsgSpec:
@@ -46,8 +54,8 @@ class LsgContext(Context):
     """Learned global tokens before the input; the mask of tokens, the mask of keys, T5's bias, and
     for LSH selection the random directions of each layer.
 
-    Global tokens have no positions. Like other tokens, they pass through the norm, the
-    dropout and the map of the embeddings.
+    Global tokens have no positions. Like other tokens, they pass through the
+    norm, the dropout and the map of the embeddings.
     """
 
     def setup(self) -> None:
@@ -74,31 +82,37 @@ class LsgContext(Context):
         """See ``Context.prepare``.
 
         Args:
-            embedding_norm: norm of the token embeddings, None for models without one.
-            embedding_map: map from the size of embeddings to ``d_model``, None if they
-                agree.
-            lsh_projections: directions float [layers, heads, head_dim, n] to use
-                instead of random ones.
+            embedding_norm: norm of the token embeddings, None for models
+                without one.
+            embedding_map: map from the size of embeddings to ``d_model``, None
+                if they agree.
+            lsh_projections: directions float [layers, heads, head_dim, n] to
+                use instead of random ones.
         """
         options, length = self.stack.options, x.shape[1]
         is_short = length <= 2 * options.block_size
         if options.reference_quirks and not is_short:
-            # The published code pads to whole blocks, and attends to its padding.
+            # The published code pads to whole blocks, and attends to its
+            # padding.
             extra = -length % options.block_size
             x = append_zeros(x, extra)
             mask = append_zeros(mask, extra)
         x = pad_to_shards(x, options.block_size)
         mask = pad_to_shards(mask, options.block_size)
         key_mask = mask
-        # The first token is hidden; ``finish`` puts the first global token in its
-        # place.
+        # The first token is hidden; ``finish`` puts the first global token in
+        # its place.
         if options.mask_first_token:
             key_mask = mask & (jnp.arange(mask.shape[1]) > 0)
         on_one_device = active_sequence_sharding(x.shape[0]) is None
-        bias = self._bias(relative_bias, length, dense=on_one_device and is_short)
+        bias = self._bias(
+            relative_bias, length, dense=on_one_device and is_short
+        )
         tokens = self._global_tokens(x, embedding_norm, deterministic)
         tokens = tokens if embedding_map is None else embedding_map(tokens)
-        projections = tuple(lsh_projections) or self._draw_projections(deterministic)
+        projections = tuple(lsh_projections) or self._draw_projections(
+            deterministic
+        )
         return join_tokens(tokens, x), (mask, key_mask, bias), projections
 
     def finish(
@@ -129,7 +143,10 @@ class LsgContext(Context):
         return self.dropout(tokens, deterministic=deterministic)
 
     def _bias(
-        self, relative_bias: RelativePositionBias | None, length: int, dense: bool
+        self,
+        relative_bias: RelativePositionBias | None,
+        length: int,
+        dense: bool,
     ) -> Array | None:
         """Returns T5's bias inside the window of three blocks, or between all tokens
         for ``dense`` attention; global tokens and sparse keys have no bias.
@@ -150,7 +167,9 @@ class LsgContext(Context):
         rng = jax.random.key(0) if deterministic else self.make_rng("dropout")
 
         def draw(key: Array) -> tuple[Array, ...]:
-            return draw_projections(stack.options, stack.num_heads, stack.d_kv, key)
+            return draw_projections(
+                stack.options, stack.num_heads, stack.d_kv, key
+            )
 
         # One key per layer: the arrays get a leading axis of layers.
         return jax.vmap(draw)(jax.random.split(rng, stack.num_layers))
@@ -198,11 +217,16 @@ class LsgAttention(EncoderSelfAttention):
 
     @classmethod
     def num_passed_tokens(cls, options: EncoderAttentionOptions) -> int:
-        return options.num_global_tokens if options.pass_global_tokens_to_decoder else 0
+        return (
+            options.num_global_tokens
+            if options.pass_global_tokens_to_decoder
+            else 0
+        )
 
     @classmethod
     def check(cls, options: EncoderAttentionOptions) -> None:
-        spec_of(options).selection()  # raises InputError for incompatible options
+        # raises InputError for incompatible options
+        spec_of(options).selection()
         if not 1 <= options.num_global_tokens <= GLOBAL_ROWS:
             raise InputError(
                 f"num_global_tokens is {options.num_global_tokens}, but the table of LSG's global "
@@ -218,14 +242,16 @@ class LsgAttention(EncoderSelfAttention):
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
         mask, key_mask, bias = context
-        # Split before the projections, which copies the sequence once instead of three
-        # times.
+        # Split before the projections, which copies the sequence once instead
+        # of three times.
         tokens, text = split_tokens(x, options.num_global_tokens)
         q = self.q(text)
         k, v = self.project_kv(text)
         global_q = self.q(tokens)
         global_k, global_v = self.project_kv(tokens)
-        fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
+        fused = self.fused_rows(
+            *mask.shape, bias=bias, deterministic=deterministic
+        )
         text, tokens = self.attend_sharded(
             functools.partial(
                 lsg_attention, spec=spec_of(options, self.causal), fused=fused

@@ -11,9 +11,16 @@ from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
-from longsum_jax.layers.attention.options import EncoderAttentionOptions, LshOptions
+from longsum_jax.layers.attention.options import (
+    EncoderAttentionOptions,
+    LshOptions,
+)
 from longsum_jax.ops.attention.key_sets import WeightDropout
-from longsum_jax.ops.attention.lsh import draw_rotations, hash_buckets, lsh_attention
+from longsum_jax.ops.attention.lsh import (
+    draw_rotations,
+    hash_buckets,
+    lsh_attention,
+)
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
@@ -35,9 +42,9 @@ class LshContext(FullContext):
 class LshAttention(EncoderSelfAttention):
     """Attention inside buckets of a random hash.
 
-    Queries and keys are both the mean of the two projections, so that a pretrained
-    model uses both. Rotations are drawn again in every training step, and otherwise
-    from a fixed seed for each layer.
+    Queries and keys are both the mean of the two projections, so that a
+    pretrained model uses both. Rotations are drawn again in every training
+    step, and otherwise from a fixed seed for each layer.
     """
 
     Options = LshOptions
@@ -98,6 +105,9 @@ class LshAttention(EncoderSelfAttention):
             deterministic,
             text={"vectors": vectors, "v": v},
             rows={"mask": mask},
-            heads={"rotations": ByHead(rotations), "distance_bias": ByHead(bias)},
+            heads={
+                "rotations": ByHead(rotations),
+                "distance_bias": ByHead(bias),
+            },
         )
         return self.o(y)

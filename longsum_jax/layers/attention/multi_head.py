@@ -40,7 +40,8 @@ class ExtraKeyValues(NamedTuple):
     """States that every query reads in addition to the input: a memory, or important tokens.
 
     Attributes:
-        keys, values: states before the key and value projections, often the same array.
+        keys, values: states before the key and value projections, often the
+            same array.
         valid: True on states that are filled.
     """
 
@@ -53,8 +54,8 @@ class HeadMap(Linear):
     """The projection of states to the queries, keys or values of every head.
 
     Attributes:
-        norm_epsilon: epsilon of the RMS norm of every head's vectors, whose scale is 1
-            + a parameter (Gemma 3); None without the norm.
+        norm_epsilon: epsilon of the RMS norm of every head's vectors, whose
+            scale is 1 + a parameter (Gemma 3); None without the norm.
         rotary: rotary positions, applied last; None without.
     """
 
@@ -64,7 +65,9 @@ class HeadMap(Linear):
     def setup(self) -> None:
         super().setup()
         if self.norm_epsilon is not None:
-            self.norm = RMSNorm(self.norm_epsilon, self.dtype, offset=1.0, axis="kv")
+            self.norm = RMSNorm(
+                self.norm_epsilon, self.dtype, offset=1.0, axis="kv"
+            )
 
     def __call__(
         self,
@@ -102,19 +105,19 @@ class MultiHeadAttention(nn.Module):
     store keys and values.
 
     Class attributes:
-        repeats_heads: True if keys and values are repeated for all heads of their
-            group; otherwise they have ``num_kv_heads`` heads.
+        repeats_heads: True if keys and values are repeated for all heads of
+            their group; otherwise they have ``num_kv_heads`` heads.
 
     Attributes:
-        num_kv_heads: number of heads of keys and values, see ``StackConfig``; None for
-            ``num_heads``.
+        num_kv_heads: number of heads of keys and values, see ``StackConfig``;
+            None for ``num_heads``.
         d_kv: size of one head.
         source_size: size of the states that become keys and values; None for
             ``d_model``.
         norm_epsilon: epsilon of the norm of queries and keys, see ``HeadMap``.
         rotary: rotary positions of queries and keys.
-        projection_init: initializer of k and v, and of q unless ``query_init`` is
-            given.
+        projection_init: initializer of k and v, and of q unless ``query_init``
+            is given.
         output_init: initializer of the output map.
         scale: factor of the query-key products (T5: 1, most others d_kv**-0.5),
             possibly with a soft cap.
@@ -157,7 +160,9 @@ class MultiHeadAttention(nn.Module):
     def query_map(self, init: Initializer | None = None) -> HeadMap:
         """Makes a projection of states to queries; ``init`` is ``query_init`` by default."""
         init = init or self.query_init or self.projection_init
-        return self._head_map(self.d_model, self.num_heads, init, **self._placement)
+        return self._head_map(
+            self.d_model, self.num_heads, init, **self._placement
+        )
 
     def key_map(self) -> HeadMap:
         """Makes a projection of states to keys."""
@@ -228,7 +233,9 @@ class MultiHeadAttention(nn.Module):
         Transformers (Tworkowski et al. 2023, section 3.1).
         """
         positions = jnp.zeros((1, extra.keys.shape[1]), jnp.int32)
-        return self.all_heads(self.k(extra.keys, positions), self.v(extra.values))
+        return self.all_heads(
+            self.k(extra.keys, positions), self.v(extra.values)
+        )
 
     def project_kv_frozen(
         self, x: Float[AnyArray, "batch num_keys d_model"]
@@ -237,7 +244,8 @@ class MultiHeadAttention(nn.Module):
         Float[Array, "batch num_keys heads head_dim"],
     ]:
         """Returns ``project_kv`` with gradients for ``x``, but not for the projections."""
-        positions = jnp.zeros((1, x.shape[1]), jnp.int32)  # as in ``project_extra``
+        # as in ``project_extra``
+        positions = jnp.zeros((1, x.shape[1]), jnp.int32)
         return self.all_heads(
             self.k.without_gradients(x, positions), self.v.without_gradients(x)
         )
@@ -248,8 +256,10 @@ class MultiHeadAttention(nn.Module):
         k: Float[AnyArray, "batch num_keys heads head_dim"],
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
-        bias: Float[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
+        | None = None,
+        bias: Float[AnyArray, "#batch #heads #query_length #num_keys"]
+        | None = None,
         positions: Int[AnyArray, "#batch query_length"] | None = None,
         causal: bool = False,
         deterministic: bool = True,
@@ -259,22 +269,30 @@ class MultiHeadAttention(nn.Module):
         Args:
             x: states that become queries.
             k, v: result of ``project_kv``.
-            mask: boolean mask, broadcastable to [batch, heads, query_length, num_keys];
-                True on keys to read.
+            mask: boolean mask, broadcastable to [batch, heads, query_length,
+                num_keys]; True on keys to read.
             bias: bias of the scores, of the same shape.
             positions: positions of ``x``; None for 0, 1, ...
-            causal: True if queries see no later keys; requires as many queries as keys.
+            causal: True if queries see no later keys; requires as many queries
+                as keys.
             deterministic: False in training.
         """
         kernel = self.fused_kernel(
-            x, k, mask=mask, bias=bias, causal=causal, deterministic=deterministic
+            x,
+            k,
+            mask=mask,
+            bias=bias,
+            causal=causal,
+            deterministic=deterministic,
         )
         if kernel is not None:
             # Kernels only take masks of keys, [batch, heads, num_keys].
             key_mask = None if mask is None else mask[:, :, 0]
             options = {"kernel": kernel, "causal": causal, "scale": self.scale}
             k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
-            return self.o(attend_fused(self.q(x, positions), k, v, key_mask, **options))
+            return self.o(
+                attend_fused(self.q(x, positions), k, v, key_mask, **options)
+            )
         if causal:
             earlier = causal_mask(x.shape[1])
             mask = earlier if mask is None else mask & earlier
@@ -306,8 +324,8 @@ class MultiHeadAttention(nn.Module):
         """Returns the kernel for these arguments of ``attend``, or None.
 
         Args:
-            by_heads: True if devices compute some heads of whole sequences when a mesh
-                shards them.
+            by_heads: True if devices compute some heads of whole sequences when
+                a mesh shards them.
         """
         if mask is not None and mask.shape[2] > 1:
             self.without_kernel("a mask that differs by query")
@@ -337,9 +355,9 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             batch: number of sequences.
-            num_queries, num_keys: maximum numbers per row; by default as many keys as
-                queries. With a pattern a row is at most a device's part of a sequence
-                that a mesh shards.
+            num_queries, num_keys: maximum numbers per row; by default as many
+                keys as queries. With a pattern a row is at most a device's part
+                of a sequence that a mesh shards.
             bias: bias of the scores.
             deterministic: False in training.
             has_pattern: True if queries read different keys of a row.
@@ -374,13 +392,14 @@ class MultiHeadAttention(nn.Module):
         """Returns the result of ``choose_kernel`` if a kernel can compute the layer's scores.
 
         Args:
-            by_heads, by_shards: True if devices compute some heads of whole sequences,
-                or all heads of their part, when a mesh shards the sequences.
+            by_heads, by_shards: True if devices compute some heads of whole
+                sequences, or all heads of their part, when a mesh shards the
+                sequences.
         """
         drops_weights = self.dropout_rate > 0 and not deterministic
         sharding = active_sequence_sharding(batch)
-        # Kernels need whole sequences, unless devices exchange heads or compute rows of
-        # their part.
+        # Kernels need whole sequences, unless devices exchange heads or compute
+        # rows of their part.
         is_sharded = sharding is not None and not by_shards
         if sharding is not None and is_sharded and by_heads:
             is_sharded = self.num_heads % sharding.num_shards > 0
@@ -404,7 +423,9 @@ class MultiHeadAttention(nn.Module):
         self._note(KernelChoice(None, reason))
 
     def _note(self, choice: KernelChoice) -> None:
-        note_choice(".".join(self.path) if self.scope is not None else "", choice)
+        note_choice(
+            ".".join(self.path) if self.scope is not None else "", choice
+        )
 
     def attend_stored(
         self,
@@ -412,39 +433,46 @@ class MultiHeadAttention(nn.Module):
         k: Stored,
         v: Stored,
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
+        | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """Computes ``attend`` in float32 with keys and values in a storage type.
 
         Args:
             x: states that become queries.
             k, v: keys and values, see ``ops.storage.stored_attention``.
-            mask: boolean mask, broadcastable to [batch, heads, 1, num_keys]; True on
-                keys to read.
+            mask: boolean mask, broadcastable to [batch, heads, 1, num_keys];
+                True on keys to read.
         """
-        return self.o(stored_attention(self.q(x), k, v, mask=mask, scale=self.scale))
+        return self.o(
+            stored_attention(self.q(x), k, v, mask=mask, scale=self.scale)
+        )
 
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
         states: Float[AnyArray, "batch key_length source_size"],
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
+        | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """Computes ``attend`` with the keys and values of ``states``, without forming them.
 
-        The key projection is absorbed into the queries, and the value projection is
-        applied to the weighted sum of the states, in each head:
+        The key projection is absorbed into the queries, and the value
+        projection is applied to the weighted sum of the states, in each head:
 
             q . (W_k s) = (W_k^T q) . s          sum_i w_i (W_v s_i) = W_v (sum_i w_i s_i)
 
-        This takes ``heads`` times as many multiplications, but no arrays [batch,
-        length, heads, head_dim], for decoding over very long inputs. A bias of the keys
-        adds the same to every score of a query, so that the softmax cancels it; the
-        weights sum to one, so that a bias of the values is added at the end.
+        This takes ``heads`` times as many multiplications, but no arrays
+        [batch, length, heads, head_dim], for decoding over very long inputs. A
+        bias of the keys adds the same to every score of a query, so that the
+        softmax cancels it; the weights sum to one, so that a bias of the values
+        is added at the end.
         """
         # Means of states by head, [batch, query_length, heads, d_model].
-        mixed = mix_states(self.absorbed_queries(x), states, mask, scale=self.scale)
+        mixed = mix_states(
+            self.absorbed_queries(x), states, mask, scale=self.scale
+        )
         return self.project_mixed(mixed, mask)
 
     def absorbed_queries(
@@ -466,11 +494,14 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             mixed: weighted means of states.
-            mask: mask of ``attend``; a head whose mask is all False adds nothing.
+            mask: mask of ``attend``; a head whose mask is all False adds
+                nothing.
         """
         # [batch, query_length, heads, head_dim]
         kernel = self.v.updated_kernel.astype(self.dtype)
-        groups = mixed.reshape(*mixed.shape[:2], kernel.shape[1], -1, mixed.shape[3])
+        groups = mixed.reshape(
+            *mixed.shape[:2], kernel.shape[1], -1, mixed.shape[3]
+        )
         values = jnp.einsum("btgrd,dgk->btgrk", groups, kernel).reshape(
             *mixed.shape[:3], -1
         )
@@ -507,8 +538,8 @@ class RelativePositionBias(nn.Module):
     """T5's learned bias for each head and bucket of distances.
 
     Attributes:
-        num_layers: number of layers if each has a bias (umT5); the results then have a
-            leading axis of layers. None for one bias.
+        num_layers: number of layers if each has a bias (umT5); the results then
+            have a leading axis of layers. None for one bias.
     """
 
     num_heads: int
@@ -522,7 +553,9 @@ class RelativePositionBias(nn.Module):
         names: tuple[str, ...] = ("buckets", "heads")
         if self.num_layers is not None:
             shape, names = (self.num_layers, *shape), ("layers", *names)
-        self.embedding = self.param("embedding", logical(normal(1.0), *names), shape)
+        self.embedding = self.param(
+            "embedding", logical(normal(1.0), *names), shape
+        )
 
     def __call__(
         self,
@@ -530,7 +563,9 @@ class RelativePositionBias(nn.Module):
         key_positions: Int[AnyArray, " key_length"],
     ) -> Float[Array, "*layers 1 heads query_length key_length"]:
         """Returns the bias between all queries and keys."""
-        bias = self.of_distances(key_positions[None, :] - query_positions[:, None])
+        bias = self.of_distances(
+            key_positions[None, :] - query_positions[:, None]
+        )
         return jnp.expand_dims(bias, -4)
 
     def of_distances(
@@ -545,7 +580,9 @@ class RelativePositionBias(nn.Module):
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
-        # [layers, *distances, heads] -> [layers, heads, *distances], or the same
-        # without layers
+        # [layers, *distances, heads] -> [layers, heads, *distances], or the
+        # same without layers
         head_axis = 0 if self.num_layers is None else 1
-        return jnp.moveaxis(jnp.take(self.embedding, buckets, axis=-2), -1, head_axis)
+        return jnp.moveaxis(
+            jnp.take(self.embedding, buckets, axis=-2), -1, head_axis
+        )

@@ -1,7 +1,8 @@
 """Options of encoder attentions and cross-attentions: one small dataclass for each.
 
-Model configs inherit all of them, so that every attention works in every model. Field
-names are keys of config.json, the same as in Hugging Face configs if one has them.
+Model configs inherit all of them, so that every attention works in every model.
+Field names are keys of config.json, the same as in Hugging Face configs if one
+has them.
 """
 
 import dataclasses
@@ -46,9 +47,9 @@ class GlobalTokenOptions:
     """Options shared by all attentions with global tokens.
 
     Attributes:
-        num_global_tokens: number of global tokens. ``global``: the first tokens of the
-            input; ``block_staggered``, ``lsg`` (at most 512): learned tokens before the
-            input.
+        num_global_tokens: number of global tokens. ``global``: the first tokens
+            of the input; ``block_staggered``, ``lsg`` (at most 512): learned
+            tokens before the input.
     """
 
     num_global_tokens: SizeOrNone = 32
@@ -59,8 +60,8 @@ class WindowOptions:
     """Options of ``window`` and ``longformer``.
 
     Attributes:
-        attention_window: number of tokens that a query sees to its left and right
-            together, even; one for all layers, or one per layer.
+        attention_window: number of tokens that a query sees to its left and
+            right together, even; one for all layers, or one per layer.
     """
 
     attention_window: tuple[SizeOrNone, ...] = (512,)
@@ -95,8 +96,8 @@ class RandomBlockOptions(BlockOptions):
     """Options of ``random`` and ``bigbird``.
 
     Attributes:
-        num_random_blocks: number of random blocks that a block attends to (``bigbird``:
-            in training).
+        num_random_blocks: number of random blocks that a block attends to
+            (``bigbird``: in training).
     """
 
     num_random_blocks: SizeOrNone = 3
@@ -125,7 +126,8 @@ class TransientGlobalOptions(LocalOptions):
     """Options of ``transient_global``.
 
     Attributes:
-        global_block_size: number of tokens summed to one transient global token.
+        global_block_size: number of tokens summed to one transient global
+            token.
     """
 
     global_block_size: Size = 16
@@ -136,8 +138,8 @@ class StaggeredOptions(GlobalTokenOptions, BlockOptions):
     """Options of ``block_staggered``.
 
     Attributes:
-        stagger_local_blocks: True to shift the blocks of every second layer by half a
-            block.
+        stagger_local_blocks: True to shift the blocks of every second layer by
+            half a block.
     """
 
     stagger_local_blocks: bool = True
@@ -151,15 +153,15 @@ class LsgOptions(GlobalTokenOptions, BlockOptions):
         sparse_block_size: number of sparse keys on either side of a block.
         sparsity_factor: number of tokens per sparse key.
         sparsity_type: method that selects the sparse keys.
-        mask_first_token: True to hide the first token; the first global token replaces
-            it.
-        pool_with_global: True to return the first global token's state as the first
-            token's state.
-        pass_global_tokens_to_decoder: True if the encoder also returns the states of
-            the global tokens, before the others, and does not pool.
+        mask_first_token: True to hide the first token; the first global token
+            replaces it.
+        pool_with_global: True to return the first global token's state as the
+            first token's state.
+        pass_global_tokens_to_decoder: True if the encoder also returns the
+            states of the global tokens, before the others, and does not pool.
         lsh_num_pre_rounds: number of rounds of clustering before the last one.
-        adaptive: key of the published code without effect here: inputs are always
-            padded to a multiple of the block size.
+        adaptive: key of the published code without effect here: inputs are
+            always padded to a multiple of the block size.
         reference_quirks: True to reproduce the errors of the published code.
     """
 
@@ -194,8 +196,8 @@ class LshOptions:
     Attributes:
         lsh_num_hashes: number of rounds of hashing.
         lsh_num_buckets: number of buckets per round, even.
-        lsh_chunk_length: number of tokens of a chunk, which attends to itself and the
-            previous chunk.
+        lsh_chunk_length: number of tokens of a chunk, which attends to itself
+            and the previous chunk.
     """
 
     lsh_num_hashes: Size = 4
@@ -219,7 +221,8 @@ class SinkhornOptions(BlockOptions):
     """Options of ``sinkhorn``.
 
     Attributes:
-        sinkhorn_iterations: number of normalizations of the soft order of blocks.
+        sinkhorn_iterations: number of normalizations of the soft order of
+            blocks.
         sinkhorn_temperature: temperature of the soft order.
     """
 
@@ -256,12 +259,13 @@ class RuntimeOptions:
     """Options that select how to compute; they are not written to checkpoints.
 
     Attributes:
-        attention_backend: kernel of attention to all keys, windows and blocks, without
-            a bias or dropout, in encoders and decoders; see
+        attention_backend: kernel of attention to all keys, windows and blocks,
+            without a bias or dropout, in encoders and decoders; see
             ``ops.attention.fused.choose_kernel``.
         ssm_backend: backend of convolutions, see
             ``ops.ssm.convolution.ssm_convolution``.
-        ssm_operands: type of the factors, see ``ops.ssm.convolution.ssm_convolution``.
+        ssm_operands: type of the factors, see
+            ``ops.ssm.convolution.ssm_convolution``.
     """
 
     attention_backend: AttentionBackend = "auto"
@@ -285,9 +289,10 @@ class EncoderAttentionOptions(
     """The selected encoder attention, and the options of all encoder attentions.
 
     Attributes:
-        encoder_attention: name in ``layers.attention.registry.ENCODER_ATTENTIONS``,
-            patterns joined by "+" ("window+global"), or the attention of each layer,
-            beginning with the first ("window*3,full").
+        encoder_attention: name in
+            ``layers.attention.registry.ENCODER_ATTENTIONS``, patterns joined by
+            "+" ("window+global"), or the attention of each layer, beginning
+            with the first ("window*3,full").
     """
 
     encoder_attention: str = "full"
@@ -326,15 +331,17 @@ class NearestOptions:
     """Options of the cross-attention ``nearest``.
 
     Attributes:
-        cross_nearest: number of keys that a head reads for each query, the keys with
-            the largest scores.
+        cross_nearest: number of keys that a head reads for each query, the keys
+            with the largest scores.
     """
 
     cross_nearest: Length = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossAttentionOptions(NearestOptions, CrossLinformerOptions, HeposOptions):
+class CrossAttentionOptions(
+    NearestOptions, CrossLinformerOptions, HeposOptions
+):
     """The selected cross-attention, and the options of all cross-attentions; config.json has them
     unless the selection is ``full``.
 

@@ -87,14 +87,18 @@ class PatternContext(FullContext):
         x, context, _ = super().prepare(x, mask, relative_bias, deterministic)
         num_layers = self.stack.num_layers
         windows = self.stack.options.attention_window
-        return x, context, (layer_radii(windows, num_layers), jnp.arange(num_layers))
+        return (
+            x,
+            context,
+            (layer_radii(windows, num_layers), jnp.arange(num_layers)),
+        )
 
 
 class PatternAttention(EncoderSelfAttention):
     """One softmax over the keys of all patterns, each counted once; see ``ops.attention.patterns``.
 
-    Random blocks are drawn again in every training step, and otherwise from a fixed
-    seed for each layer.
+    Random blocks are drawn again in every training step, and otherwise from a
+    fixed seed for each layer.
     """
 
     Options = PatternOptions
@@ -144,8 +148,8 @@ class PatternAttention(EncoderSelfAttention):
         q = self.q(x)
         k, v = self.project_kv(x)
         text = {"q": q, "k": k, "v": v}
-        # Arrays are passed as arguments, so that ``shard_map`` gives them to every
-        # device.
+        # Arrays are passed as arguments, so that ``shard_map`` gives them to
+        # every device.
         fields = {}
         for name, value in pattern._asdict().items():
             if isinstance(value, jax.Array):
@@ -153,15 +157,21 @@ class PatternAttention(EncoderSelfAttention):
 
         fused = None
         if pattern.is_fusable:
-            fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
+            fused = self.fused_rows(
+                *mask.shape, bias=bias, deterministic=deterministic
+            )
         else:
             self.without_kernel("more than one window for all layers")
 
-        def attend(q: Array, k: Array, v: Array, mask: Array, **arrays: Any) -> Array:
+        def attend(
+            q: Array, k: Array, v: Array, mask: Array, **arrays: Any
+        ) -> Array:
             full_pattern = pattern._replace(
                 **{name: arrays.pop(name) for name in fields}
             )
-            return pattern_attention(q, k, v, mask, full_pattern, fused=fused, **arrays)
+            return pattern_attention(
+                q, k, v, mask, full_pattern, fused=fused, **arrays
+            )
 
         if pattern.is_shardable:
             y = self.attend_sharded(
@@ -174,8 +184,8 @@ class PatternAttention(EncoderSelfAttention):
             )
             return self.o(y)
 
-        # Strides and random blocks read distant keys: devices exchange heads instead of
-        # a halo.
+        # Strides and random blocks read distant keys: devices exchange heads
+        # instead of a halo.
         heads = {"distance_bias": ByHead(bias)}
         for name, value in fields.items():
             heads[name] = ByHead(value, _HEADS_OF_FIELDS.get(name, ()))
@@ -199,7 +209,9 @@ class PatternAttention(EncoderSelfAttention):
             if "adaptive_span" in names:
                 # The span is learned as a fraction of the window.
                 share = jax.nn.sigmoid(self.span_logit.astype(jnp.float32))
-                pattern = pattern._replace(span=share * reach, ramp=options.span_ramp)
+                pattern = pattern._replace(
+                    span=share * reach, ramp=options.span_ramp
+                )
         if "global" in names:
             pattern = pattern._replace(
                 num_global=min(options.num_global_tokens, length)
@@ -207,7 +219,9 @@ class PatternAttention(EncoderSelfAttention):
         if "stride" in names:
             pattern = pattern._replace(stride=options.attention_stride)
         if "random" in names:
-            pattern = pattern._replace(draws=self._draws(layer, length, deterministic))
+            pattern = pattern._replace(
+                draws=self._draws(layer, length, deterministic)
+            )
         return pattern
 
     def _draws(
@@ -232,9 +246,9 @@ def span_penalty(
 ) -> Float[Array, ""]:
     """Returns the penalty on adaptive spans: ``span_penalty`` times their mean length in tokens.
 
-    The mean is over the heads of all layers with adaptive spans (Sukhbaatar et al.
-    2019, equation 7). It is added to the loss of each target token; 0 for models
-    without spans.
+    The mean is over the heads of all layers with adaptive spans (Sukhbaatar et
+    al. 2019, equation 7). It is added to the loss of each target token; 0 for
+    models without spans.
 
     Args:
         options: model config.

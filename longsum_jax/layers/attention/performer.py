@@ -10,7 +10,10 @@ from longsum_jax.layers.attention.base import Context
 from longsum_jax.layers.attention.linear import FeatureAttention
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import PerformerOptions
-from longsum_jax.ops.attention.performer import draw_projection, performer_attention
+from longsum_jax.ops.attention.performer import (
+    draw_projection,
+    performer_attention,
+)
 from longsum_jax.typing import AnyArray
 
 
@@ -30,8 +33,8 @@ class PerformerContext(Context):
 class PerformerAttention(FeatureAttention):
     """Attention by positive random features.
 
-    The features are drawn again in every training step, and otherwise from a fixed seed
-    per layer.
+    The features are drawn again in every training step, and otherwise from a
+    fixed seed per layer.
     """
 
     Options = PerformerOptions

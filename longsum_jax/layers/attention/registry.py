@@ -1,9 +1,10 @@
 """Every encoder attention and every cross-attention by name.
 
-Any encoder attention works in any encoder, and any cross-attention in any decoder.
+Any encoder attention works in any encoder, and any cross-attention in any
+decoder.
 
-Communication between devices if a mesh shards the sequence (preset "fsdp+sequence";
-``ops.sequence_sharding``, ``ops.ssm.convolution``):
+Communication between devices if a mesh shards the sequence (preset
+"fsdp+sequence"; ``ops.sequence_sharding``, ``ops.ssm.convolution``):
 
     local, transient_global, longformer, lsg, block_staggered,     neighboring blocks, and sums
     window, adaptive_span, global, and these joined by "+"         over a few rows
@@ -26,9 +27,15 @@ from longsum_jax.layers.attention.cross import (
 )
 from longsum_jax.layers.attention.full import FullAttention
 from longsum_jax.layers.attention.hybrid import HybridAttention
-from longsum_jax.layers.attention.linear import EfficientAttention, LinearAttention
+from longsum_jax.layers.attention.linear import (
+    EfficientAttention,
+    LinearAttention,
+)
 from longsum_jax.layers.attention.linformer import LinformerAttention
-from longsum_jax.layers.attention.local import LocalAttention, TransientGlobalAttention
+from longsum_jax.layers.attention.local import (
+    LocalAttention,
+    TransientGlobalAttention,
+)
 from longsum_jax.layers.attention.longformer import LongformerAttention
 from longsum_jax.layers.attention.lsg import LsgAttention
 from longsum_jax.layers.attention.lsh import LshAttention
@@ -36,7 +43,10 @@ from longsum_jax.layers.attention.options import (
     CrossAttentionOptions,
     EncoderAttentionOptions,
 )
-from longsum_jax.layers.attention.patterns import PatternAttention, pattern_names
+from longsum_jax.layers.attention.patterns import (
+    PatternAttention,
+    pattern_names,
+)
 from longsum_jax.layers.attention.performer import PerformerAttention
 from longsum_jax.layers.attention.sinkhorn import SinkhornAttention
 from longsum_jax.layers.attention.staggered import StaggeredAttention
@@ -73,7 +83,9 @@ CROSS_ATTENTIONS: dict[str, type[CrossAttention]] = {
 }
 
 
-def get_encoder_attention(options: EncoderAttentionOptions) -> type[EncoderAttention]:
+def get_encoder_attention(
+    options: EncoderAttentionOptions,
+) -> type[EncoderAttention]:
     """Returns the module class named by ``options.encoder_attention``.
 
     Raises:

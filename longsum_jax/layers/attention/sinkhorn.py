@@ -11,7 +11,10 @@ from jaxtyping import Array, Float
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
 from longsum_jax.layers.attention.options import SinkhornOptions
-from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
+from longsum_jax.ops.attention.sinkhorn import (
+    sinkhorn_attention,
+    soft_permutation,
+)
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
@@ -19,8 +22,8 @@ from longsum_jax.typing import AnyArray
 class SinkhornAttention(EncoderSelfAttention):
     """Attention to a query's block and to a softly sorted block.
 
-    The order of blocks has no parameters; in training Gumbel noise explores other
-    orders.
+    The order of blocks has no parameters; in training Gumbel noise explores
+    other orders.
     """
 
     Options = SinkhornOptions
@@ -43,7 +46,9 @@ class SinkhornAttention(EncoderSelfAttention):
             # Gumbel noise for every pair of blocks.
             num_blocks = -(-x.shape[1] // options.block_size)
             shape = (x.shape[0], self.num_heads, num_blocks, num_blocks)
-            noise = jax.random.gumbel(self.make_rng("dropout"), shape, jnp.float32)
+            noise = jax.random.gumbel(
+                self.make_rng("dropout"), shape, jnp.float32
+            )
 
         def attend(
             q: Array,

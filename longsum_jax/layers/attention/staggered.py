@@ -115,7 +115,9 @@ class StaggeredAttention(EncoderSelfAttention):
             has_pattern=False,
         )
         text, global_tokens = self.attend_sharded(
-            functools.partial(block_staggered_attention, block_size=size, fused=fused),
+            functools.partial(
+                block_staggered_attention, block_size=size, fused=fused
+            ),
             deterministic,
             text={"tokens": QKV(q, k, v), "mask": mask},
             rows={"global_tokens": QKV(global_q, global_k, global_v)},

@@ -1,7 +1,7 @@
 """LSG attention and Hepos cross-attention as layers for any model, without a ``StackConfig``.
 
-They hold the same parameters as the attentions of our stacks, ``q``, ``k``, ``v`` and
-``o``, and compute the same. They work in Flax Linen and, through
+They hold the same parameters as the attentions of our stacks, ``q``, ``k``,
+``v`` and ``o``, and compute the same. They work in Flax Linen and, through
 ``flax.nnx.bridge.ToNNX``, in NNX.
 """
 
@@ -27,24 +27,28 @@ from longsum_jax.typing import AnyArray
 
 
 class Lsg(nn.Module):
-    """LSG self-attention: global tokens, a window of three blocks, and sparse keys beyond it
-    (Condevaux and Harispe 2022, section 3). Time and memory are linear in the length.
+    """LSG self-attention: global tokens, a window of three blocks, and sparse
+    keys beyond it (Condevaux and Harispe 2022, section 3). Time and memory are
+    linear in the length.
 
     Attributes:
         num_heads: number of heads.
         head_dim: size of one head.
-        block_size: number of tokens of a block; a token attends to its block and both
-            neighbors.
-        sparse_block_size: number of sparse keys on either side of the window; 0 for
-            none.
-        sparsity_factor: number of tokens per sparse key, a divisor of ``block_size``.
+        block_size: number of tokens of a block; a token attends to its block
+            and both neighbors.
+        sparse_block_size: number of sparse keys on either side of the window; 0
+            for none.
+        sparsity_factor: number of tokens per sparse key, a divisor of
+            ``block_size``.
         sparsity_type: method that selects the sparse keys.
-        num_global_tokens: number of tokens at the beginning of the input that attend to
-            all tokens, and that all tokens attend to. They must not be padding.
-        causal: True if tokens attend to no later token; global tokens then keep their
-            queries as outputs of the heads, as published.
+        num_global_tokens: number of tokens at the beginning of the input that
+            attend to all tokens, and that all tokens attend to. They must not
+            be padding.
+        causal: True if tokens attend to no later token; global tokens then keep
+            their queries as outputs of the heads, as published.
         use_bias: True to add a bias to all four maps.
-        dropout_rate: dropout of the attention weights, from the PRNG stream "dropout".
+        dropout_rate: dropout of the attention weights, from the PRNG stream
+            "dropout".
         dtype: type of the computation.
     """
 
@@ -76,8 +80,8 @@ class Lsg(nn.Module):
             deterministic: False in training.
 
         Raises:
-            InputError: incompatible options (``LsgSpec.selection``), or more global
-                tokens than positions.
+            InputError: incompatible options (``LsgSpec.selection``), or more
+                global tokens than positions.
         """
         if not 0 <= self.num_global_tokens <= x.shape[1]:
             raise InputError(
@@ -92,31 +96,40 @@ class Lsg(nn.Module):
             num_global_tokens=self.num_global_tokens,
         )
         attention = LsgAttention(
-            **_attention_fields(self, x.shape[-1]), options=options, causal=self.causal
+            **_attention_fields(self, x.shape[-1]),
+            options=options,
+            causal=self.causal,
         )
         nn.share_scope(self, attention)
         if mask is None:
             mask = jnp.ones(x.shape[:2], bool)
         text_mask = mask[:, self.num_global_tokens :]
         projections: tuple[Array, ...] = ()
-        if uses_projections(options):  # raises InputError for incompatible options
-            key = jax.random.key(0) if deterministic else self.make_rng("dropout")
-            projections = draw_projections(options, self.num_heads, self.head_dim, key)
+        # raises InputError for incompatible options
+        if uses_projections(options):
+            key = (
+                jax.random.key(0) if deterministic else self.make_rng("dropout")
+            )
+            projections = draw_projections(
+                options, self.num_heads, self.head_dim, key
+            )
         context = (text_mask, text_mask, None)  # tokens, keys, no bias
         return attention(x, context, projections, deterministic)
 
 
 class HeposCrossAttention(nn.Module):
-    """Hepos cross-attention: head h attends to every ``stride``-th position of the
-    source, beginning with h (Huang et al. 2021, equation 1). Keys and scores are
-    ``stride`` times fewer.
+    """Hepos cross-attention: head h attends to every ``stride``-th position of
+    the source, beginning with h (Huang et al. 2021, equation 1). Keys and
+    scores are ``stride`` times fewer.
 
     Attributes:
         num_heads: number of heads.
         head_dim: size of one head.
-        stride: distance between the positions of one head, at most ``num_heads``.
+        stride: distance between the positions of one head, at most
+            ``num_heads``.
         use_bias: True to add a bias to all four maps.
-        dropout_rate: dropout of the attention weights, from the PRNG stream "dropout".
+        dropout_rate: dropout of the attention weights, from the PRNG stream
+            "dropout".
         dtype: type of the computation.
     """
 
@@ -145,8 +158,8 @@ class HeposCrossAttention(nn.Module):
             deterministic: False in training.
 
         Raises:
-            InputError: a stride below 1, above the number of heads, or above the
-                source's length.
+            InputError: a stride below 1, above the number of heads, or above
+                the source's length.
         """
         if not 1 <= self.stride <= self.num_heads:
             raise InputError(
@@ -161,12 +174,18 @@ class HeposCrossAttention(nn.Module):
         if mask is None:
             mask = jnp.ones(source.shape[:2], bool)
         # [batch, heads, 1, num_keys]
-        key_mask = strided_key_mask(mask, self.num_heads, self.stride)[:, :, None]
+        key_mask = strided_key_mask(mask, self.num_heads, self.stride)[
+            :, :, None
+        ]
         k, v = attention.project_kv(source)
-        return attention.attend(x, k, v, mask=key_mask, deterministic=deterministic)
+        return attention.attend(
+            x, k, v, mask=key_mask, deterministic=deterministic
+        )
 
 
-def _attention_fields(layer: Lsg | HeposCrossAttention, d_model: int) -> dict[str, Any]:
+def _attention_fields(
+    layer: Lsg | HeposCrossAttention, d_model: int
+) -> dict[str, Any]:
     """Returns the attributes of a ``MultiHeadAttention`` for a layer of this module."""
     return {
         "d_model": d_model,

@@ -12,9 +12,16 @@ from longsum_jax.ops.attention.blocks import (
     neighbors,
     to_blocks,
 )
-from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys
+from longsum_jax.ops.attention.blockwise import (
+    attend_key_sets,
+    attend_shared_keys,
+)
 from longsum_jax.ops.attention.dense import Scale
-from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout, split_dropout
+from longsum_jax.ops.attention.key_sets import (
+    KeySet,
+    WeightDropout,
+    split_dropout,
+)
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
@@ -38,20 +45,21 @@ def bigbird_attention(
 
     The first and the last block attend to everything.
 
-    Block-sparse attention of BigBird (Zaheer et al. 2020, section 2 and appendix D).
-    The last block is the last block of the padded sequence, so that outputs depend on
-    the length. A random block that is also attended to for another reason counts again.
+    Block-sparse attention of BigBird (Zaheer et al. 2020, section 2 and
+    appendix D). The last block is the last block of the padded sequence, so
+    that outputs depend on the length. A random block that is also attended to
+    for another reason counts again.
 
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
         block_size: number of tokens of a block.
-        random_blocks: additional blocks that each block except the first and last
-            attends to (``random_block_plan``); ``inner_blocks`` is ceil(length /
-            block_size) - 2. A number R stands for R times the first block, which
-            transformers uses in evaluation.
-        bias: bias of the scores of the window of three blocks, one float per head and
-            entry of ``local_distances(block_size, block_size)``.
+        random_blocks: additional blocks that each block except the first and
+            last attends to (``random_block_plan``); ``inner_blocks`` is
+            ceil(length / block_size) - 2. A number R stands for R times the
+            first block, which transformers uses in evaluation.
+        bias: bias of the scores of the window of three blocks, one float per
+            head and entry of ``local_distances(block_size, block_size)``.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
 
@@ -75,7 +83,9 @@ def bigbird_attention(
         _window_keys(k_blocks, v_blocks, mask_blocks, bias),
     ]
     if not isinstance(random_blocks, int):
-        key_sets.append(_random_keys(k_blocks, v_blocks, mask_blocks, random_blocks))
+        key_sets.append(
+            _random_keys(k_blocks, v_blocks, mask_blocks, random_blocks)
+        )
     middle_dropout, end_dropout = split_dropout(dropout)
     middle = attend_key_sets(
         q_blocks[:, 1:-1], key_sets, scale=scale, dropout=middle_dropout
@@ -103,7 +113,10 @@ def _end_keys(k: AnyArray, v: AnyArray, mask: AnyArray, copies: int) -> KeySet:
         # A key that counts n times has log n added to its score.
         bias = jnp.log(jnp.repeat(jnp.array([copies, 1.0]), block_size))
     return KeySet(
-        _join_ends(k), _join_ends(v), _join_ends(mask)[:, None, None, None], bias
+        _join_ends(k),
+        _join_ends(v),
+        _join_ends(mask)[:, None, None, None],
+        bias,
     )
 
 
@@ -111,7 +124,8 @@ def _window_keys(
     k: AnyArray, v: AnyArray, mask: AnyArray, bias: AnyArray | None
 ) -> KeySet:
     """Returns three neighboring blocks for all blocks except the ends, without the ends."""
-    # Beyond the inner blocks ``neighbors`` has masked zeros in place of the end blocks.
+    # Beyond the inner blocks ``neighbors`` has masked zeros in place of the end
+    # blocks.
     k, v, mask = (neighbors(x[:, 1:-1], 1, 1) for x in (k, v, mask))
     if bias is not None:
         bias = bias[None, None]
@@ -123,9 +137,11 @@ def _random_keys(
 ) -> KeySet:
     """Gathers the keys of ``random_blocks``, which differ from head to head."""
 
-    # Heads gather different blocks: [batch, inner_blocks, count, block_size, heads,
-    # head_dim].
-    take_blocks = jax.vmap(lambda x, blocks: x[:, blocks], in_axes=(3, 0), out_axes=4)
+    # Heads gather different blocks: [batch, inner_blocks, count, block_size,
+    # heads, head_dim].
+    take_blocks = jax.vmap(
+        lambda x, blocks: x[:, blocks], in_axes=(3, 0), out_axes=4
+    )
 
     def gather(x: AnyArray) -> Array:
         gathered = take_blocks(x, random_blocks)
@@ -144,12 +160,13 @@ def random_block_plan(
 ) -> Int[np.ndarray, "heads inner_blocks count"]:
     """Draws the random blocks of ``bigbird_attention`` for training, in int32.
 
-    Every row has ``count`` different blocks outside the window and the first and last
-    block.
+    Every row has ``count`` different blocks outside the window and the first
+    and last block.
 
     Args:
         rng: NumPy random generator.
-        num_blocks: number of blocks of the sequence, two more than ``inner_blocks``.
+        num_blocks: number of blocks of the sequence, two more than
+            ``inner_blocks``.
         heads: number of attention heads.
         count: number of random blocks of every block.
 
@@ -170,7 +187,9 @@ def random_block_plan(
     return np.argsort(order, axis=-1)[..., :count].astype(np.int32)
 
 
-def _check_bigbird_blocks(length: int, num_blocks: int, block_size: int) -> None:
+def _check_bigbird_blocks(
+    length: int, num_blocks: int, block_size: int
+) -> None:
     if num_blocks < MIN_BIGBIRD_BLOCKS:
         raise InputError(
             f"an input of {length} tokens has {num_blocks} blocks of {block_size}; block-sparse "

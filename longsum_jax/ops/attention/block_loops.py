@@ -1,7 +1,8 @@
 """Loops over blockwise attention: over its blocks, its heads, or its sequences.
 
-Five blocks, two at a time. Arrays with an entry for each block are cut into pieces, and
-zeros (.) fill the last piece; arrays that all blocks share are passed to every piece:
+Five blocks, two at a time. Arrays with an entry for each block are cut into
+pieces, and zeros (.) fill the last piece; arrays that all blocks share are
+passed to every piece:
 
     queries                block 0  block 1    block 2  block 3    block 4    .
     keys of each block     keys 0   keys 1     keys 2   keys 3     keys 4     .
@@ -32,12 +33,15 @@ class Axis(NamedTuple):
     queries: int  # [batch, num_blocks, block_size, heads, ...]
     own_keys: int  # [batch, num_blocks, num_keys, heads, head_dim]
     shared_keys: int | None  # [batch, heads, ...]
-    scores: int  # masks and biases [batch, num_blocks, heads, block_size, num_keys]
+    # masks and biases [batch, num_blocks, heads, block_size, num_keys]
+    scores: int
     bias_arrays: int | None  # arrays of a LazyBias, [heads, ...]
 
 
 BATCH = Axis(queries=0, own_keys=0, shared_keys=0, scores=0, bias_arrays=None)
-BLOCKS = Axis(queries=1, own_keys=1, shared_keys=None, scores=1, bias_arrays=None)
+BLOCKS = Axis(
+    queries=1, own_keys=1, shared_keys=None, scores=1, bias_arrays=None
+)
 HEADS = Axis(queries=3, own_keys=3, shared_keys=1, scores=2, bias_arrays=0)
 
 
@@ -46,8 +50,8 @@ def loop_over(
 ) -> Attend:
     """Returns ``attend`` in a loop over ``axis``, for ``size`` entries at a time.
 
-    With ``recompute``, the backward pass recomputes each piece, and its intermediates
-    are not saved.
+    With ``recompute``, the backward pass recomputes each piece, and its
+    intermediates are not saved.
     """
 
     def attend_in_pieces(inputs: BlockInputs) -> PartialSoftmax:
@@ -62,16 +66,21 @@ def loop_over(
             q = jnp.moveaxis(q, 0, axis.queries)
             if log_sum_exp is not None:
                 log_sum_exp = jnp.moveaxis(log_sum_exp, 0, axis.queries)
-            key_sets = _with_looped_arrays(inputs.key_sets, axis, length, arrays)
+            key_sets = _with_looped_arrays(
+                inputs.key_sets, axis, length, arrays
+            )
             # Every piece draws different dropout.
             dropout = inputs.dropout and inputs.dropout.fold(number)
             softmax = attend(
                 BlockInputs(q, key_sets, log_sum_exp, inputs.scale, dropout)
             )
-            return jax.tree.map(lambda x: jnp.moveaxis(x, axis.queries, 0), softmax)
+            return jax.tree.map(
+                lambda x: jnp.moveaxis(x, axis.queries, 0), softmax
+            )
 
         if recompute:
-            # The loop itself keeps XLA from merging a piece with its recomputation.
+            # The loop itself keeps XLA from merging a piece with its
+            # recomputation.
             attend_piece = jax.checkpoint(attend_piece, prevent_cse=False)
 
         # Moves the looped axis first and splits it: [pieces, size, ...]
@@ -80,10 +89,13 @@ def loop_over(
             return to_blocks(x[None], size)[0]
 
         def join(x: Array) -> Array:
-            return jnp.moveaxis(from_blocks(x[None], length)[0], 0, axis.queries)
+            return jnp.moveaxis(
+                from_blocks(x[None], length)[0], 0, axis.queries
+            )
 
         arrays = [
-            cut(*looped) for looped in _looped_arrays(inputs.key_sets, axis, length)
+            cut(*looped)
+            for looped in _looped_arrays(inputs.key_sets, axis, length)
         ]
         log_sums = None
         if inputs.log_sum_exp is not None:
@@ -100,8 +112,8 @@ def _looped_arrays(
 ) -> list[tuple[AnyArray, int]]:
     """Returns the arrays that a loop must cut, and the index of the axis in each.
 
-    They have ``length`` entries along it; other arrays are broadcast along it, or do
-    not have it.
+    They have ``length`` entries along it; other arrays are broadcast along it,
+    or do not have it.
     """
     arrays: list[tuple[AnyArray, int]] = []
 
@@ -114,7 +126,10 @@ def _looped_arrays(
 
 
 def _with_looped_arrays(
-    key_sets: Sequence[KeySet], axis: Axis, length: int, arrays: Sequence[AnyArray]
+    key_sets: Sequence[KeySet],
+    axis: Axis,
+    length: int,
+    arrays: Sequence[AnyArray],
 ) -> list[KeySet]:
     """Returns ``key_sets`` with ``arrays`` (looped axis first) in place of ``_looped_arrays``."""
     remaining = iter(arrays)
@@ -126,7 +141,10 @@ def _with_looped_arrays(
 
 
 def _map_looped(
-    function: Callable[[AnyArray, int], Any], key_set: KeySet, axis: Axis, length: int
+    function: Callable[[AnyArray, int], Any],
+    key_set: KeySet,
+    axis: Axis,
+    length: int,
 ) -> KeySet:
     """Applies ``function`` to each array that the loop cuts, and to the index of its axis."""
 
@@ -138,10 +156,17 @@ def _map_looped(
 
     k, v, mask, bias = key_set
     keys_dim = axis.own_keys if k.ndim == 5 else axis.shared_keys
-    k, v, mask = visit(k, keys_dim), visit(v, keys_dim), visit(mask, axis.scores)
+    k, v, mask = (
+        visit(k, keys_dim),
+        visit(v, keys_dim),
+        visit(mask, axis.scores),
+    )
     if not isinstance(bias, LazyBias):
         return KeySet(k, v, mask, visit(bias, axis.scores))
     arrays = tuple(visit(x, axis.bias_arrays) for x in bias.arrays)
     return KeySet(
-        k, v, mask, LazyBias(bias.function, visit(bias.blocks, axis.scores), arrays)
+        k,
+        v,
+        mask,
+        LazyBias(bias.function, visit(bias.blocks, axis.scores), arrays),
     )

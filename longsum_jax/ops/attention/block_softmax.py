@@ -1,8 +1,9 @@
 """The softmax of blocks over several sets of keys, by plain products, without loops or gradients.
 
-``attend_at_once`` computes all blocks and heads together, ``attend_one_block`` one
-block of one head without batch dimensions; ``block_loops`` has loops for both. Both
-have the signature ``Attend``, as do the results of ``with_folded_masks``.
+``attend_at_once`` computes all blocks and heads together, ``attend_one_block``
+one block of one head without batch dimensions; ``block_loops`` has loops for
+both. Both have the signature ``Attend``, as do the results of
+``with_folded_masks``.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,8 +36,9 @@ class BlockInputs(NamedTuple):
     Attributes:
         q: queries [batch, num_blocks, block_size, heads, head_dim].
         key_sets: sets of keys in the layouts of ``prepare``.
-        log_sum_exp: log-sum-exp of the forward pass, [batch, num_blocks, block_size,
-            heads], or None in the forward pass; see ``key_sets.softmax_of_values``.
+        log_sum_exp: log-sum-exp of the forward pass, [batch, num_blocks,
+            block_size, heads], or None in the forward pass; see
+            ``key_sets.softmax_of_values``.
         scale: factor of the query-key products, possibly with a soft cap.
         dropout: dropout of the weights.
     """
@@ -55,9 +57,9 @@ Attend = Callable[[BlockInputs], PartialSoftmax]
 def prepare(key_set: KeySet) -> KeySet:
     """Transposes the arrays to the layouts of this module, once for all pieces.
 
-    Masks and biases get all five axes. Shared keys become [batch, heads, head_dim,
-    num_keys], the layout in which products are fastest on CPUs, and their values
-    [batch, heads, num_keys, head_dim].
+    Masks and biases get all five axes. Shared keys become [batch, heads,
+    head_dim, num_keys], the layout in which products are fastest on CPUs, and
+    their values [batch, heads, num_keys, head_dim].
     """
     k, v, mask, bias = key_set
     if k.ndim == 4:
@@ -75,7 +77,10 @@ def attend_at_once(inputs: BlockInputs) -> PartialSoftmax:
     def mix(weights: AnyArray, v: AnyArray) -> Array:
         values = "bnwhk" if v.ndim == 5 else "bhwk"
         return jnp.einsum(
-            f"bnhcw,{values}->bnhck", weights, v, preferred_element_type=jnp.float32
+            f"bnhcw,{values}->bnhck",
+            weights,
+            v,
+            preferred_element_type=jnp.float32,
         )
 
     q, key_sets, log_sum_exp, scale, dropout = inputs
@@ -113,11 +118,13 @@ def _of_one_block(key_set: KeySet) -> KeySet:
     """Squeezes the axes of size 1.
 
     Returns:
-        k [head_dim, num_keys], v [num_keys, head_dim], mask and bias [block_size or 1,
-        num_keys].
+        k [head_dim, num_keys], v [num_keys, head_dim], mask and bias
+        [block_size or 1, num_keys].
     """
     k, v, mask, bias = key_set.k, key_set.v, key_set.mask, key_set.bias_of_all()
-    k, v = (k[0, 0, :, 0].T, v[0, 0, :, 0]) if k.ndim == 5 else (k[0, 0], v[0, 0])
+    k, v = (
+        (k[0, 0, :, 0].T, v[0, 0, :, 0]) if k.ndim == 5 else (k[0, 0], v[0, 0])
+    )
     mask, bias = (None if x is None else x[0, 0, 0] for x in (mask, bias))
     return KeySet(k, v, mask, bias)
 
@@ -130,10 +137,10 @@ def _biased(scores: Array, key_set: KeySet) -> Array:
 def with_folded_masks(attend: Attend) -> Attend:
     """Returns ``attend`` with scale and key masks folded into the products of queries and keys.
 
-    On CPUs, XLA does not fuse them with the matrix product or the maximum, so that each
-    would take another pass over the scores. Instead, the queries are scaled beforehand
-    and get an additional feature, 1. This feature is 0 for keys, or a large negative
-    number m for masked keys:
+    On CPUs, XLA does not fuse them with the matrix product or the maximum, so
+    that each would take another pass over the scores. Instead, the queries are
+    scaled beforehand and get an additional feature, 1. This feature is 0 for
+    keys, or a large negative number m for masked keys:
 
         (a b 1) . (c d 0) = a c + b d            (a b 1) . (c d m) = m, up to rounding
     """
@@ -173,5 +180,7 @@ def _fold_mask(key_set: KeySet) -> KeySet:
     else:  # [batch, heads, head_dim, num_keys]
         feature, axis = feature[:, 0], 2
     shape = [1 if i == axis else size for i, size in enumerate(k.shape)]
-    k = jnp.concatenate([k, jnp.broadcast_to(feature, shape).astype(k.dtype)], axis)
+    k = jnp.concatenate(
+        [k, jnp.broadcast_to(feature, shape).astype(k.dtype)], axis
+    )
     return key_set._replace(k=k, mask=mask)

@@ -12,7 +12,9 @@ from longsum_jax.typing import AnyArray
 def check_block_size(block_size: int) -> None:
     """Raises InputError for a block without tokens."""
     if block_size < 1:
-        raise InputError(f"block_size is {block_size}; it must be 1 or more tokens")
+        raise InputError(
+            f"block_size is {block_size}; it must be 1 or more tokens"
+        )
 
 
 def to_blocks(
@@ -28,7 +30,9 @@ def from_blocks(
     x: Shaped[Array, "batch num_blocks block_size ..."], length: int
 ) -> Shaped[Array, "batch length ..."]:
     """Joins blocks to a sequence of ``length`` tokens: the inverse of ``to_blocks``."""
-    return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])[:, :length]
+    return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])[
+        :, :length
+    ]
 
 
 def neighbors(
@@ -64,17 +68,17 @@ def overlapping(
 ) -> Shaped[Array, "pieces batch piece_blocks ..."]:
     """Splits the blocks (or tokens), starting at ``first``, into pieces of ``size`` blocks.
 
-    Each piece also has the first ``extra`` blocks of the next one, at most all of them.
-    Zeros (False) pad both ends. Two pieces of blocks 0 to 5, with first = -1, size = 3,
-    extra = 2:
+    Each piece also has the first ``extra`` blocks of the next one, at most all
+    of them. Zeros (False) pad both ends. Two pieces of blocks 0 to 5, with
+    first = -1, size = 3, extra = 2:
 
         piece 0   [. 0 1][2 3]
         piece 1         [2 3 4][5 .]
 
     Args:
         x: blocks of a sequence, or of one shard of it.
-        first, size, extra, pieces: index of the first block, numbers of blocks, and
-            number of pieces.
+        first, size, extra, pieces: index of the first block, numbers of blocks,
+            and number of pieces.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``).
     """
     num_blocks = (pieces + 1) * size if extra else pieces * size

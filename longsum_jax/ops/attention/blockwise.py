@@ -1,9 +1,10 @@
 """Blockwise attention: one softmax over several sets of keys, without an array [length, length].
 
-All block-sparse attentions of this package are built on it. Queries come in blocks, and
-the keys of a block come in sets (``KeySet``): separate keys for each block, such as a
-window, or keys that all blocks share, such as global tokens. Tokens 0 to 7 in blocks of
-two, with two global tokens and a window of three blocks:
+All block-sparse attentions of this package are built on it. Queries come in
+blocks, and the keys of a block come in sets (``KeySet``): separate keys for
+each block, such as a window, or keys that all blocks share, such as global
+tokens. Tokens 0 to 7 in blocks of two, with two global tokens and a window of
+three blocks:
 
     queries           set 1, shared     set 2, a window of each block
     block 0   [0 1]   [g0 g1]           [. . 0 1 2 3]
@@ -12,21 +13,23 @@ two, with two global tokens and a window of three blocks:
     block 3   [6 7]   [g0 g1]           [4 5 6 7 . .]
 
 Every block has scores [block_size, 2] and [block_size, 6] under one softmax
-(``block_softmax``): the maximum score of a query and its sum of exponentials are taken
-over all sets. The weights of each set are multiplied with its values, and the products
-are added. Padding (.) is masked.
+(``block_softmax``): the maximum score of a query and its sum of exponentials
+are taken over all sets. The weights of each set are multiplied with its values,
+and the products are added. Padding (.) is masked.
 
-Pieces. If the scores of all blocks take too much memory, a loop (``block_loops``) runs
-over pieces of a few blocks, and the scores of a piece are freed before the next one:
+Pieces. If the scores of all blocks take too much memory, a loop
+(``block_loops``) runs over pieces of a few blocks, and the scores of a piece
+are freed before the next one:
 
     piece 0   blocks 0 1   ->   scores, softmax, product with the values   ->   out of blocks 0 1
     piece 1   blocks 2 3   ->   scores, softmax, product with the values   ->   out of blocks 2 3
 
 On CPUs a piece is one block of one head of one sequence.
 
-Merging. Sets of keys that need the queries in different orders, such as windows and
-strides, or rounds of hashing, cannot share scores. ``attend_partially`` attends to each
-of them, and ``key_sets.merge_partial_softmaxes`` merges the results.
+Merging. Sets of keys that need the queries in different orders, such as windows
+and strides, or rounds of hashing, cannot share scores. ``attend_partially``
+attends to each of them, and ``key_sets.merge_partial_softmaxes`` merges the
+results.
 """
 
 from collections.abc import Sequence
@@ -37,7 +40,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from longsum_jax.ops.attention.block_loops import BATCH, BLOCKS, HEADS, loop_over
+from longsum_jax.ops.attention.block_loops import (
+    BATCH,
+    BLOCKS,
+    HEADS,
+    loop_over,
+)
 from longsum_jax.ops.attention.block_softmax import (
     Attend,
     BlockInputs,
@@ -82,7 +90,8 @@ def attend_key_sets(
 
     Args:
         q: queries in blocks.
-        key_sets: keys, values, masks and biases; each set may have any number of keys.
+        key_sets: keys, values, masks and biases; each set may have any number
+            of keys.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
 
@@ -102,8 +111,8 @@ def attend_partially(
     """Computes ``attend_key_sets`` in a form that can be merged with attention to other keys.
 
     Returns:
-        ``out`` as float32 [batch, num_blocks, block_size, heads, head_dim], and the
-        log-sum-exp of the scores [batch, num_blocks, block_size, heads].
+        ``out`` as float32 [batch, num_blocks, block_size, heads, head_dim], and
+        the log-sum-exp of the scores [batch, num_blocks, block_size, heads].
     """
     return _attend(q, key_sets, scale, dropout, jnp.float32)
 
@@ -119,14 +128,14 @@ def attend_shared_keys(
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Computes ``attend_key_sets`` for queries that all attend to the same keys.
 
-    Such queries are, for example, global tokens. The queries are cut into one block per
-    piece.
+    Such queries are, for example, global tokens. The queries are cut into one
+    block per piece.
 
     Args:
         q: queries of a sequence; every shard has all of them.
         key_sets: keys that all blocks share; only the keys of this shard.
-        replicated: additional shared keys that are the same on every shard; they count
-            once.
+        replicated: additional shared keys that are the same on every shard;
+            they count once.
         scale, dropout: see ``attend_key_sets``.
         axes: mesh axes that shard the keys (``ops.sequence_sharding``).
     """
@@ -152,7 +161,11 @@ def _on_first_shard(key_set: KeySet, axes: Axes) -> KeySet:
 
 def max_score_bytes() -> int:
     """Returns the number of bytes of scores above which attention is computed in pieces."""
-    return min(MAX_SCORE_BYTES, MAX_SCORE_BYTES_CPU) if _on_cpu() else MAX_SCORE_BYTES
+    return (
+        min(MAX_SCORE_BYTES, MAX_SCORE_BYTES_CPU)
+        if _on_cpu()
+        else MAX_SCORE_BYTES
+    )
 
 
 # The softmax with its gradients
@@ -167,20 +180,21 @@ def _attend(
 ) -> PartialSoftmax:
     """Computes attention, with gradients from the saved output; ``out`` has type ``dtype``.
 
-    The forward pass saves two arrays: the output and the log-sum-exp of the scores of
-    each query. The backward pass recomputes the scores piece by piece, and gets the
-    weights without another softmax (FlashAttention, Dao et al. 2022, appendix B):
+    The forward pass saves two arrays: the output and the log-sum-exp of the
+    scores of each query. The backward pass recomputes the scores piece by
+    piece, and gets the weights without another softmax (FlashAttention, Dao et
+    al. 2022, appendix B):
 
         forward    q, keys -> scores -> softmax                    -> weights -> out, log_sum_exp
         backward   q, keys -> scores -> exp(scores - log_sum_exp)  -> weights -> out, their sum
 
-    Differentiating the second line gives the gradients, without special rules for
-    masks, biases and dropout. The gradient of a score is
+    Differentiating the second line gives the gradients, without special rules
+    for masks, biases and dropout. The gradient of a score is
 
         weight * (out_gradient . v  -  out_gradient . out  +  log_gradient)
 
-    The first term comes from the product with the values, the other two from the sum of
-    the weights.
+    The first term comes from the product with the values, the other two from
+    the sum of the weights.
 
     NumPy arrays in ``key_sets`` become constants of the compiled program.
     """
@@ -198,7 +212,9 @@ def _attend(
     ) -> PartialSoftmax:
         prepared = jax.tree.unflatten(tree, _replace(leaves, is_array, arrays))
         of_weights = None if rng is None else WeightDropout(rng, rate)
-        return attend_blocks(BlockInputs(q, prepared, log_sum_exp, scale, of_weights))
+        return attend_blocks(
+            BlockInputs(q, prepared, log_sum_exp, scale, of_weights)
+        )
 
     def forward(
         q: AnyArray, arrays: Sequence[Any], rng: Array | None
@@ -219,12 +235,13 @@ def _attend(
 
         _, pull_back = jax.vjp(recompute, q, _select(arrays, is_float))
         out_gradient = gradient.out.astype(jnp.float32)
-        # inner = out_gradient . out of each query, [batch, num_blocks, block_size,
-        # heads]
+        # inner = out_gradient . out of each query, [batch, num_blocks,
+        # block_size, heads]
         inner = jnp.einsum(
             "bnchk,bnchk->bnch", out_gradient, softmax.out.astype(jnp.float32)
         )
-        # ``recompute`` returns the sum of the weights in place of ``log_sum_exp``.
+        # ``recompute`` returns the sum of the weights in place of
+        # ``log_sum_exp``.
         cotangent = PartialSoftmax(out_gradient, gradient.log_sum_exp - inner)
         q_gradient, float_gradients = pull_back(cotangent)
         return (
@@ -234,7 +251,9 @@ def _attend(
         )
 
     @jax.custom_vjp
-    def attend(q: AnyArray, arrays: Sequence[Any], rng: Array | None) -> PartialSoftmax:
+    def attend(
+        q: AnyArray, arrays: Sequence[Any], rng: Array | None
+    ) -> PartialSoftmax:
         return forward(q, arrays, rng)[0]
 
     define_gradient(attend, forward, backward)
@@ -248,9 +267,9 @@ def _widen_outside_jit(
 ) -> tuple[AnyArray, Sequence[Any]]:
     """Casts bfloat16 arrays to float32 on CPUs if ``probe`` is an array, not a tracer.
 
-    XLA on CPUs cannot run some layouts of a product of bfloat16 arrays with a float32
-    result if the product is a program of only that operation ("Unsupported element type
-    for DotThunk").
+    XLA on CPUs cannot run some layouts of a product of bfloat16 arrays with a
+    float32 result if the product is a program of only that operation
+    ("Unsupported element type for DotThunk").
     """
     if isinstance(probe, jax.core.Tracer) or not _on_cpu():
         return q, arrays
@@ -272,7 +291,8 @@ def _replace(
     """Returns ``items`` with ``values`` in place of the flagged items."""
     rest = iter(values)
     return [
-        next(rest) if flag else item for item, flag in zip(items, flags, strict=True)
+        next(rest) if flag else item
+        for item, flag in zip(items, flags, strict=True)
     ]
 
 
@@ -282,10 +302,10 @@ def _replace(
 def _choose_loops(q: AnyArray, key_sets: Sequence[KeySet]) -> Attend:
     """Returns the attention function, in a loop over pieces if there are many scores.
 
-    On CPUs the loops run over sequences, heads and blocks. XLA runs the plain matrix
-    products of one block on all cores, but products with batch dimensions inside a loop
-    on a single core, which takes twice the time; and the keys of a head stay in the
-    cache for all of its blocks.
+    On CPUs the loops run over sequences, heads and blocks. XLA runs the plain
+    matrix products of one block on all cores, but products with batch
+    dimensions inside a loop on a single core, which takes twice the time; and
+    the keys of a head stay in the cache for all of its blocks.
     """
     num_pieces = _count_pieces(q, key_sets)
     if num_pieces == 1:

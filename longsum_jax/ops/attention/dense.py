@@ -63,8 +63,10 @@ def dot_product_attention(
     k: Float[AnyArray, "batch key_length kv_heads head_dim"],
     v: Float[AnyArray, "batch key_length kv_heads head_dim"],
     *,
-    mask: Bool[AnyArray, "#batch #heads #query_length #key_length"] | None = None,
-    bias: Float[AnyArray, "#batch #heads #query_length #key_length"] | None = None,
+    mask: Bool[AnyArray, "#batch #heads #query_length #key_length"]
+    | None = None,
+    bias: Float[AnyArray, "#batch #heads #query_length #key_length"]
+    | None = None,
     scale: Scale = 1.0,
     dropout: Callable[[Array], AnyArray] | None = None,
     axes: Axes = (),
@@ -72,16 +74,17 @@ def dot_product_attention(
     """Computes softmax(scale q k + bias) v with float32 scores.
 
     Args:
-        q, k, v: queries, keys and values. Keys and values may have fewer heads, each
-            for a group of consecutive heads of the queries (grouped queries, Ainslie et
-            al. 2023).
-        mask: True where a query attends to a key; a query without a key gets zeros.
+        q, k, v: queries, keys and values. Keys and values may have fewer heads,
+            each for a group of consecutive heads of the queries (grouped
+            queries, Ainslie et al. 2023).
+        mask: True where a query attends to a key; a query without a key gets
+            zeros.
         bias: bias of the scores.
-        scale: factor of the query-key products, possibly with a soft cap; T5 uses 1,
-            most others head_dim**-0.5.
+        scale: factor of the query-key products, possibly with a soft cap; T5
+            uses 1, most others head_dim**-0.5.
         dropout: dropout of the weights.
-        axes: mesh axes that shard the keys (``ops.sequence_sharding``); every device
-            gets the result for all keys.
+        axes: mesh axes that shard the keys (``ops.sequence_sharding``); every
+            device gets the result for all keys.
 
     Returns:
         The attended values in the type of ``v``.
@@ -92,7 +95,8 @@ def dot_product_attention(
         scores = scores + bias.astype(jnp.float32)
     weights = masked_softmax(scores, mask, axes).astype(v.dtype)
     dropped = weights if dropout is None else dropout(weights)
-    # Rematerialized layers save the output, and recompute the much larger weights.
+    # Rematerialized layers save the output, and recompute the much larger
+    # weights.
     return sum_over(save_for_backward(weighted_values(dropped, v)), axes)
 
 
@@ -103,9 +107,13 @@ def key_products(
     """Returns float32 products of queries and keys, which may have fewer heads."""
     batch, num_queries, heads, head_dim = q.shape
     if k.shape[2] == heads:
-        return jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32)
+        return jnp.einsum(
+            "bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32
+        )
     q = q.reshape(batch, num_queries, k.shape[2], -1, head_dim)
-    products = jnp.einsum("btgrk,blgk->bgrtl", q, k, preferred_element_type=jnp.float32)
+    products = jnp.einsum(
+        "btgrk,blgk->bgrtl", q, k, preferred_element_type=jnp.float32
+    )
     return products.reshape(batch, heads, num_queries, -1)
 
 
@@ -126,13 +134,16 @@ def repeat_heads(
     x: Float[AnyArray, "batch length kv_heads head_dim"], heads: int
 ) -> Float[AnyArray, "batch length heads head_dim"]:
     """Repeats the heads of keys or values for the queries of their groups."""
-    return x if x.shape[2] == heads else jnp.repeat(x, heads // x.shape[2], axis=2)
+    return (
+        x if x.shape[2] == heads else jnp.repeat(x, heads // x.shape[2], axis=2)
+    )
 
 
 def mix_states(
     q: Float[AnyArray, "batch query_length heads d_model"],
     states: Float[AnyArray, "batch key_length d_model"],
-    mask: Bool[AnyArray, "#batch #heads #query_length #key_length"] | None = None,
+    mask: Bool[AnyArray, "#batch #heads #query_length #key_length"]
+    | None = None,
     *,
     scale: Scale = 1.0,
     axes: Axes = (),
@@ -164,7 +175,8 @@ def largest_scores(
 
     Args:
         scores: scores, any number of rows.
-        mask: True on allowed entries, broadcastable to ``scores``; None allows all.
+        mask: True on allowed entries, broadcastable to ``scores``; None allows
+            all.
         count: number of entries of a row to select.
     """
     if mask is not None:
@@ -199,7 +211,9 @@ def prepend_keys(
     extra_k, extra_v, extra_mask = extra
     extra_mask = extra_mask[:, None, None]
     shape = jnp.broadcast_shapes(mask.shape[:-1], extra_mask.shape[:-1])
-    masks = [jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (extra_mask, mask)]
+    masks = [
+        jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (extra_mask, mask)
+    ]
     mask = jnp.concatenate(masks, -1)
     if bias is not None:
         # Prepended keys have a bias of 0.
@@ -223,12 +237,13 @@ def masked_softmax(
 
     Args:
         scores: scores, any number of rows.
-        mask: True on allowed entries, broadcastable to ``scores``; None allows all.
+        mask: True on allowed entries, broadcastable to ``scores``; None allows
+            all.
         axes: mesh axes that shard the last axis (``ops.sequence_sharding``).
     """
     weights, total = masked_exponentials(scores, mask, axes)
-    # As an einsum: from a plain product, whose gradient is a sum of products, XLA on
-    # CPUs generates code that takes 30 times as long for a batch of one.
+    # As an einsum: from a plain product, whose gradient is a sum of products,
+    # XLA on CPUs generates code that takes 30 times as long for a batch of one.
     return jnp.einsum("...l,...->...l", weights, 1 / total[..., 0])
 
 
@@ -239,25 +254,27 @@ def masked_exponentials(
 ) -> tuple[Float[Array, "*rows num_keys"], Float[Array, "*rows 1"]]:
     """Returns the numerator and denominator of ``masked_softmax``.
 
-    Dividing after the product with the values saves one pass over the weights and one
-    over their gradients.
+    Dividing after the product with the values saves one pass over the weights
+    and one over their gradients.
 
     Args:
         scores, mask, axes: see ``masked_softmax``.
 
     Returns:
-        weights: exponentials relative to the largest score of the row, at most 1; 0
-            where masked.
-        total: their sum, at least 1 (over all shards of ``axes``); 1 in a row without
-            an allowed entry.
+        weights: exponentials relative to the largest score of the row, at most
+            1; 0 where masked.
+        total: their sum, at least 1 (over all shards of ``axes``); 1 in a row
+            without an allowed entry.
     """
     least = jnp.finfo(scores.dtype).min
     if mask is not None:
         scores = jnp.where(mask, scores, least)
-    # The maximum has a lower bound above every masked score, so that the exponential of
-    # a masked score is 0 even in a fully masked row.
+    # The maximum has a lower bound above every masked score, so that the
+    # exponential of a masked score is 0 even in a fully masked row.
     largest = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
     largest = jnp.maximum(largest, max(LEAST_SCORE, float(least) / 2))
-    weights = jnp.exp(scores - (jax.lax.pmax(largest, axes) if axes else largest))
+    weights = jnp.exp(
+        scores - (jax.lax.pmax(largest, axes) if axes else largest)
+    )
     total = sum_over(weights.sum(-1, keepdims=True), axes)
     return weights, jnp.where(total > 0, total, 1.0)

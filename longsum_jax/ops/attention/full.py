@@ -36,7 +36,8 @@ def full_attention(
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
-        distance_bias: bias by key position - query position, from 1 - length to length
+        distance_bias: bias by key position - query position, from 1 - length to
+            length
             - 1, so that ``distances`` is 2 length - 1.
         extra: additional keys that all queries attend to.
         scale, dropout: see ``attend_key_sets``.
@@ -48,7 +49,9 @@ def full_attention(
     blocks = to_blocks(q, FULL_BLOCK)
     bias = None
     if distance_bias is not None:
-        bias = _bias_of_queries(distance_bias, length, num_blocks=blocks.shape[1])
+        bias = _bias_of_queries(
+            distance_bias, length, num_blocks=blocks.shape[1]
+        )
     keys = KeySet(k, v, mask[:, None, None, None], bias)
     out = attend_key_sets(blocks, [*extra, keys], scale=scale, dropout=dropout)
     return from_blocks(out, length)

@@ -1,34 +1,36 @@
 """Attention by fused kernels of accelerators: scores stay on the chip, never in its memory.
 
-Three kernels compute what ``dense.dot_product_attention`` does without a bias and
-without dropout:
+Three kernels compute what ``dense.dot_product_attention`` does without a bias
+and without dropout:
 
     "splash"    JAX's Pallas kernel for TPUs
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs from the A100 on
     "triton"    a Pallas kernel of this package for these GPUs, for cases that cuDNN does not
-                support: windows and other patterns, and masks in causal attention
+                support: windows and other patterns, and masks in causal
+                    attention
 
-The two Pallas kernels are interpreted on other devices, for tests. All kernels loop
-over blocks of keys with a running softmax, and recompute scores for the gradients
-(FlashAttention, Dao et al. 2022). Wrappers handle what they do not support: lengths are
-padded to whole blocks, for cuDNN to even ones; queries without a key get zeros; masks
-that differ by head become masks of sequences with one head each; and for cuDNN, which
-only supports numbers of keys, real keys are moved to the front (their order does not
-matter in attention that is not causal).
+The two Pallas kernels are interpreted on other devices, for tests. All kernels
+loop over blocks of keys with a running softmax, and recompute scores for the
+gradients (FlashAttention, Dao et al. 2022). Wrappers handle what they do not
+support: lengths are padded to whole blocks, for cuDNN to even ones; queries
+without a key get zeros; masks that differ by head become masks of sequences
+with one head each; and for cuDNN, which only supports numbers of keys, real
+keys are moved to the front (their order does not matter in attention that is
+not causal).
 
-Sparse attention is expressed as attention of rows of queries, each with separate keys
-under one softmax: the keys of its part of the text with a margin on either side,
-followed by keys that all rows share, such as global tokens. A ``Pattern`` defines which
-keys of its row a query reads; it is the same for all rows, so that its table of blocks
-is small for texts of any length. Two rows of four queries with a window of one token on
-either side and a global token:
+Sparse attention is expressed as attention of rows of queries, each with
+separate keys under one softmax: the keys of its part of the text with a margin
+on either side, followed by keys that all rows share, such as global tokens. A
+``Pattern`` defines which keys of its row a query reads; it is the same for all
+rows, so that its table of blocks is small for texts of any length. Two rows of
+four queries with a window of one token on either side and a global token:
 
     queries          keys
     row 0  [0 1 2 3]   [. 0 1 2 3 4 g]       query 0 reads  [. 0 1 - - - g]
     row 1  [4 5 6 7]   [3 4 5 6 7 . g]       query 5 reads  [- 4 5 6 - - g]
 
-If a mesh shards the text, every device has rows of its part, and its margins come from
-the neighboring devices.
+If a mesh shards the text, every device has rows of its part, and its margins
+come from the neighboring devices.
 """
 
 import contextlib
@@ -49,9 +51,9 @@ from longsum_jax.typing import AnyArray
 
 Kernel = Literal["splash", "cudnn", "triton"]
 AttentionBackend = Literal["auto", "reference", "splash", "cudnn", "triton"]
-# Function of int32 positions of queries and of keys in a row, which broadcast; returns
-# True if a query reads a key. It is hashable and only uses operations that NumPy and
-# kernels have (no integer division).
+# Function of int32 positions of queries and of keys in a row, which broadcast;
+# returns True if a query reads a key. It is hashable and only uses operations
+# that NumPy and kernels have (no integer division).
 Pattern = Callable[[Any, Any], Any]
 # Computes ``fused_attention`` by a selected kernel.
 FusedAttention = Callable[..., Array]
@@ -73,8 +75,8 @@ _CHOICES: ContextVar[dict[str, KernelChoice] | None] = ContextVar(
     "choices", default=None
 )
 
-# Fewer queries, such as the beams of a document, or fewer keys have few scores and
-# would fill only a small part of a kernel's block.
+# Fewer queries, such as the beams of a document, or fewer keys have few scores
+# and would fill only a small part of a kernel's block.
 MIN_QUERIES, MIN_KEYS = 64, 128
 # queries of a row; the longer it is, the smaller the overlap of two rows' keys
 MAX_ROW = 4096
@@ -116,9 +118,9 @@ def choose_kernel(
     """Selects the kernel for attention without a bias and dropout.
 
     Args:
-        backend: "auto" for the kernel of the target's devices, if it is at least as
-            exact as the reference; "reference" for no kernel; or the name of a kernel,
-            used whenever it supports the arguments.
+        backend: "auto" for the kernel of the target's devices, if it is at
+            least as exact as the reference; "reference" for no kernel; or the
+            name of a kernel, used whenever it supports the arguments.
         dtype: dtype of queries, keys and values.
         num_queries, num_keys, head_dim: sizes of the arrays.
         causal: True if queries see no later keys.
@@ -139,12 +141,16 @@ def choose_kernel(
         return KernelChoice(None)
     dtype = jnp.dtype(dtype)
     chooses_keys = has_pattern or (causal and has_mask)
-    kernel = _kernel_of_target(dtype, chooses_keys) if backend == "auto" else backend
+    kernel = (
+        _kernel_of_target(dtype, chooses_keys) if backend == "auto" else backend
+    )
     if kernel is None:
         platform = target_platform()
         return KernelChoice(
             None,
-            "" if platform == "cpu" else f"no kernel for {dtype} on this {platform}",
+            ""
+            if platform == "cpu"
+            else f"no kernel for {dtype} on this {platform}",
         )
     if kernel == "splash":
         if dtype == jnp.float16:
@@ -186,16 +192,18 @@ def fused_attention(
     """Computes softmax(scale q k) v by a fused kernel.
 
     Args:
-        q, k, v: queries, keys and values; as many queries as keys if ``causal``.
-        mask: True on the keys that a head reads; a query without a key gets zeros.
+        q, k, v: queries, keys and values; as many queries as keys if
+            ``causal``.
+        mask: True on the keys that a head reads; a query without a key gets
+            zeros.
         kernel: kernel from ``choose_kernel``.
         causal: True if queries see no later keys.
         pattern: keys that each query reads, among the keys in the mask; not for
             "cudnn".
         scale: factor of the query-key products.
-        spec: mesh axes of (batch, length, heads, head_dim) of the active mesh, if there
-            is one. XLA cannot partition a kernel: each device computes its rows and
-            heads, and lengths are not sharded.
+        spec: mesh axes of (batch, length, heads, head_dim) of the active mesh,
+            if there is one. XLA cannot partition a kernel: each device computes
+            its rows and heads, and lengths are not sharded.
 
     Returns:
         The attended values in the type of ``v``.
@@ -203,7 +211,9 @@ def fused_attention(
     if mask is not None:
         mask = jnp.broadcast_to(mask, (len(k), mask.shape[1], k.shape[1]))
 
-    def attend(q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray | None) -> Array:
+    def attend(
+        q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray | None
+    ) -> Array:
         return _attend(q, k, v, mask, kernel, causal, pattern, scale)
 
     if spec is None:
@@ -213,7 +223,12 @@ def fused_attention(
     masked_heads = heads if mask is not None and mask.shape[1] > 1 else None
     return jax.shard_map(
         attend,
-        in_specs=(layout, layout, layout, PartitionSpec(batch, masked_heads, None)),
+        in_specs=(
+            layout,
+            layout,
+            layout,
+            PartitionSpec(batch, masked_heads, None),
+        ),
         out_specs=layout,
         # Pallas does not declare over which axes the results of a kernel vary
         check_vma=False,
@@ -274,7 +289,8 @@ def row_size(length: int, *, margin: int, multiple: int) -> int:
 
     Args:
         length: number of tokens of the text.
-        margin: number of keys of a row outside its queries, on both sides together.
+        margin: number of keys of a row outside its queries, on both sides
+            together.
         multiple: divisor of the result.
     """
     num_rows = max(1, min(-(-length // MAX_ROW), length // max(margin, 1)))
@@ -292,11 +308,11 @@ def fused_key_sets(
 
     Args:
         q: rows of queries.
-        key_sets: sets without biases, with masks [batch or 1, num_rows or 1, heads or
-            1, 1, num_keys].
+        key_sets: sets without biases, with masks [batch or 1, num_rows or 1,
+            heads or 1, 1, num_keys].
         attend: kernel function.
-        **options: keyword arguments of ``fused_attention``; the pattern is over the
-            keys of all sets, concatenated.
+        **options: keyword arguments of ``fused_attention``; the pattern is over
+            the keys of all sets, concatenated.
     """
     rows = q.shape[:2]
 
@@ -342,21 +358,22 @@ def _cudnn_attention(
     counts = None
     num_queries, num_keys = q.shape[1], k.shape[1]
     q, k, v = (_of_even_length(x) for x in (q, k, v))
-    if mask is None and num_keys % 2 and not causal:  # causal queries never read it
+    # causal queries never read it
+    if mask is None and num_keys % 2 and not causal:
         counts = jnp.full(len(k), num_keys, jnp.int32)
     if mask is not None:
         mask = _of_even_length(mask)
         order = jnp.argsort(~mask, axis=1, stable=True)
         k, v = _permute(k, order), _permute(v, order)
         counts = mask.sum(1)
-        # Zeros, so that nothing that a kernel reads or writes after the last key has an
-        # effect.
+        # Zeros, so that nothing that a kernel reads or writes after the last
+        # key has an effect.
         is_key = (jnp.arange(mask.shape[1]) < counts[:, None])[..., None, None]
         k, v = jnp.where(is_key, k, 0), jnp.where(is_key, v, 0)
         counts = jnp.maximum(counts, 1).astype(jnp.int32)
-    # Not marked by ``save_for_backward``: the other residuals of the kernel have no
-    # name in JAX, so that rematerialized layers run the forward kernel again in any
-    # case.
+    # Not marked by ``save_for_backward``: the other residuals of the kernel
+    # have no name in JAX, so that rematerialized layers run the forward kernel
+    # again in any case.
     out = jax.nn.dot_product_attention(
         q,
         k,
@@ -368,8 +385,8 @@ def _cudnn_attention(
     )[:, :num_queries]
     if mask is None:
         return out
-    # The kernel returns a mean of values for a query without a key. Masking it also
-    # masks its gradients.
+    # The kernel returns a mean of values for a query without a key. Masking it
+    # also masks its gradients.
     return jnp.where(mask.any(-1)[:, None, None, None], out, 0)
 
 
@@ -393,7 +410,9 @@ def _permute_forward(x: AnyArray, order: AnyArray) -> tuple[Array, AnyArray]:
     return _permute(x, order), order
 
 
-def _permute_backward(order: AnyArray, gradient: AnyArray) -> tuple[Array, None]:
+def _permute_backward(
+    order: AnyArray, gradient: AnyArray
+) -> tuple[Array, None]:
     inverse = jnp.argsort(order, axis=1)
     return jnp.take_along_axis(gradient, inverse[..., None, None], axis=1), None
 

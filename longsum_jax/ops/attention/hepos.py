@@ -1,8 +1,9 @@
 """Hepos: cross-attention in which every head attends to every s-th position.
 
-Huang et al. 2021, section 3. Head h attends to encoder position i if (i - h) mod s ==
-0, both counted from 0: equation (1). Positions are arranged in rows of s neighbors, of
-which head h reads column h mod s, so that keys, values and scores are s times smaller.
+Huang et al. 2021, section 3. Head h attends to encoder position i if (i - h)
+mod s == 0, both counted from 0: equation (1). Positions are arranged in rows of
+s neighbors, of which head h reads column h mod s, so that keys, values and
+scores are s times smaller.
 """
 
 from collections.abc import Iterator
@@ -30,8 +31,8 @@ def strided_key_mask(
     Args:
         mask: True on real tokens.
         heads: number of heads.
-        stride: distance between the positions of one head; ``num_keys`` is ceil(length
-            / stride).
+        stride: distance between the positions of one head; ``num_keys`` is
+            ceil(length / stride).
     """
     # Column h mod stride of every row: [batch, num_keys, heads].
     columns = to_blocks(mask, stride)[:, :, np.arange(heads) % stride]
@@ -51,8 +52,8 @@ def project_strided(
         stride: distance between the positions of one head, 1 or more.
 
     Returns:
-        ceil(length / stride) keys of each head; key n of head h is at position n stride
-        + h mod stride, and zero for positions beyond the length.
+        ceil(length / stride) keys of each head; key n of head h is at position
+        n stride + h mod stride, and zero for positions beyond the length.
     """
     rows = to_blocks(x, stride)
     d_model, heads, head_dim = kernel.shape
@@ -92,16 +93,23 @@ def mix_strided(
     rows = to_blocks(states, stride)
     outputs = []
     for group, columns in _head_groups(heads, stride):
-        group_q = q[:, :, group].reshape(batch, query_length, -1, columns, d_model)
+        group_q = q[:, :, group].reshape(
+            batch, query_length, -1, columns, d_model
+        )
         keys = rows[:, :, :columns]
         # [batch, groups, columns, query_length, num_keys]
         scores = jnp.einsum(
-            "btgsd,bnsd->bgstn", group_q, keys, preferred_element_type=jnp.float32
+            "btgsd,bnsd->bgstn",
+            group_q,
+            keys,
+            preferred_element_type=jnp.float32,
         )
-        group_mask = mask[:, group].reshape(batch, -1, columns, 1, rows.shape[1])
-        weights = masked_softmax(scaled_scores(scores, scale), group_mask, axes).astype(
-            states.dtype
+        group_mask = mask[:, group].reshape(
+            batch, -1, columns, 1, rows.shape[1]
         )
+        weights = masked_softmax(
+            scaled_scores(scores, scale), group_mask, axes
+        ).astype(states.dtype)
         out = sum_over(jnp.einsum("bgstn,bnsd->btgsd", weights, keys), axes)
         outputs.append(out.reshape(batch, query_length, -1, d_model))
     return outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, 2)
@@ -110,8 +118,8 @@ def mix_strided(
 def _head_groups(heads: int, stride: int) -> Iterator[tuple[slice, int]]:
     """Yields groups of heads with the number of columns that a group reads.
 
-    The first group is the largest number of heads that is a multiple of the stride, the
-    second the remaining heads.
+    The first group is the largest number of heads that is a multiple of the
+    stride, the second the remaining heads.
     """
     even = heads - heads % stride
     if even:

@@ -22,12 +22,12 @@ from longsum_jax.ops.random_masks import drop_entries, keep_mask
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
 
-# The log-sum-exp of a query without keys: below every score, and finite, so that
-# differences of two such values are not NaN.
+# The log-sum-exp of a query without keys: below every score, and finite, so
+# that differences of two such values are not NaN.
 MASK_VALUE = -1e30
-# The score of a key that is masked by a bias or by an additional feature of the key,
-# not by a boolean mask. It is so far below MASK_VALUE that exp(FOLDED_MASK -
-# MASK_VALUE) is 0.
+# The score of a key that is masked by a bias or by an additional feature of the
+# key, not by a boolean mask. It is so far below MASK_VALUE that exp(FOLDED_MASK
+# - MASK_VALUE) is 0.
 FOLDED_MASK = 2 * MASK_VALUE
 
 
@@ -35,13 +35,14 @@ class LazyBias(NamedTuple):
     """A bias that is computed on demand, for biases as large as the scores.
 
     Attributes:
-        function: function of ``blocks`` and ``arrays`` for some sequences, blocks and
-            heads that returns floats broadcastable to [batch, num_blocks, heads,
-            block_size, num_keys]. It must not close over arrays that need gradients.
-        blocks: arguments of ``function`` per block, [batch or 1, num_blocks, heads or
-            1, ...].
-        arrays: additional arguments of ``function``, [heads or 1, ...]; gradients flow
-            into them.
+        function: function of ``blocks`` and ``arrays`` for some sequences,
+            blocks and heads that returns floats broadcastable to [batch,
+            num_blocks, heads, block_size, num_keys]. It must not close over
+            arrays that need gradients.
+        blocks: arguments of ``function`` per block, [batch or 1, num_blocks,
+            heads or 1, ...].
+        arrays: additional arguments of ``function``, [heads or 1, ...];
+            gradients flow into them.
     """
 
     function: Callable[..., Array]
@@ -57,11 +58,12 @@ class KeySet(NamedTuple):
     """Keys and values that blocks of queries attend to.
 
     Attributes:
-        k, v: keys and values: [batch, num_blocks, num_keys, heads, head_dim], different
-            for every block, or [batch, num_keys, heads, head_dim], the same for all
-            blocks.
-        mask: boolean mask, broadcastable to [batch, num_blocks, heads, block_size,
-            num_keys]; True where a query attends to a key. None allows all keys.
+        k, v: keys and values: [batch, num_blocks, num_keys, heads, head_dim],
+            different for every block, or [batch, num_keys, heads, head_dim],
+            the same for all blocks.
+        mask: boolean mask, broadcastable to [batch, num_blocks, heads,
+            block_size, num_keys]; True where a query attends to a key. None
+            allows all keys.
         bias: float bias, broadcastable to the same shape, or a LazyBias.
     """
 
@@ -82,8 +84,8 @@ class PartialSoftmax(NamedTuple):
     Attributes:
         out: mean of the values under the softmax over these keys, [..., heads,
             head_dim].
-        log_sum_exp: log-sum-exp of their scores, float32 [..., heads]; MASK_VALUE
-            without a key.
+        log_sum_exp: log-sum-exp of their scores, float32 [..., heads];
+            MASK_VALUE without a key.
     """
 
     out: Array
@@ -92,7 +94,9 @@ class PartialSoftmax(NamedTuple):
     def map(self, function: Callable[[Array], Array]) -> "PartialSoftmax":
         """Reorders both arrays with ``function``, which gets [..., heads, head_dim or 1]."""
         out = function(self.out)
-        return PartialSoftmax(out, function(self.log_sum_exp[..., None])[..., 0])
+        return PartialSoftmax(
+            out, function(self.log_sum_exp[..., None])[..., 0]
+        )
 
 
 class WeightDropout(NamedTuple):
@@ -106,7 +110,9 @@ class WeightDropout(NamedTuple):
         if self.rate == 0:
             return weights
         share = 1 - self.rate
-        return drop_entries(weights, keep_mask(self.rng, share, weights.shape), share)
+        return drop_entries(
+            weights, keep_mask(self.rng, share, weights.shape), share
+        )
 
     def fold(self, number: Int[AnyArray, ""] | int) -> "WeightDropout":
         """Returns an independent dropout with the same rate."""
@@ -135,40 +141,51 @@ def softmax_of_values(
     Args:
         scores: scores of each set, [..., block_size, num_keys].
         key_sets: sets with the masks and values.
-        log_sum_exp: log-sum-exp of the forward pass, [..., block_size], or None in the
-            forward pass.
+        log_sum_exp: log-sum-exp of the forward pass, [..., block_size], or None
+            in the forward pass.
         dropout: dropout of the weights.
         mix: product of the weights and values of a set.
 
     Returns:
-        The weighted mean of the values [..., block_size, head_dim], and the log-sum-exp
-        [..., block_size]. If ``log_sum_exp`` is given, the sum of the weights (1) is
-        returned in its place, because the backward pass only needs its gradient.
+        The weighted mean of the values [..., block_size, head_dim], and the
+        log-sum-exp [..., block_size]. If ``log_sum_exp`` is given, the sum of
+        the weights (1) is returned in its place, because the backward pass only
+        needs its gradient.
     """
     scores = [_masked(*pair) for pair in zip(scores, key_sets, strict=True)]
     total: Array | float
     if log_sum_exp is None:
         maxima = [x.max(-1, keepdims=True, initial=MASK_VALUE) for x in scores]
         largest = lax.stop_gradient(functools.reduce(jnp.maximum, maxima))
-        # Above every masked score, so that its exponential is 0 even in a fully masked
-        # row.
+        # Above every masked score, so that its exponential is 0 even in a fully
+        # masked row.
         bound = jnp.maximum(largest, LEAST_SCORE)
         weights = [jnp.exp(x - bound) for x in scores]
         total = _sum_of_rows(weights)
         total = jnp.where(total > 0, total, 1.0)
         log_or_sum = (largest + jnp.log(total))[..., 0]
     else:
-        # Neither maximum nor sum is needed. Without a key, log_sum_exp is MASK_VALUE,
-        # far above the masked scores, so that their exponentials are 0.
-        weights, total = [jnp.exp(x - log_sum_exp[..., None]) for x in scores], 1.0
+        # Neither maximum nor sum is needed. Without a key, log_sum_exp is
+        # MASK_VALUE, far above the masked scores, so that their exponentials
+        # are 0.
+        weights, total = (
+            [jnp.exp(x - log_sum_exp[..., None]) for x in scores],
+            1.0,
+        )
         log_or_sum = _sum_of_rows(weights)[..., 0]
     weights = [x.astype(key_sets[0].v.dtype) for x in weights]
     # One draw for the weights of all sets, which are split again.
     if dropout is not None:
         ends = np.cumsum([x.shape[-1] for x in weights])
-        weights = jnp.split(dropout(jnp.concatenate(weights, -1)), ends[:-1], -1)
-    products = [mix(x, key_set.v) for x, key_set in zip(weights, key_sets, strict=True)]
-    return PartialSoftmax(functools.reduce(operator.add, products) / total, log_or_sum)
+        weights = jnp.split(
+            dropout(jnp.concatenate(weights, -1)), ends[:-1], -1
+        )
+    products = [
+        mix(x, key_set.v) for x, key_set in zip(weights, key_sets, strict=True)
+    ]
+    return PartialSoftmax(
+        functools.reduce(operator.add, products) / total, log_or_sum
+    )
 
 
 def _masked(scores: Array, key_set: KeySet) -> Array:
@@ -179,7 +196,9 @@ def _masked(scores: Array, key_set: KeySet) -> Array:
 
 def _sum_of_rows(weights: Sequence[Array]) -> Array:
     """Returns the sum of every row over all sets, [..., block_size, 1]."""
-    return functools.reduce(operator.add, [x.sum(-1, keepdims=True) for x in weights])
+    return functools.reduce(
+        operator.add, [x.sum(-1, keepdims=True) for x in weights]
+    )
 
 
 def attend_jointly(
@@ -192,9 +211,9 @@ def attend_jointly(
 
     Args:
         q: queries, not in blocks.
-        key_sets: keys [batch, num_keys, heads, head_dim], possibly with fewer heads
-            (see ``dense.dot_product_attention``); masks and biases broadcast to [batch,
-            heads, query_length, num_keys].
+        key_sets: keys [batch, num_keys, heads, head_dim], possibly with fewer
+            heads (see ``dense.dot_product_attention``); masks and biases
+            broadcast to [batch, heads, query_length, num_keys].
         scale: factor of the query-key products, possibly with a soft cap.
     """
     scores = []
@@ -204,14 +223,18 @@ def attend_jointly(
         scores.append(products if bias is None else products + bias)
 
     def mix(weights: Array, v: AnyArray) -> Array:
-        # The axes of ``dot_product_attention``, swapped afterwards: with "bhtk", XLA on
-        # CPUs would transpose the values of a decoder's cache.
+        # The axes of ``dot_product_attention``, swapped afterwards: with
+        # "bhtk", XLA on CPUs would transpose the values of a decoder's cache.
         return weighted_values(weights, v).swapaxes(1, 2)
 
-    return softmax_of_values(scores, key_sets, None, None, mix).out.swapaxes(1, 2)
+    return softmax_of_values(scores, key_sets, None, None, mix).out.swapaxes(
+        1, 2
+    )
 
 
-def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array, "..."]:
+def merge_partial_softmaxes(
+    softmaxes: Sequence[PartialSoftmax],
+) -> Float[Array, "..."]:
     """Merges attention to several sets of keys into attention under one softmax.
 
     Each output is weighted by its share of the sum of all exponentials.
@@ -223,7 +246,8 @@ def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array,
         jnp.stack([softmax.log_sum_exp for softmax in softmaxes]), axis=0
     )
     weighted = [
-        x.out * share[..., None] for x, share in zip(softmaxes, shares, strict=True)
+        x.out * share[..., None]
+        for x, share in zip(softmaxes, shares, strict=True)
     ]
     return sum(weighted[1:], start=weighted[0])
 
@@ -250,7 +274,8 @@ def sliced_bias(
 ) -> LazyBias:
     """Returns a bias whose rows are slices of ``table``.
 
-    Query (b, n, c) gets ``table[:, s : s + num_keys]`` with ``s = starts[b, n, c]``.
+    Query (b, n, c) gets ``table[:, s : s + num_keys]`` with ``s = starts[b, n,
+    c]``.
     """
 
     def slice_table(starts: AnyArray, table: AnyArray) -> Array:

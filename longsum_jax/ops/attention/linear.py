@@ -3,13 +3,13 @@
     linear      weights f(q) f(k) over their sum, f = elu + 1    Katharopoulos et al. 2020, eq. 5, 7
     efficient   softmax(q over features) (softmax(k over positions) v)   Shen et al. 2021, section 3
 
-The product of keys and values comes first, [features, head_dim] per head for any
-length:
+The product of keys and values comes first, [features, head_dim] per head for
+any length:
 
     (f(q) f(k)^T) v  =  f(q) (f(k)^T v)
 
-No weight of a pair of tokens is computed, so that dropout of weights does not apply.
-Products of queries and keys are not scaled, as published.
+No weight of a pair of tokens is computed, so that dropout of weights does not
+apply. Products of queries and keys are not scaled, as published.
 """
 
 import jax
@@ -44,7 +44,12 @@ def linear_attention(
         The attended values in the type of ``v``, zeros on padding.
     """
     return mix_by_features(
-        _positive(q), _positive(k), v, mask, weight_floor=WEIGHT_FLOOR, axes=axes
+        _positive(q),
+        _positive(k),
+        v,
+        mask,
+        weight_floor=WEIGHT_FLOOR,
+        axes=axes,
     )
 
 
@@ -87,18 +92,20 @@ def mix_by_features(
 
     Args:
         q_features, k_features: non-negative float32 features.
-        weight_floor: constant added to each query's sum of weights; gradients divide by
-            its square.
+        weight_floor: constant added to each query's sum of weights; gradients
+            divide by its square.
         v, mask, axes: see ``linear_attention``.
 
     Returns:
-        The means in the type of ``v``; zeros on padding, and for queries whose products
-        are all 0.
+        The means in the type of ``v``; zeros on padding, and for queries whose
+        products are all 0.
     """
     k_features = zero_padding(k_features, mask)
     # f(k)^T v summed over the positions, [batch, heads, features, head_dim].
     values = jnp.einsum("blhf,blhk->bhfk", k_features, v.astype(jnp.float32))
-    numerator = jnp.einsum("blhf,bhfk->blhk", q_features, sum_over(values, axes))
+    numerator = jnp.einsum(
+        "blhf,bhfk->blhk", q_features, sum_over(values, axes)
+    )
     # Sum of the weights of each query, [batch, length, heads, 1].
     total = sum_over(k_features.sum(1), axes)
     denominator = jnp.einsum("blhf,bhf->blh", q_features, total)[..., None]

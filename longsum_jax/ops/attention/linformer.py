@@ -17,8 +17,8 @@ def compress_length(
 
     Args:
         x: states, zero on padding.
-        projection: weights shared by keys and values and by all heads ("key-value
-            sharing" in section 4).
+        projection: weights shared by keys and values and by all heads
+            ("key-value sharing" in section 4).
 
     Returns:
         Rows in the type of ``x``, summed in float32.
@@ -34,5 +34,7 @@ def compress_length(
             "is longer"
         )
     columns = projection[:, :length].astype(x.dtype)
-    rows = jnp.einsum("pl,bld->bpd", columns, x, preferred_element_type=jnp.float32)
+    rows = jnp.einsum(
+        "pl,bld->bpd", columns, x, preferred_element_type=jnp.float32
+    )
     return rows.astype(x.dtype)

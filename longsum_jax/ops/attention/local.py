@@ -18,7 +18,11 @@ from longsum_jax.ops.attention.blocks import (
 )
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.dense import QKV, Scale
-from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
+from longsum_jax.ops.attention.fused import (
+    FusedAttention,
+    fused_key_sets,
+    row_size,
+)
 from longsum_jax.ops.attention.key_sets import (
     FOLDED_MASK,
     KeySet,
@@ -47,9 +51,9 @@ def local_distances(
 ) -> Int[np.ndarray, "block_size window"]:
     """Returns key position - query position in the block layout of ``local_attention``.
 
-    A bias for ``local_attention`` is one float per head and entry of this array.
-    ``window`` is block_size (1 + 2 ceil(radius / block_size)); keys farther than
-    ``radius`` are masked.
+    A bias for ``local_attention`` is one float per head and entry of this
+    array. ``window`` is block_size (1 + 2 ceil(radius / block_size)); keys
+    farther than ``radius`` are masked.
     """
     sides = -(-radius // block_size)
     keys = np.arange(-sides * block_size, (sides + 1) * block_size)
@@ -75,29 +79,30 @@ def local_attention(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends to the tokens within ``radius`` positions and to ``extra`` keys, in one softmax.
 
-    This is the local attention of LongT5 (Guo et al. 2022, section 3.1) and, with
-    ``extra``, the core of its transient global attention and of Longformer's attention
-    (Beltagy et al. 2020, section 3.1).
+    This is the local attention of LongT5 (Guo et al. 2022, section 3.1) and,
+    with ``extra``, the core of its transient global attention and of
+    Longformer's attention (Beltagy et al. 2020, section 3.1).
 
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
-        radius: number of tokens to each side; may be traced if ``max_radius`` is given.
-        max_radius: upper bound of a traced ``radius``; it determines the layout in
-            blocks.
-        block_size: number of tokens of a block; defaults to ``local_block_size`` of the
-            maximum radius.
+        radius: number of tokens to each side; may be traced if ``max_radius``
+            is given.
+        max_radius: upper bound of a traced ``radius``; it determines the layout
+            in blocks.
+        block_size: number of tokens of a block; defaults to
+            ``local_block_size`` of the maximum radius.
         bias: bias of the window's scores, one float per head and entry of
             ``local_distances(block_size, max_radius or radius)``.
         key_mask: True on tokens that may be attended to; default ``mask``.
-        extra: additional keys, for all tokens or for each block (``KeySet``), with mask
-            and bias.
+        extra: additional keys, for all tokens or for each block (``KeySet``),
+            with mask and bias.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
-        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards
-            of whole blocks.
-        fused: kernel for this attention; not with a traced ``radius``, biases or
-            ``dropout``, and only for ``extra`` keys that all tokens share.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in
+            shards of whole blocks.
+        fused: kernel for this attention; not with a traced ``radius``, biases
+            or ``dropout``, and only for ``extra`` keys that all tokens share.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
@@ -119,7 +124,8 @@ def local_attention(
     distances = local_distances(block_size, widest)
     sides = -(-widest // block_size)
     num_blocks = -(-q.shape[1] // block_size) * count_shards(axes)
-    # Neighbors that are beyond both ends of the sequence for every block are left out.
+    # Neighbors that are beyond both ends of the sequence for every block are
+    # left out.
     unused_blocks = max(0, sides - (num_blocks - 1))
     sides = sides - unused_blocks
     unused = unused_blocks * block_size
@@ -128,15 +134,20 @@ def local_attention(
     def windows(x: AnyArray) -> Array:
         return neighbors(to_blocks(x, block_size), sides, sides, axes)
 
-    # The radius is a bias, the same for all blocks. The boolean mask then depends on
-    # keys only, and ``blockwise`` folds it into the products on CPUs.
+    # The radius is a bias, the same for all blocks. The boolean mask then
+    # depends on keys only, and ``blockwise`` folds it into the products on
+    # CPUs.
     within_radius = abs(distances[:, window]) <= radius
     window_bias = 0.0 if bias is None else bias[:, :, window]
     reach = jnp.where(within_radius, window_bias, FOLDED_MASK)
-    window_mask = windows(mask if key_mask is None else key_mask)[:, :, None, None]
+    window_mask = windows(mask if key_mask is None else key_mask)[
+        :, :, None, None
+    ]
     window_keys = KeySet(windows(k), windows(v), window_mask, reach)
     blocks = to_blocks(q, block_size)
-    out = attend_key_sets(blocks, [window_keys, *extra], scale=scale, dropout=dropout)
+    out = attend_key_sets(
+        blocks, [window_keys, *extra], scale=scale, dropout=dropout
+    )
     return zero_padding(from_blocks(out, q.shape[1]), mask)
 
 
@@ -177,9 +188,13 @@ def _attend_in_rows(
 
     # [batch, length, ...] -> [batch, num_rows, size + 2 margin, ...]
     def rows(x: AnyArray) -> Array:
-        return overlapping(x, -margin, size, 2 * margin, num_rows, axes).swapaxes(0, 1)
+        return overlapping(
+            x, -margin, size, 2 * margin, num_rows, axes
+        ).swapaxes(0, 1)
 
-    text = KeySet(rows(tokens.k), rows(tokens.v), rows(key_mask)[:, :, None, None])
+    text = KeySet(
+        rows(tokens.k), rows(tokens.v), rows(key_mask)[:, :, None, None]
+    )
     pattern = _WindowPattern(radius, margin, size + 2 * margin)
     q = to_blocks(tokens.q, size)
     out = fused_key_sets(q, [text, *extra], fused, pattern=pattern, scale=scale)
@@ -194,17 +209,18 @@ def transient_blocks(
 ) -> tuple[Int[Array, "batch length"], Bool[Array, "batch num_globals"]]:
     """Assigns tokens to blocks of ``size``, whose sums are LongT5's global tokens.
 
-    Guo et al. 2022, section 3.2. Tokens after the last full block of their row belong
-    to that block; a row without a full block has none. A block is full if its last
-    token is real, and the first blocks count as the full ones, as in transformers.
+    Guo et al. 2022, section 3.2. Tokens after the last full block of their row
+    belong to that block; a row without a full block has none. A block is full
+    if its last token is real, and the first blocks count as the full ones, as
+    in transformers.
 
     Args:
         mask: True on real tokens.
         size: number of tokens of a block; ``num_globals`` is length // size.
 
     Returns:
-        block_ids: int32 block of every token, -1 for padding and for tokens without a
-            block.
+        block_ids: int32 block of every token, -1 for padding and for tokens
+            without a block.
         global_mask: True on the blocks that the row fills.
     """
     position = jnp.arange(mask.shape[1])
@@ -249,7 +265,9 @@ def block_sums(
     ends_of_blocks = jnp.sum(mask & _ends_block(positions, size), 1)
     num_full = sum_over(ends_of_blocks, axes)[:, None]
     # Tokens after the last full block are added to it.
-    sums = _aligned_sums(jnp.where(_columns(mask, x), x, 0), size, num_blocks + 1, axes)
+    sums = _aligned_sums(
+        jnp.where(_columns(mask, x), x, 0), size, num_blocks + 1, axes
+    )
     is_full = _columns(jnp.arange(num_blocks + 1) < num_full, sums)
     rest = jnp.where(is_full, 0, sums).sum(1, keepdims=True)
     is_last = _columns(jnp.arange(num_blocks) == num_full - 1, sums)
@@ -259,7 +277,10 @@ def block_sums(
 
 
 def _aligned_sums(
-    x: Float[AnyArray, "batch length *features"], size: int, count: int, axes: Axes
+    x: Float[AnyArray, "batch length *features"],
+    size: int,
+    count: int,
+    axes: Axes,
 ) -> Float[Array, "batch count *features"]:
     """Sums every ``size`` tokens of the sequence, in float32; returns the first ``count`` sums."""
     batch, length, *features = x.shape
@@ -267,13 +288,16 @@ def _aligned_sums(
     offset: Array | int = 0
     if axes:  # shards may begin and end inside a block
         first = first_position(length, axes)
-        # Pads the shard so that its first token is at the right offset within a block.
+        # Pads the shard so that its first token is at the right offset within a
+        # block.
         local_count = length // size + 2
         offset = first // size
         padded = jnp.zeros((batch, local_count * size, *features), x.dtype)
         x = lax.dynamic_update_slice_in_dim(padded, x, first % size, 1)
     x = append_zeros(x, local_count * size - x.shape[1])
-    local = x.reshape(batch, local_count, size, *features).sum(2, dtype=jnp.float32)
+    local = x.reshape(batch, local_count, size, *features).sum(
+        2, dtype=jnp.float32
+    )
     # Adds the partial sums of all shards at the offset of their first block.
     whole = max(count, count_shards(axes) * length // size + 2)
     sums = jnp.zeros((batch, whole, *features), jnp.float32)
@@ -289,8 +313,8 @@ def _columns(mask: AnyArray, x: AnyArray) -> AnyArray:
 def side_distances(num_globals: int) -> Int[np.ndarray, " entries"]:
     """Returns all values of global block - query block, from 1 - num_globals to num_globals.
 
-    A query without a block counts as block -1. A ``side_bias`` is one float per head
-    and entry of this array, which has 2 num_globals entries.
+    A query without a block counts as block -1. A ``side_bias`` is one float per
+    head and entry of this array, which has 2 num_globals entries.
     """
     return np.arange(2 * num_globals) - (num_globals - 1)
 
@@ -319,11 +343,11 @@ def transient_global_attention(
         mask, radius, block_size, bias, scale, dropout, axes, fused: see
             ``local_attention``.
         block_ids: blocks of the tokens, from ``transient_blocks``.
-        global_keys: keys and values [batch, num_globals, heads, head_dim] of the
-            (normalized) ``block_sums``, masked by the ``global_mask`` of
+        global_keys: keys and values [batch, num_globals, heads, head_dim] of
+            the (normalized) ``block_sums``, masked by the ``global_mask`` of
             ``transient_blocks``.
-        side_bias: bias of the scores of global tokens, one float per head and entry of
-            ``side_distances(num_globals)``.
+        side_bias: bias of the scores of global tokens, one float per head and
+            entry of ``side_distances(num_globals)``.
 
     Returns:
         The attended values in the type of ``tokens.v``; zeros for padding.

@@ -7,7 +7,11 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from longsum_jax.ops.attention.blockwise import attend_shared_keys
 from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention
-from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout, split_dropout
+from longsum_jax.ops.attention.key_sets import (
+    KeySet,
+    WeightDropout,
+    split_dropout,
+)
 from longsum_jax.ops.attention.local import local_attention
 from longsum_jax.ops.sequence_sharding import Axes, first_position, sum_over
 from longsum_jax.typing import AnyArray
@@ -26,7 +30,9 @@ def gather_positions(
         axes: mesh axes that shard the sequence; every device gets all rows.
     """
     indices = _shard_positions(indices, x.shape[1], axes)
-    gather = jax.vmap(lambda x, indices: x.at[indices].get(mode="fill", fill_value=0))
+    gather = jax.vmap(
+        lambda x, indices: x.at[indices].get(mode="fill", fill_value=0)
+    )
     rows = gather(x, indices)
     if axes and x.dtype == bool:
         # Devices cannot sum booleans.
@@ -78,22 +84,26 @@ def longformer_attention(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends from tokens to a window and the global tokens, and from global tokens to all keys.
 
-    Beltagy et al. 2020, section 3.1. Global tokens have separate projections. A global
-    token inside a window counts once.
+    Beltagy et al. 2020, section 3.1. Global tokens have separate projections. A
+    global token inside a window counts once.
 
     Args:
         tokens: projections for local attention, arrays [batch, length, heads,
             head_dim].
-        global_tokens: projections for global attention: queries [batch, num_globals,
-            heads, head_dim] of the rows at ``global_indices`` (``gather_positions``),
-            keys and values [batch, length, heads, head_dim] of all tokens.
+        global_tokens: projections for global attention: queries [batch,
+            num_globals, heads, head_dim] of the rows at ``global_indices``
+            (``gather_positions``), keys and values [batch, length, heads,
+            head_dim] of all tokens.
         mask: True on real tokens.
-        global_indices: positions, each at most once per row; -1 or the index of padding
-            stands for no token.
-        radius: half of Hugging Face's ``attention_window``; see ``local_attention``.
-        max_radius, block_size, scale, dropout, axes, fused: see ``local_attention``;
-            the queries of the few global tokens use the reference implementation.
-        bias: bias of the window, see ``local_attention``; global keys have no bias.
+        global_indices: positions, each at most once per row; -1 or the index of
+            padding stands for no token.
+        radius: half of Hugging Face's ``attention_window``; see
+            ``local_attention``.
+        max_radius, block_size, scale, dropout, axes, fused: see
+            ``local_attention``; the queries of the few global tokens use the
+            reference implementation.
+        bias: bias of the window, see ``local_attention``; global keys have no
+            bias.
 
     Returns:
         The attended values in the type of ``tokens.v``; zeros for padding.
@@ -103,7 +113,9 @@ def longformer_attention(
     # A global token on padding is not a token.
     indices = jnp.where(global_mask, global_indices, -1)
     # Global tokens are keys of every query, so the windows leave them out.
-    key_mask = scatter_positions(mask, jnp.zeros_like(global_mask), indices, axes)
+    key_mask = scatter_positions(
+        mask, jnp.zeros_like(global_mask), indices, axes
+    )
     global_k = gather_positions(k, indices, axes)
     global_v = gather_positions(v, indices, axes)
     global_keys = KeySet(global_k, global_v, global_mask[:, None, None, None])
@@ -125,8 +137,14 @@ def longformer_attention(
         fused=fused,
     )
     # Global queries, with their separate projections, attend to all tokens.
-    all_keys = KeySet(global_tokens.k, global_tokens.v, mask[:, None, None, None])
+    all_keys = KeySet(
+        global_tokens.k, global_tokens.v, mask[:, None, None, None]
+    )
     rows = attend_shared_keys(
-        global_tokens.q, [all_keys], scale=scale, dropout=global_dropout, axes=axes
+        global_tokens.q,
+        [all_keys],
+        scale=scale,
+        dropout=global_dropout,
+        axes=axes,
     )
     return scatter_positions(out, rows, indices, axes)

@@ -5,18 +5,20 @@ For each block of queries the keys are [globals | sparse keys to the left | spar
 | three blocks], all in one softmax, in memory linear in the length. ``ops.attention.lsg_selection``
 makes the sparse keys.
 
-This module corrects three defects of the published code, following the text of the
-paper:
+This module corrects three defects of the published code, following the text of
+the paper:
 
-- Every query attends to the ``sparse_block_size`` sparse keys nearest to its local
-  window on either side, once each, for every factor that divides the block. The
-  published code is wrong if the factor is the block size or if ``sparse_block_size`` is
-  below 3/4 of block_size / factor, and raises an error if block_size / factor is odd.
-- Causal attention also works for short inputs; the published code raises an error.
+- Every query attends to the ``sparse_block_size`` sparse keys nearest to its
+  local window on either side, once each, for every factor that divides the
+  block. The published code is wrong if the factor is the block size or if
+  ``sparse_block_size`` is below 3/4 of block_size / factor, and raises an error
+  if block_size / factor is odd.
+- Causal attention also works for short inputs; the published code raises an
+  error.
 - No query attends to padding; in the published code ``bos_pooling`` does.
 
-``reference_quirks`` reproduces the defects of the published code, for comparison with
-it.
+``reference_quirks`` reproduces the defects of the published code, for
+comparison with it.
 """
 
 from collections.abc import Sequence
@@ -40,8 +42,16 @@ from longsum_jax.ops.attention.blockwise import (
     max_score_bytes,
 )
 from longsum_jax.ops.attention.dense import QKV, Scale
-from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
-from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout, split_dropout
+from longsum_jax.ops.attention.fused import (
+    FusedAttention,
+    fused_key_sets,
+    row_size,
+)
+from longsum_jax.ops.attention.key_sets import (
+    KeySet,
+    WeightDropout,
+    split_dropout,
+)
 from longsum_jax.ops.attention.lsg_selection import (
     SELECTIONS,
     Selection,
@@ -55,8 +65,8 @@ from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
 from longsum_jax.typing import AnyArray
 
-# With smaller pieces, the overlap of neighboring pieces would be larger than the
-# pieces.
+# With smaller pieces, the overlap of neighboring pieces would be larger than
+# the pieces.
 MIN_PIECE_BLOCKS = 8
 
 
@@ -64,18 +74,19 @@ class LsgSpec(NamedTuple):
     """The static options of LSG attention.
 
     Attributes:
-        block_size: number of tokens of a block; the window is the block of the query
-            and both neighbors.
-        sparse_block_size: number of sparse keys on either side of the window; 0 for
-            none.
-        sparsity_factor: number of tokens per sparse key, a divisor of ``block_size``; 0
-            for no sparse keys.
+        block_size: number of tokens of a block; the window is the block of the
+            query and both neighbors.
+        sparse_block_size: number of sparse keys on either side of the window; 0
+            for none.
+        sparsity_factor: number of tokens per sparse key, a divisor of
+            ``block_size``; 0 for no sparse keys.
         sparsity_type: selection of the sparse keys, see
             ``ops.attention.lsg_selection``.
         causal: True if queries attend to no later token.
-        reference_quirks: True to reproduce defects of the published code: with a factor
-            equal to the block size the right sparse keys begin two blocks too early,
-            ``bos_pooling`` attends to padding, and outputs of padding are not zeros.
+        reference_quirks: True to reproduce defects of the published code: with
+            a factor equal to the block size the right sparse keys begin two
+            blocks too early, ``bos_pooling`` attends to padding, and outputs of
+            padding are not zeros.
     """
 
     block_size: int
@@ -89,8 +100,8 @@ class LsgSpec(NamedTuple):
         """Returns the selection of sparse keys; None for type "none" or a size or factor of 0.
 
         Raises:
-            InputError: an unknown type, negative sizes, or a factor that does not
-                divide the block.
+            InputError: an unknown type, negative sizes, or a factor that does
+                not divide the block.
         """
         if self.sparsity_type not in SELECTIONS:
             raise InputError(
@@ -120,7 +131,9 @@ class LsgSpec(NamedTuple):
             self.sparsity_type,
             self.sparsity_factor,
             self.block_size,
-            chunk_size(self.block_size, self.sparse_block_size, self.sparsity_factor),
+            chunk_size(
+                self.block_size, self.sparse_block_size, self.sparsity_factor
+            ),
             self.reference_quirks,
         )
 
@@ -149,10 +162,10 @@ def lsg_attention(
 ]:
     """Attends to global tokens, a window of three blocks, and sparse keys on both sides of it.
 
-    Condevaux and Harispe 2022, section 3. Global tokens attend to all tokens. A text of
-    at most two blocks gets dense attention. Causal attention has a window of two
-    blocks, and sparse keys on the left only. Its global tokens are keys but, as
-    published, attend to nothing: their output is their query.
+    Condevaux and Harispe 2022, section 3. Global tokens attend to all tokens. A
+    text of at most two blocks gets dense attention. Causal attention has a
+    window of two blocks, and sparse keys on the left only. Its global tokens
+    are keys but, as published, attend to nothing: their output is their query.
 
     Args:
         tokens: arrays [batch, length, heads, head_dim].
@@ -161,19 +174,21 @@ def lsg_attention(
         spec: sizes and selection of the keys.
         key_mask: True on tokens that may be attended to; default ``mask``.
         projections: result of ``lsh_projections``, for the selection "lsh".
-        bias: bias of the window's scores; globals and sparse keys have none. Shape
-            [heads, block_size, 3 * block_size], one number for each entry of
-            ``local_distances(block_size, block_size)``; or [heads, length, length] for
-            at most two blocks.
+        bias: bias of the window's scores; globals and sparse keys have none.
+            Shape [heads, block_size, 3 * block_size], one number for each entry
+            of ``local_distances(block_size, block_size)``; or [heads, length,
+            length] for at most two blocks.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
-        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards
-            of whole blocks; ``bias`` then has the first of its two shapes.
-        fused: kernel for the attention of the tokens in texts of more than two blocks;
-            not with ``bias`` or ``dropout``.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in
+            shards of whole blocks; ``bias`` then has the first of its two
+            shapes.
+        fused: kernel for the attention of the tokens in texts of more than two
+            blocks; not with ``bias`` or ``dropout``.
 
     Returns:
-        Outputs of the tokens and of the global tokens, in the type of ``tokens.v``.
+        Outputs of the tokens and of the global tokens, in the type of
+        ``tokens.v``.
 
     Raises:
         InputError: see ``LsgSpec.selection``.
@@ -185,12 +200,13 @@ def lsg_attention(
         key_mask = mask
     token_dropout, global_dropout = split_dropout(dropout)
     globals_ = KeySet(global_tokens.k, global_tokens.v)
-    # Every token is then in the window of every other, so that attention is dense.
+    # Every token is then in the window of every other, so that attention is
+    # dense.
     if q.shape[1] <= 2 * block_size and not axes:
         key_sets = [globals_, _all_keys(k, v, key_mask, bias, causal)]
-        out = attend_key_sets(q[:, None], key_sets, scale=scale, dropout=token_dropout)[
-            :, 0
-        ]
+        out = attend_key_sets(
+            q[:, None], key_sets, scale=scale, dropout=token_dropout
+        )[:, 0]
     else:
         runs = [_window(k, v, key_mask, block_size, bias, causal)]
         if selection:
@@ -208,10 +224,14 @@ def lsg_attention(
                 scale=scale,
                 projections=projections,
             )
-            runs += _side_runs(sparse, selection, spec.sparse_block_size, causal, axes)
+            runs += _side_runs(
+                sparse, selection, spec.sparse_block_size, causal, axes
+            )
         q_blocks = to_blocks(q, block_size)
         if fused is None:
-            out = _attend_runs(q_blocks, globals_, runs, scale, token_dropout, axes)
+            out = _attend_runs(
+                q_blocks, globals_, runs, scale, token_dropout, axes
+            )
         else:
             out = _attend_in_rows(q_blocks, globals_, runs, scale, fused, axes)
         out = from_blocks(out, q.shape[1])
@@ -232,22 +252,26 @@ def lsg_attention(
 
 
 def lsg_self_attention(
-    tokens: QKV, mask: Bool[AnyArray, "batch length"], spec: LsgSpec, **options: Any
+    tokens: QKV,
+    mask: Bool[AnyArray, "batch length"],
+    spec: LsgSpec,
+    **options: Any,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends as a standalone layer, for models without learned global tokens: the first token is
     the global one.
 
-    This is the layer that the authors of LSG (Condevaux and Harispe 2022) published
-    with their models: every token attends to the first one, once, and the first one to
-    all. A text of at most two blocks gets dense attention. In causal attention the
-    first token attends only to itself; in the published layer it sees all later tokens.
+    This is the layer that the authors of LSG (Condevaux and Harispe 2022)
+    published with their models: every token attends to the first one, once, and
+    the first one to all. A text of at most two blocks gets dense attention. In
+    causal attention the first token attends only to itself; in the published
+    layer it sees all later tokens.
 
     Args:
         tokens: arrays [batch, length, heads, head_dim].
         mask: True on real tokens; the first token of each row must be real.
         spec: sizes and selection of the keys.
-        **options: keyword arguments ``projections``, ``scale`` and ``dropout`` of
-            ``lsg_attention``.
+        **options: keyword arguments ``projections``, ``scale`` and ``dropout``
+            of ``lsg_attention``.
 
     Returns:
         Outputs in the type of ``tokens.v``.
@@ -256,8 +280,8 @@ def lsg_self_attention(
         InputError: see ``LsgSpec.selection``.
     """
     first = QKV(*(x[:, :1] for x in tokens))
-    # The first token is a key through ``global_tokens``, so the window must not count
-    # it again.
+    # The first token is a key through ``global_tokens``, so the window must not
+    # count it again.
     behind = mask & (jnp.arange(mask.shape[1]) > 0)
     out, first_out = lsg_attention(
         tokens, first, mask, spec, key_mask=behind, **options
@@ -275,7 +299,11 @@ def _first_row(
 
 
 def _all_keys(
-    k: AnyArray, v: AnyArray, key_mask: AnyArray, bias: AnyArray | None, causal: bool
+    k: AnyArray,
+    v: AnyArray,
+    key_mask: AnyArray,
+    bias: AnyArray | None,
+    causal: bool,
 ) -> KeySet:
     """Returns all tokens as keys of queries in one block."""
     mask = key_mask[:, None, None, None]
@@ -284,8 +312,9 @@ def _all_keys(
     return KeySet(k, v, mask, bias)
 
 
-# Runs of keys. Blocks of 4 tokens, a factor of 2 (so 2 sparse keys stand for a block),
-# and 3 sparse keys on either side. Query block n = 3 of a text of 8 blocks:
+# Runs of keys. Blocks of 4 tokens, a factor of 2 (so 2 sparse keys stand for a
+# block), and 3 sparse keys on either side. Query block n = 3 of a text of 8
+# blocks:
 #
 #     tokens         |0...|1...|2...|3...|4...|5...|6...|7...|
 #     window                   [2    3    4  ]                     first = -1, blocks = 3
@@ -295,23 +324,26 @@ def _all_keys(
 #     right run                               [5 5'  6 6']         first = +2, blocks = 2
 #       of it used                             5 5'  6             the first 3
 #
-# Every run is a fixed number of neighboring blocks, so that it is built from shifted
-# slices without a gather; blocks beyond the ends of the sequence are masked.
+# Every run is a fixed number of neighboring blocks, so that it is built from
+# shifted slices without a gather; blocks beyond the ends of the sequence are
+# masked.
 
 
 class _BlockRun(NamedTuple):
     """A run of neighboring blocks of keys for every block of queries.
 
-    Block n of the queries attends to blocks n + first to n + first + blocks - 1 of the
-    keys. A block of keys has ``step`` entries, which are tokens or sparse keys.
+    Block n of the queries attends to blocks n + first to n + first + blocks - 1
+    of the keys. A block of keys has ``step`` entries, which are tokens or
+    sparse keys.
 
     Attributes:
         k, v: keys and values of all blocks.
-        key_mask: boolean mask [batch, num_blocks, step], or with a last axis of heads
-            or 1.
-        first, blocks: first block relative to the block of the queries, and number of
+        key_mask: boolean mask [batch, num_blocks, step], or with a last axis of
+            heads or 1.
+        first, blocks: first block relative to the block of the queries, and
+            number of blocks.
+        used: slice of a run's keys that is used, if it is not a whole number of
             blocks.
-        used: slice of a run's keys that is used, if it is not a whole number of blocks.
         mask, bias: mask and bias for queries of a block and keys of a run,
             broadcastable to [batch, num_blocks, heads, block_size, num_keys].
     """
@@ -333,12 +365,17 @@ class _BlockRun(NamedTuple):
         """
         arrays = (self.k, self.v, self.key_mask)
         extra = self.blocks - 1
-        return [overlapping(x, self.first, size, extra, pieces, axes) for x in arrays]
+        return [
+            overlapping(x, self.first, size, extra, pieces, axes)
+            for x in arrays
+        ]
 
     def key_set(self, k: AnyArray, v: AnyArray, key_mask: AnyArray) -> KeySet:
         """Returns the keys of one piece from its arrays, see ``of_pieces``."""
         arrays = (k, v, key_mask)
-        k, v, mask = (_join_neighbors(x, self.blocks)[:, :, self.used] for x in arrays)
+        k, v, mask = (
+            _join_neighbors(x, self.blocks)[:, :, self.used] for x in arrays
+        )
         mask = _of_scores(mask)
         if self.mask is not None:
             mask = mask & self.mask
@@ -364,7 +401,11 @@ def _window(
 
 
 def _side_runs(
-    sparse: SparseKeys, selection: Selection, count: int, causal: bool, axes: Axes
+    sparse: SparseKeys,
+    selection: Selection,
+    count: int,
+    causal: bool,
+    axes: Axes,
 ) -> list[_BlockRun]:
     """Returns the ``count`` sparse keys on either side of each local window."""
     step = selection.block_size // selection.factor
@@ -378,7 +419,9 @@ def _side_runs(
     count = min(count, blocks * step)
     left = _BlockRun(k, v, mask, -1 - blocks, blocks, slice(-count, None))
     return (
-        [left] if causal else [left, _BlockRun(k, v, mask, after, blocks, slice(count))]
+        [left]
+        if causal
+        else [left, _BlockRun(k, v, mask, after, blocks, slice(count))]
     )
 
 
@@ -392,8 +435,8 @@ def _attend_runs(
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
     """Attends from blocks of queries to their runs of keys, some blocks at a time.
 
-    A run copies its keys ``blocks`` times; all runs at once would take that much more
-    memory.
+    A run copies its keys ``blocks`` times; all runs at once would take that
+    much more memory.
     """
     blocks, pieces = q.shape[1], _count_pieces(q, runs)
     size = -(-blocks // pieces)
@@ -413,7 +456,9 @@ def _attend_runs(
     if pieces == 1:
         return attend((0, *(x[0] for x in arrays)))
     # The loop itself keeps XLA from merging a piece with its recomputation.
-    attend = jax.checkpoint(attend, prevent_cse=False, policy=SAVE_MARKED_POLICY)
+    attend = jax.checkpoint(
+        attend, prevent_cse=False, policy=SAVE_MARKED_POLICY
+    )
     out = lax.map(attend, (jnp.arange(pieces), *arrays))
     return from_blocks(out.swapaxes(0, 1), blocks)
 
@@ -421,13 +466,13 @@ def _attend_runs(
 class _RunPattern(NamedTuple):
     """The pattern of rows of blocks (``fused.Pattern``): the keys of several runs, in sequence.
 
-    Query block n of a row reads the entries n * step + first to n * step + end - 1 of a
-    run, and all keys after the runs.
+    Query block n of a row reads the entries n * step + first to n * step + end
+    - 1 of a run, and all keys after the runs.
 
     Attributes:
         block_size: number of tokens of a block.
-        runs: number of keys in a row, step, first and end of each run; the window comes
-            first.
+        runs: number of keys in a row, step, first and end of each run; the
+            window comes first.
         causal: True if queries see no later keys of the window.
     """
 
@@ -436,7 +481,8 @@ class _RunPattern(NamedTuple):
     causal: bool
 
     def __call__(self, queries: AnyArray, keys: AnyArray) -> AnyArray:
-        block = queries - queries % self.block_size  # first token of the query's block
+        # first token of the query's block
+        block = queries - queries % self.block_size
         start = 0
         reads: AnyArray | bool = False
         for number, (num_keys, step, first, end) in enumerate(self.runs):
@@ -482,7 +528,9 @@ def _attend_in_rows(
         step = run.k.shape[2]
         first, end, _ = run.used.indices(run.blocks * step)
         reads.append((k.shape[2], step, first, end))
-    pattern = _RunPattern(block_size, tuple(reads), causal=runs[0].mask is not None)
+    pattern = _RunPattern(
+        block_size, tuple(reads), causal=runs[0].mask is not None
+    )
     q_rows = rows(overlapping(q, 0, size, 0, num_rows, ()))
     out = fused_key_sets(
         q_rows, [*key_sets, globals_], fused, pattern=pattern, scale=scale
@@ -495,7 +543,9 @@ def _of_scores(
 ) -> Bool[Array, "batch num_runs mask_heads 1 num_keys"]:
     """Returns the mask of keys in the layout of scores."""
     return (
-        mask[:, :, None, None] if mask.ndim == 3 else mask.swapaxes(2, 3)[:, :, :, None]
+        mask[:, :, None, None]
+        if mask.ndim == 3
+        else mask.swapaxes(2, 3)[:, :, :, None]
     )
 
 
@@ -504,7 +554,8 @@ def _count_pieces(q: AnyArray, runs: Sequence[_BlockRun]) -> int:
     batch, blocks, size, heads, _ = q.shape
     width = sum(run.k.shape[2] * run.blocks for run in runs)
     most = max(
-        MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width)
+        MIN_PIECE_BLOCKS,
+        max_score_bytes() // (4 * batch * size * heads * width),
     )
     shared = max(run.blocks - 1 for run in runs)
     return max(1, min(-(-blocks // most), blocks // shared))

@@ -1,9 +1,9 @@
 """Sparse keys of LSG attention: fewer keys by a factor, selected separately for each head.
 
-A selection (Condevaux and Harispe 2022, section 3.2) reduces groups of tokens to fewer
-keys: some of the tokens (``norm``, ``stride``, ``block_stride``), means of neighbors
-(``pooling``, ``bos_pooling``), or means of similar tokens (``lsh``). Selected keys stay
-in the order of the text.
+A selection (Condevaux and Harispe 2022, section 3.2) reduces groups of tokens
+to fewer keys: some of the tokens (``norm``, ``stride``, ``block_stride``),
+means of neighbors (``pooling``, ``bos_pooling``), or means of similar tokens
+(``lsh``). Selected keys stay in the order of the text.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,8 +34,8 @@ class Selection(NamedTuple):
         block_size: number of tokens of a block; lengths are multiples of it.
         chunk: number of tokens from which ``norm`` and ``lsh`` select, see
             ``chunk_size``.
-        reference_quirks: True if ``bos_pooling`` makes keys for groups that are only
-            padding, as in the published code.
+        reference_quirks: True if ``bos_pooling`` makes keys for groups that are
+            only padding, as in the published code.
     """
 
     sparsity_type: SparsityType
@@ -53,8 +53,8 @@ class Selection(NamedTuple):
 class SparseKeys(NamedTuple):
     """Sparse keys and values; the mask is True on keys with a real token.
 
-    ``num_keys`` is length / factor; ``mask_heads`` is heads, or 1 for the same mask in
-    all heads.
+    ``num_keys`` is length / factor; ``mask_heads`` is heads, or 1 for the same
+    mask in all heads.
     """
 
     k: Float[Array, "batch num_keys heads head_dim"]
@@ -65,9 +65,9 @@ class SparseKeys(NamedTuple):
 def chunk_size(block_size: int, sparse_block_size: int, factor: int) -> int:
     """Returns the number of tokens from which ``norm`` and ``lsh`` select.
 
-    It is min(block_size, sparse_block_size), or the next smaller size that fits: a
-    multiple of the factor that divides the block, so that no chunk reaches into a block
-    in which it is not used.
+    It is min(block_size, sparse_block_size), or the next smaller size that
+    fits: a multiple of the factor that divides the block, so that no chunk
+    reaches into a block in which it is not used.
     """
     step = block_size // factor
     largest = max(1, min(block_size, sparse_block_size) // factor)
@@ -102,8 +102,8 @@ def sparse_keys(
     sparsity_type = selection.sparsity_type
     if sparsity_type == "lsh" and selection.clusters >= 2:
         return _clusters(k, v, mask, selection, projections)
-    # A single cluster of "lsh" has no directions to choose from; the published code
-    # also pools here.
+    # A single cluster of "lsh" has no directions to choose from; the published
+    # code also pools here.
     if sparsity_type in ("bos_pooling", "lsh"):
         return _bos_pooled(k, v, mask, selection, first_query, scale)
     if sparsity_type == "norm":
@@ -127,22 +127,26 @@ def _join_groups(
     return x.reshape(x.shape[0], -1, *x.shape[3:])
 
 
-def _largest(k: Array, v: Array, mask: Array, selection: Selection) -> SparseKeys:
+def _largest(
+    k: Array, v: Array, mask: Array, selection: Selection
+) -> SparseKeys:
     """Selects the keys of largest norm in each chunk, and padding only if real keys are too few."""
     k, v, mask = (_groups(x, selection.chunk) for x in (k, v, mask[..., None]))
     squares = jnp.square(lax.stop_gradient(k).astype(jnp.float32)).sum(-1)
     # [batch, num_chunks, heads, chunk]
     squares = jnp.where(mask, squares, -1).swapaxes(2, 3)
     # Sorts and gathers are slow on accelerators, small products on CPUs.
-    pick = _gathered_largest if target_platform() == "cpu" else _multiplied_largest
+    pick = (
+        _gathered_largest if target_platform() == "cpu" else _multiplied_largest
+    )
     take = pick(squares, selection.clusters)
     is_key = jnp.broadcast_to(mask, k.shape[:-1])[..., None].astype(k.dtype)
     k, v, is_key = (_join_groups(take(x)) for x in (k, v, is_key))
     return SparseKeys(k, v, is_key[..., 0] > 0)
 
 
-# Selects, from an array [batch, num_chunks, chunk, heads, width], the tokens that
-# represent a chunk.
+# Selects, from an array [batch, num_chunks, chunk, heads, width], the tokens
+# that represent a chunk.
 _Take = Callable[[AnyArray], Array]
 
 
@@ -164,10 +168,12 @@ def _multiplied_largest(
     is_first = order < order[:, None]  # ties are won by the earlier entry
     larger = x[..., None, :] > x[..., None]
     equal = x[..., None, :] == x[..., None]
-    # Rank of each entry within its chunk; then the output index of each selected entry.
+    # Rank of each entry within its chunk; then the output index of each
+    # selected entry.
     is_taken = (larger | (equal & is_first)).sum(-1) < count
     indices = jnp.where(is_taken, jnp.cumsum(is_taken, -1) - 1, count)
-    # One-hot [batch, num_chunks, heads, count, chunk]: output index by position.
+    # One-hot [batch, num_chunks, heads, count, chunk]: output index by
+    # position.
     is_output = indices[..., None, :] == np.arange(count)[:, None]
 
     def take(x: AnyArray) -> Array:
@@ -181,7 +187,11 @@ def _multiplied_largest(
 
 def _runs(selection: Selection, heads: int) -> tuple[int, int, np.ndarray]:
     """Returns the sizes of a group and of a run in it, and the start of the run for each head."""
-    head, factor, size = np.arange(heads), selection.factor, selection.block_size
+    head, factor, size = (
+        np.arange(heads),
+        selection.factor,
+        selection.block_size,
+    )
     if selection.sparsity_type == "stride":
         return factor, 1, head % factor
     run = size // factor
@@ -196,7 +206,8 @@ def _strided(
     def take(x: Array) -> Array:
         groups = _groups(x, size)
         of_heads = [
-            groups[:, :, start : start + run, head] for head, start in enumerate(starts)
+            groups[:, :, start : start + run, head]
+            for head, start in enumerate(starts)
         ]
         return _join_groups(jnp.stack(of_heads, 3))
 
@@ -226,10 +237,14 @@ def _bos_pooled(
     mask = _groups(mask, factor)[:, :, None]
     groups = _groups(k, factor)
     scores = jnp.einsum(
-        "bhk,bnchk->bnhc", first_query, groups, preferred_element_type=jnp.float32
+        "bhk,bnchk->bnhc",
+        first_query,
+        groups,
+        preferred_element_type=jnp.float32,
     )
     if selection.reference_quirks:
-        # The published masks of a group sum to minus infinity, which counts as no mask.
+        # The published masks of a group sum to minus infinity, which counts as
+        # no mask.
         lowest = jnp.finfo(jnp.float32).min
         weights = jax.nn.softmax(
             scaled_scores(scores, scale) + jnp.where(mask, 0, lowest)
@@ -251,7 +266,8 @@ def _weighted_sums(
     """Returns the weighted sum of each group of ``factor`` tokens."""
     groups = _groups(x, factor).astype(jnp.float32)
     weights = jnp.broadcast_to(weights, groups.shape[:-1])
-    # An elementwise product, summed over a middle axis, takes 20 times as long on CPUs.
+    # An elementwise product, summed over a middle axis, takes 20 times as long
+    # on CPUs.
     sums = jnp.einsum(
         "bnchk,bnch->bnhk", groups, weights, precision=lax.Precision.HIGHEST
     )
@@ -271,7 +287,8 @@ def lsh_projections(
 
     Returns:
         An array [heads, head_dim, buckets / 2] for each round; the last one has
-        ``factor`` times fewer buckets. Empty if a chunk has fewer than two clusters.
+        ``factor`` times fewer buckets. Empty if a chunk has fewer than two
+        clusters.
     """
     if chunk // factor < 2:
         return ()
@@ -298,13 +315,15 @@ def _clusters(
     )
     x = jnp.where(counts > 0, jnp.concatenate([k, v], -1), 0)
     x = jnp.concatenate([x, counts], -1)
-    # [batch, num_chunks, heads, chunk, 2 head_dim + 1]: sums of keys and of values, and
-    # token counts.
+    # [batch, num_chunks, heads, chunk, 2 head_dim + 1]: sums of keys and of
+    # values, and token counts.
     x = _groups(x, selection.chunk).swapaxes(2, 3)
     last = len(projections) - 1
     for number, directions in enumerate(projections):
         num_buckets = selection.clusters if number == last else selection.chunk
-        buckets = _nearest_directions(lax.stop_gradient(x[..., :size]), directions)
+        buckets = _nearest_directions(
+            lax.stop_gradient(x[..., :size]), directions
+        )
         x = _bucket_sums(x, buckets, num_buckets)
     sums, counts = jnp.split(x.swapaxes(2, 3), [2 * size], -1)
     means = _join_groups(sums / jnp.maximum(counts, 1)).astype(k.dtype)
@@ -318,8 +337,8 @@ def _nearest_directions(
     directions: Float[AnyArray, "heads head_dim num_directions"],
 ) -> Int[Array, "batch num_chunks heads chunk"]:
     """Returns the index of the direction, or its opposite, nearest to each key."""
-    # Normalized, so that the product is the cosine; then the argmax over directions and
-    # opposites.
+    # Normalized, so that the product is the cosine; then the argmax over
+    # directions and opposites.
     k = k / jnp.maximum(jnp.linalg.norm(k, axis=-1, keepdims=True), 1e-12)
     products = jnp.einsum("bnhck,hkr->bnhcr", k, directions.astype(k.dtype))
     return jnp.argmax(jnp.concatenate([products, -products], -1), -1)

@@ -1,17 +1,17 @@
 """Attention among tokens with similar hashes (Reformer, Kitaev et al. 2020, section 2).
 
-This is the variant used by Hepos. Queries and keys are the same vectors. In each round
-tokens are sorted by bucket, and every chunk attends to itself and to the previous
-chunk; the first chunk of a round attends to the last chunk of the previous round (in
-the first round, of the last round):
+This is the variant used by Hepos. Queries and keys are the same vectors. In
+each round tokens are sorted by bucket, and every chunk attends to itself and to
+the previous chunk; the first chunk of a round attends to the last chunk of the
+previous round (in the first round, of the last round):
 
     position      0  1  2  3  4  5
     bucket        1  0  1  2  0  0
     sorted        1  4 | 5  0 | 2  3         chunks of two; 5 attends to 1 4 5 0
     buckets       0  0 | 0  1 | 1  2
 
-Rounds are merged by their log-sum-exp. Tokens of a chunk attend to each other even if
-they are in different buckets.
+Rounds are merged by their log-sum-exp. Tokens of a chunk attend to each other
+even if they are in different buckets.
 """
 
 import jax
@@ -43,7 +43,9 @@ def draw_rotations(
     rng: PRNGKeyArray, heads: int, head_dim: int, rounds: int, buckets: int
 ) -> Float[Array, "heads head_dim rounds half_buckets"]:
     """Draws standard normal projections for ``hash_buckets``."""
-    return jax.random.normal(rng, (heads, head_dim, rounds, buckets // 2), jnp.float32)
+    return jax.random.normal(
+        rng, (heads, head_dim, rounds, buckets // 2), jnp.float32
+    )
 
 
 def hash_buckets(
@@ -55,14 +57,18 @@ def hash_buckets(
 
     Args:
         vectors: queries, which are also the keys.
-        mask: True on real tokens; padding has a separate bucket after the others.
-        rotations: projections from ``draw_rotations``. The bucket is the index of the
-            largest among the products with them and the negatives of these products.
+        mask: True on real tokens; padding has a separate bucket after the
+            others.
+        rotations: projections from ``draw_rotations``. The bucket is the index
+            of the largest among the products with them and the negatives of
+            these products.
     """
     vectors = lax.stop_gradient(vectors).astype(jnp.float32)
     # [batch, heads, rounds, length, half_buckets]
     rotated = jnp.einsum("blhk,hkrn->bhrln", vectors, rotations)
-    buckets = jnp.argmax(jnp.concatenate([rotated, -rotated], -1), -1).astype(jnp.int32)
+    buckets = jnp.argmax(jnp.concatenate([rotated, -rotated], -1), -1).astype(
+        jnp.int32
+    )
     return jnp.where(mask[:, None, None], buckets, 2 * rotations.shape[-1])
 
 
@@ -78,9 +84,9 @@ def lsh_attention(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends within sorted chunks and merges the rounds.
 
-    Keys are ``vectors`` scaled to length 1; products are not scaled. The last chunk of
-    a round is the last with real tokens, so that padding changes nothing. A text of one
-    chunk attends only to itself.
+    Keys are ``vectors`` scaled to length 1; products are not scaled. The last
+    chunk of a round is the last with real tokens, so that padding changes
+    nothing. A text of one chunk attends only to itself.
 
     Args:
         vectors: queries, which are also the keys.
@@ -88,7 +94,8 @@ def lsh_attention(
         mask: True on real tokens.
         buckets: from ``hash_buckets``.
         chunk_length: number of tokens of a chunk.
-        distance_bias: bias by key position - query position, from 1 - length to length
+        distance_bias: bias by key position - query position, from 1 - length to
+            length
             - 1, so that ``distances`` is 2 length - 1.
         dropout: dropout of the weights.
 
@@ -102,21 +109,30 @@ def lsh_attention(
     batch, heads, rounds, length = buckets.shape
     order = jnp.argsort(buckets, -1, stable=True)  # by bucket, then by position
 
-    # Every head and round becomes a sequence of one head: S = batch heads rounds.
-    # [batch, length, heads, K] -> [S, num_chunks, C, 1, K]
+    # Every head and round becomes a sequence of one head: S = batch heads
+    # rounds. [batch, length, heads, K] -> [S, num_chunks, C, 1, K]
     def sort(x: AnyArray) -> Array:
-        x = jnp.take_along_axis(jnp.moveaxis(x, 2, 1)[:, :, None], order[..., None], 3)
+        x = jnp.take_along_axis(
+            jnp.moveaxis(x, 2, 1)[:, :, None], order[..., None], 3
+        )
         return to_blocks(x.reshape(-1, length, 1, x.shape[-1]), chunk_length)
 
-    # The clamp keeps the gradient of the square root finite for a vector of zeros.
+    # The clamp keeps the gradient of the square root finite for a vector of
+    # zeros.
     squares = jnp.sum(vectors.astype(jnp.float32) ** 2, axis=-1, keepdims=True)
     keys = (vectors / jnp.sqrt(jnp.maximum(squares, LEAST_SQUARE))).astype(
         vectors.dtype
     )
     num_real = jnp.repeat(mask.sum(1), heads * rounds)
-    bias = None if distance_bias is None else _bias_rows(distance_bias, batch, rounds)
+    bias = (
+        None
+        if distance_bias is None
+        else _bias_rows(distance_bias, batch, rounds)
+    )
     positions = order.reshape(-1, length)
-    key_sets = _chunk_key_sets(sort(keys), sort(v), positions, num_real, rounds, bias)
+    key_sets = _chunk_key_sets(
+        sort(keys), sort(v), positions, num_real, rounds, bias
+    )
     softmax = attend_partially(sort(vectors), key_sets, dropout=dropout)
     # The inverse permutation restores the order of the text.
     inverse = jnp.argsort(order, -1)[..., None]
@@ -130,13 +146,16 @@ def lsh_attention(
 
     softmax = softmax.map(unsort)
     of_rounds = [
-        PartialSoftmax(softmax.out[r], softmax.log_sum_exp[r]) for r in range(rounds)
+        PartialSoftmax(softmax.out[r], softmax.log_sum_exp[r])
+        for r in range(rounds)
     ]
     out = merge_partial_softmaxes(of_rounds)
     return zero_padding(out, mask).astype(v.dtype)
 
 
-def _bias_rows(bias: AnyArray, batch: int, rounds: int) -> tuple[AnyArray, Array]:
+def _bias_rows(
+    bias: AnyArray, batch: int, rounds: int
+) -> tuple[AnyArray, Array]:
     """Returns the table and, for each of batch heads rounds sequences, the row of its head."""
     heads = jnp.repeat(jnp.arange(bias.shape[0]), rounds)
     return bias, jnp.tile(heads, batch)
@@ -160,14 +179,18 @@ def _chunk_key_sets(
         bias: result of ``_bias_rows``.
     """
     num_chunks, size = k.shape[1:3]
-    last = jnp.maximum(-(-num_real // size) - 1, 0)  # the last chunk with real tokens
+    # the last chunk with real tokens
+    last = jnp.maximum(-(-num_real // size) - 1, 0)
     indices = jnp.arange(num_chunks * size).reshape(1, num_chunks, size)
     mask = indices < num_real[:, None, None]  # real tokens come first
     positions = to_blocks(positions, size)
 
-    # Chunk n gets chunk n - 1; chunk 0 gets the last real chunk of the previous round.
+    # Chunk n gets chunk n - 1; chunk 0 gets the last real chunk of the previous
+    # round.
     def before(x: AnyArray) -> Array:
-        first = jnp.take_along_axis(x, last.reshape(-1, *(1,) * (x.ndim - 1)), 1)
+        first = jnp.take_along_axis(
+            x, last.reshape(-1, *(1,) * (x.ndim - 1)), 1
+        )
         of_rounds = first.reshape(-1, rounds, *first.shape[1:])
         first = jnp.roll(of_rounds, 1, axis=1).reshape(first.shape)
         return jnp.concatenate([first, x[:, :-1]], 1)
@@ -199,7 +222,9 @@ def _position_biases(
         chunk_bias = _distance_bias(*bias, positions, positions)
         return chunk_bias, _distance_bias(*bias, positions, positions_before)
     chunk_bias = _self_bias(positions, positions)
-    return chunk_bias, _self_bias(positions, positions_before) if rounds > 1 else None
+    return chunk_bias, _self_bias(
+        positions, positions_before
+    ) if rounds > 1 else None
 
 
 def _self_bias(queries: AnyArray, keys: AnyArray) -> LazyBias:
@@ -242,4 +267,6 @@ def _distance_bias(
         of_distance = table[rows[..., None], entries]
         return (of_distance + _of_itself(queries, keys))[:, :, None]
 
-    return LazyBias(look_up, jnp.stack([queries, keys, rows], -1)[..., None], (table,))
+    return LazyBias(
+        look_up, jnp.stack([queries, keys, rows], -1)[..., None], (table,)
+    )

@@ -1,10 +1,10 @@
 """Attention to windows, spans, global tokens, strides and random blocks, or combinations of them.
 
-The fixed patterns of Huang et al. (2021, section 2.1) and adaptive spans (Sukhbaatar et
-al. 2019), in one softmax. A key in several patterns counts once: it belongs to the
-first of global, window, stride, random. Keys of query 5 among ten tokens, with one
-global token, a window of radius 1, a stride of 3 and random blocks of two tokens, of
-which tokens 6 and 7 were drawn:
+The fixed patterns of Huang et al. (2021, section 2.1) and adaptive spans
+(Sukhbaatar et al. 2019), in one softmax. A key in several patterns counts once:
+it belongs to the first of global, window, stride, random. Keys of query 5 among
+ten tokens, with one global token, a window of radius 1, a stride of 3 and
+random blocks of two tokens, of which tokens 6 and 7 were drawn:
 
     key       0  1  2  3  4  5  6  7  8  9
     global    g
@@ -12,8 +12,8 @@ which tokens 6 and 7 were drawn:
     stride          s                 s         5 already belongs to the window
     random                         r            so does 6
 
-Without strides, cost is linear in the length; with a stride S, every query has length /
-S keys.
+Without strides, cost is linear in the length; with a stride S, every query has
+length / S keys.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
-from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_partially
+from longsum_jax.ops.attention.blockwise import (
+    attend_key_sets,
+    attend_partially,
+)
 from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention
 from longsum_jax.ops.attention.key_sets import (
@@ -42,8 +45,14 @@ from longsum_jax.ops.attention.local import (
     local_block_size,
     local_distances,
 )
-from longsum_jax.ops.attention.longformer import gather_positions, scatter_positions
-from longsum_jax.ops.attention.relative_position import distance_entries, first_entries
+from longsum_jax.ops.attention.longformer import (
+    gather_positions,
+    scatter_positions,
+)
+from longsum_jax.ops.attention.relative_position import (
+    distance_entries,
+    first_entries,
+)
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, first_position
 from longsum_jax.typing import AnyArray
@@ -56,21 +65,21 @@ class KeyPattern(NamedTuple):
     """The keys that a query attends to; patterns that are None or 0 are left out.
 
     Attributes:
-        radius: tokens of a window on either side; may be traced if ``max_radius`` is
-            given.
+        radius: tokens of a window on either side; may be traced if
+            ``max_radius`` is given.
         max_radius: upper bound of ``radius``; defaults to ``radius``.
-        span: adaptive span of each head inside the window, float [heads], in tokens
-            (``soft_span``).
+        span: adaptive span of each head inside the window, float [heads], in
+            tokens (``soft_span``).
         ramp: number of tokens over which the weights of a span fall to 0.
-        num_global: number of global tokens, the first tokens of the sequence: all
-            queries attend to them, and they attend to all keys.
-        stride: distance between keys; token i attends to all j with (i - j) mod stride
-            = 0.
-        draws: random numbers [batch or 1, num_blocks, heads, count] in [0, 1). Every
-            block of queries attends to ``count`` blocks of keys, drawn among the real
-            blocks (``drawn_blocks``).
-        block_size: number of tokens of a block for ``draws``; the window then uses the
-            same blocks.
+        num_global: number of global tokens, the first tokens of the sequence:
+            all queries attend to them, and they attend to all keys.
+        stride: distance between keys; token i attends to all j with (i - j) mod
+            stride = 0.
+        draws: random numbers [batch or 1, num_blocks, heads, count] in [0, 1).
+            Every block of queries attends to ``count`` blocks of keys, drawn
+            among the real blocks (``drawn_blocks``).
+        block_size: number of tokens of a block for ``draws``; the window then
+            uses the same blocks.
     """
 
     radius: int | AnyArray | None = None
@@ -85,7 +94,11 @@ class KeyPattern(NamedTuple):
     @property
     def radius_bound(self) -> int:
         """Largest value that ``radius`` can have, for a pattern with a window."""
-        return cast(int, self.radius) if self.max_radius is None else self.max_radius
+        return (
+            cast(int, self.radius)
+            if self.max_radius is None
+            else self.max_radius
+        )
 
     @property
     def query_block_size(self) -> int:
@@ -102,7 +115,11 @@ class KeyPattern(NamedTuple):
     @property
     def is_fusable(self) -> bool:
         """True for a window of static radius, with or without global tokens."""
-        return self.is_shardable and isinstance(self.radius, int) and self.span is None
+        return (
+            self.is_shardable
+            and isinstance(self.radius, int)
+            and self.span is None
+        )
 
     def in_window(
         self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]
@@ -128,8 +145,8 @@ def soft_span(
 ) -> Float[Array, "heads block_size num_keys"]:
     """Returns the weights in [0, 1] of keys under adaptive spans.
 
-    Sukhbaatar et al. 2019, equation 6: 1 up to one token beyond the span, as in the
-    published code of Hepos, then falling to 0 over ``ramp`` tokens.
+    Sukhbaatar et al. 2019, equation 6: 1 up to one token beyond the span, as in
+    the published code of Hepos, then falling to 0 over ``ramp`` tokens.
 
     Args:
         distance: key position - query position.
@@ -188,19 +205,21 @@ def pattern_attention(
         q, k, v: queries, keys and values.
         mask: True on real tokens, padding on the right.
         pattern: keys of every query.
-        distance_bias: bias by key position - query position, from 1 - length to length
-            - 1, so that ``distances`` is 2 length - 1; the length of the whole sequence
-            if it is sharded.
+        distance_bias: bias by key position - query position, from 1 - length to
+            length
+            - 1, so that ``distances`` is 2 length - 1; the length of the whole
+            sequence if it is sharded.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
-        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards
-            of whole blocks (``pattern.query_block_size``); only for shardable patterns.
-        fused: kernel for all queries except global tokens; for fusable patterns, not
-            with ``distance_bias`` or ``dropout``.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in
+            shards of whole blocks (``pattern.query_block_size``); only for
+            shardable patterns.
+        fused: kernel for all queries except global tokens; for fusable
+            patterns, not with ``distance_bias`` or ``dropout``.
 
     Returns:
-        The attended values in the type of ``v``; zeros for padding and for queries
-        without a key.
+        The attended values in the type of ``v``; zeros for padding and for
+        queries without a key.
     """
     stride_dropout, block_dropout, global_dropout = [None] * 3
     if dropout is not None:
@@ -210,8 +229,8 @@ def pattern_attention(
         ]
     length = q.shape[1]
     if distance_bias is not None and axes:
-        # Shards of whole blocks may end beyond the sequence, for which the bias has no
-        # entries.
+        # Shards of whole blocks may end beyond the sequence, for which the bias
+        # has no entries.
         total = length * count_shards(axes)
         missing = total - 1 - distance_bias.shape[1] // 2
         distance_bias = jnp.pad(
@@ -229,12 +248,17 @@ def pattern_attention(
     return zero_padding(out, mask)
 
 
-def _fused_window(x: _Inputs, pattern: KeyPattern, fused: FusedAttention) -> Array:
+def _fused_window(
+    x: _Inputs, pattern: KeyPattern, fused: FusedAttention
+) -> Array:
     """Computes a window and global tokens by a kernel."""
     length = x.mask.shape[1]
     assert pattern.radius is not None
     # Global tokens are extra keys, and therefore masked in the window.
-    is_local = jnp.arange(length) + first_position(length, x.axes) >= pattern.num_global
+    is_local = (
+        jnp.arange(length) + first_position(length, x.axes)
+        >= pattern.num_global
+    )
     return local_attention(
         *x.qkv,
         x.mask,
@@ -258,7 +282,9 @@ def _attend_to_union(
     key_sets = _block_key_sets(x, pattern)
     blocks = to_blocks(q, pattern.query_block_size)
     if not pattern.stride:
-        out = attend_key_sets(blocks, key_sets, scale=x.scale, dropout=block_dropout)
+        out = attend_key_sets(
+            blocks, key_sets, scale=x.scale, dropout=block_dropout
+        )
         return from_blocks(out, length)
     # Strided keys have a different layout, so two partial softmaxes are merged.
     softmaxes = [_attend_strided(x, pattern, stride_dropout)]
@@ -291,7 +317,9 @@ def _global_keys(
 ) -> KeySet:
     """Returns the global tokens as keys of all queries; a bias needs the queries' ``positions``."""
     arrays = (x.qkv.k, x.qkv.v, x.mask)
-    k, v, mask = (_first_rows(array, pattern.num_global, x.axes) for array in arrays)
+    k, v, mask = (
+        _first_rows(array, pattern.num_global, x.axes) for array in arrays
+    )
     bias = None
     if x.distance_bias is not None and positions is not None:
         starts = first_entries(x.distance_bias, positions)
@@ -303,7 +331,8 @@ def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
     """Returns the keys within the radius, without the global tokens."""
     size, length = pattern.query_block_size, x.mask.shape[1]
     assert pattern.radius is not None
-    sides = -(-pattern.radius_bound // size)  # neighboring blocks on either side
+    # neighboring blocks on either side
+    sides = -(-pattern.radius_bound // size)
 
     def window(array: AnyArray) -> Array:
         return neighbors(to_blocks(array, size), sides, sides, x.axes)
@@ -319,8 +348,8 @@ def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
         soft = soft_span(distances, pattern.span, pattern.ramp)
         in_reach = in_reach & (soft > 0)
         bias = bias + jnp.log(jnp.where(soft > 0, soft, 1.0))
-    # The reach is a bias, as in ``local.local_attention``, so that the mask depends on
-    # keys only.
+    # The reach is a bias, as in ``local.local_attention``, so that the mask
+    # depends on keys only.
     bias = jnp.where(in_reach, bias, FOLDED_MASK)
     positions = jnp.arange(length) + first_position(length, x.axes)
     mask = window(x.mask & (positions >= pattern.num_global))[:, :, None, None]
@@ -328,7 +357,9 @@ def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
     return KeySet(window(x.qkv.k), window(x.qkv.v), mask, bias)
 
 
-def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet:
+def _random_keys(
+    x: _Inputs, pattern: KeyPattern, positions: AnyArray
+) -> KeySet:
     """Returns the drawn blocks of keys, without the keys that another pattern has.
 
     Args:
@@ -339,9 +370,9 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
     # [batch, num_blocks, heads, count]
     block_ids = drawn_blocks(pattern.draws, x.mask, size)
     num_blocks, heads, count = block_ids.shape[1:]
-    # Every head gathers other blocks. For each sequence: [num_blocks, size, heads,
-    # head_dim] and [num_blocks, heads, count] -> [num_blocks, count, size, heads,
-    # head_dim].
+    # Every head gathers other blocks. For each sequence: [num_blocks, size,
+    # heads, head_dim] and [num_blocks, heads, count] -> [num_blocks, count,
+    # size, heads, head_dim].
     take = jax.vmap(jax.vmap(lambda x, ids: x[ids], in_axes=(2, 1), out_axes=3))
 
     def gather(array: AnyArray) -> Array:
@@ -349,23 +380,28 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
         return blocks.reshape(batch, num_blocks, count * size, *array.shape[2:])
 
     k, v = gather(x.qkv.k), gather(x.qkv.v)
-    # Below, arrays broadcast to [batch, num_blocks, heads, queries of a block, keys].
+    # Below, arrays broadcast to [batch, num_blocks, heads, queries of a block,
+    # keys].
     key_positions = block_ids[..., None] * size + jnp.arange(size)
     key_positions = key_positions.reshape(batch, num_blocks, heads, 1, -1)
-    is_real = jax.vmap(lambda mask, ids: mask[ids])(to_blocks(x.mask, size), block_ids)
+    is_real = jax.vmap(lambda mask, ids: mask[ids])(
+        to_blocks(x.mask, size), block_ids
+    )
     is_real = is_real.reshape(key_positions.shape)
     is_equal = block_ids[..., :, None] == block_ids[..., None, :]
-    is_repeated = jnp.tril(is_equal, -1).any(-1)  # an earlier draw is the same block
+    # an earlier draw is the same block
+    is_repeated = jnp.tril(is_equal, -1).any(-1)
     mask = is_real & (key_positions >= pattern.num_global)
-    # Each key counts once: drop keys of repeated draws, of the window and of the
-    # stride.
+    # Each key counts once: drop keys of repeated draws, of the window and of
+    # the stride.
     mask = mask & ~jnp.repeat(is_repeated, size, -1)[..., None, :]
     query_positions = positions[:, :, None, :, None]
     mask = mask & ~pattern.in_window(query_positions, key_positions)
     mask = mask & ~pattern.in_stride(query_positions, key_positions)
     if x.distance_bias is None:
         return KeySet(k, v, mask)
-    # Distance from the first query of a block to the first key of a drawn block.
+    # Distance from the first query of a block to the first key of a drawn
+    # block.
     offsets = block_ids * size - positions[:, :, None, :1]
     bias = LazyBias(_bias_of_offsets(size), offsets, (x.distance_bias,))
     return KeySet(k, v, mask, bias)
@@ -376,8 +412,8 @@ def _attend_strided(
 ) -> PartialSoftmax:
     """Attends to the keys of the query's residue class, without the window and global tokens.
 
-    With a stride of 3, the classes of ten tokens are 0 3 6 9, 1 4 7 and 2 5 8; each
-    becomes a separate sequence with dense attention.
+    With a stride of 3, the classes of ten tokens are 0 3 6 9, 1 4 7 and 2 5 8;
+    each becomes a separate sequence with dense attention.
     """
     (batch, length), stride = x.mask.shape, pattern.stride
     num_keys = -(-length // stride)
@@ -390,7 +426,9 @@ def _attend_strided(
 
     def from_classes(blocks: Array) -> Array:
         rows = from_blocks(blocks, num_keys)
-        rows = rows.reshape(batch, stride, num_keys, *blocks.shape[3:]).swapaxes(1, 2)
+        rows = rows.reshape(
+            batch, stride, num_keys, *blocks.shape[3:]
+        ).swapaxes(1, 2)
         return rows.reshape(batch, -1, *blocks.shape[3:])[:, :length]
 
     blocks = to_blocks(to_classes(x.qkv.q), min(STRIDE_BLOCK, num_keys))
@@ -401,7 +439,9 @@ def _attend_strided(
     table: tuple[AnyArray, ...] = ()
     if x.distance_bias is not None:
         table = (
-            _bias_at(x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)),
+            _bias_at(
+                x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)
+            ),
         )
     # A radius of -1 excludes no key.
     radius = jnp.asarray([-1 if pattern.radius is None else pattern.radius])
@@ -464,13 +504,19 @@ def _attend_from_globals(
 
 def _first_rows(x: AnyArray, count: int, axes: Axes) -> AnyArray:
     """Returns the first ``count`` rows of the sequence: [batch, count, ...]."""
-    return gather_positions(x, _first_indices(x, count), axes) if axes else x[:, :count]
+    return (
+        gather_positions(x, _first_indices(x, count), axes)
+        if axes
+        else x[:, :count]
+    )
 
 
 def _replace_first_rows(x: AnyArray, rows: AnyArray, axes: Axes) -> Array:
     """Replaces the first rows of the sequence with ``rows``."""
     if axes:
-        return scatter_positions(x, rows, _first_indices(x, rows.shape[1]), axes)
+        return scatter_positions(
+            x, rows, _first_indices(x, rows.shape[1]), axes
+        )
     return jnp.concatenate([rows, x[:, rows.shape[1] :]], 1)
 
 
@@ -493,15 +539,17 @@ def _bias_of_offsets(size: int) -> Callable[[Array, Array], Array]:
         """Returns the bias [batch, num_blocks, heads, size, count * size] of drawn blocks.
 
         Args:
-            offsets: distances from first query to first key, [batch, num_blocks, heads,
-                count].
+            offsets: distances from first query to first key, [batch,
+                num_blocks, heads, count].
             bias: bias table [heads, distances].
         """
         positions = jnp.arange(size)
-        # Distance of each query of a block to each key of a drawn block, flattened over
-        # the draws.
+        # Distance of each query of a block to each key of a drawn block,
+        # flattened over the draws.
         distances = (
-            offsets[:, :, :, None, :, None] + positions - positions[:, None, None]
+            offsets[:, :, :, None, :, None]
+            + positions
+            - positions[:, None, None]
         )
         distances = distances.reshape(*distances.shape[:4], -1)
 

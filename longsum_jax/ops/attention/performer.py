@@ -1,12 +1,12 @@
 """Performer: softmax attention by positive random features (FAVOR+; Choromanski et al. 2021).
 
-With rows w of independent normal numbers, exp(q k) is the mean of f(q) f(k) over the
-rows, where
+With rows w of independent normal numbers, exp(q k) is the mean of f(q) f(k)
+over the rows, where
 
     f(x) = exp(w x - |x|^2 / 2)                                        (lemma 1)
 
-Rows that are orthogonal in groups of ``head_dim`` vary less (section 2.4). Time and
-memory are linear in the length.
+Rows that are orthogonal in groups of ``head_dim`` vary less (section 2.4). Time
+and memory are linear in the length.
 """
 
 import jax
@@ -29,8 +29,8 @@ def draw_projection(
     """Draws rows that are orthogonal in groups of ``head_dim`` and have the norms of normal
     vectors.
 
-    The signs of the triangular factors make directions uniform (Mezzadri 2007, section
-    5).
+    The signs of the triangular factors make directions uniform (Mezzadri 2007,
+    section 5).
     """
     direction_rng, length_rng = jax.random.split(rng)
     num_groups = -(-num_features // head_dim)
@@ -45,7 +45,9 @@ def draw_projection(
         .swapaxes(1, 2)
         .reshape(-1, head_dim)[:num_features]
     )
-    vectors = jax.random.normal(length_rng, (num_features, head_dim), jnp.float32)
+    vectors = jax.random.normal(
+        length_rng, (num_features, head_dim), jnp.float32
+    )
     return directions * jnp.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
@@ -61,8 +63,9 @@ def performer_attention(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends with weights that approximate softmax(scale q k).
 
-    Exponents are taken relative to their maximum, so that no exponential overflows: for
-    a query over its features, for keys over the features and real tokens of a document.
+    Exponents are taken relative to their maximum, so that no exponential
+    overflows: for a query over its features, for keys over the features and
+    real tokens of a document.
 
     Args:
         q, k, v: queries, keys and values.
@@ -95,6 +98,6 @@ def _exponents(
 ) -> Float[AnyArray, "batch length heads features"]:
     """Returns the logarithms of the features, in float32."""
     x = x.astype(jnp.float32) * product_factor(scale) ** 0.5
-    # The second term makes the mean of f(q) f(k) over the projections equal to exp(q
-    # k).
+    # The second term makes the mean of f(q) f(k) over the projections equal to
+    # exp(q k).
     return x @ projection.T - jnp.square(x).sum(-1, keepdims=True) / 2

@@ -1,7 +1,7 @@
 """Relative positions: T5's buckets, and tables with one bias per distance.
 
-A table has an entry for every key position - query position in a text of ``length``
-tokens, from 1 - length to length - 1: float [heads, 2 length - 1].
+A table has an entry for every key position - query position in a text of
+``length`` tokens, from 1 - length to length - 1: float [heads, 2 length - 1].
 """
 
 import jax.numpy as jnp
@@ -20,15 +20,16 @@ def relative_position_bucket(
 ) -> Int[Array, "..."]:
     """Returns T5's bucket of every distance (Raffel et al. 2020, section 2.1).
 
-    Half of the buckets are for exact small distances, half for logarithmic ranges up to
-    ``max_distance``; all greater distances share the last one.
+    Half of the buckets are for exact small distances, half for logarithmic
+    ranges up to ``max_distance``; all greater distances share the last one.
 
     Args:
         distance: key position - query position.
-        bidirectional: True if keys after the query have separate buckets; otherwise
-            they all share bucket 0.
+        bidirectional: True if keys after the query have separate buckets;
+            otherwise they all share bucket 0.
         num_buckets: total number of buckets, over both directions.
-        max_distance: distance in tokens; all distances from there on share one bucket.
+        max_distance: distance in tokens; all distances from there on share one
+            bucket.
     """
     distance = jnp.asarray(distance)
     offset: Array | int = 0
@@ -40,10 +41,14 @@ def relative_position_bucket(
         distance = jnp.maximum(-distance, 0)
 
     num_exact = num_buckets // 2
-    starts = _logarithmic_starts(num_exact, num_buckets - num_exact, max_distance)
-    # Exact distances are their own bucket; beyond them, each range start passed adds
-    # one.
-    range_of = jnp.searchsorted(starts, distance, side="right", method="compare_all")
+    starts = _logarithmic_starts(
+        num_exact, num_buckets - num_exact, max_distance
+    )
+    # Exact distances are their own bucket; beyond them, each range start passed
+    # adds one.
+    range_of = jnp.searchsorted(
+        starts, distance, side="right", method="compare_all"
+    )
     bucket = jnp.minimum(distance, num_exact) + range_of
     return offset + bucket
 
@@ -53,9 +58,9 @@ def _logarithmic_starts(
 ) -> Int[np.ndarray, " ranges"]:
     """Returns the first distance of every logarithmic range except the first.
 
-    Distances are compared with integers, which gives the same buckets on every device:
-    a logarithm in float32 may fall on either side of the number at which a range
-    begins.
+    Distances are compared with integers, which gives the same buckets on every
+    device: a logarithm in float32 may fall on either side of the number at
+    which a range begins.
     """
     ratio = max_distance / max(num_exact, 1)
     parts = np.arange(1, num_ranges) / num_ranges
@@ -78,6 +83,7 @@ def first_entries(
 ) -> Int[Array, "..."]:
     """Returns, for queries at ``positions``, the table index of their distance from key 0.
 
-    The indices for the keys 1, 2, ... follow. Queries in padding may get any index.
+    The indices for the keys 1, 2, ... follow. Queries in padding may get any
+    index.
     """
     return jnp.maximum(table.shape[1] // 2 - positions, 0)

@@ -29,19 +29,21 @@ def soft_permutation(
 ) -> Float[Array, "batch heads num_blocks num_blocks"]:
     """Computes a nearly doubly stochastic matrix over blocks (Tay et al. 2020, section 3.1).
 
-    Blocks are compared by the means of their queries and keys, without parameters. Rows
-    and then columns are normalized ``iterations`` times.
+    Blocks are compared by the means of their queries and keys, without
+    parameters. Rows and then columns are normalized ``iterations`` times.
 
     Args:
         q, k: queries and keys.
-        mask: True on real tokens; rows and columns of blocks of padding are zeros.
+        mask: True on real tokens; rows and columns of blocks of padding are
+            zeros.
         block_size: number of tokens of a block.
         iterations: number of normalizations of rows and columns.
         temperature: divisor of the log scores.
         noise: Gumbel noise, added in training.
 
     Returns:
-        float32; row n has the weights of all blocks of keys for block n of queries.
+        float32; row n has the weights of all blocks of keys for block n of
+        queries.
     """
     token_mask = to_blocks(mask, block_size)
     means = [_block_means(to_blocks(x, block_size), token_mask) for x in (q, k)]
@@ -88,10 +90,11 @@ def sinkhorn_attention(
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
-        permutation: weights of the mixtures, from ``soft_permutation``. Mixed keys have
-            the mask of the block with the largest weight.
+        permutation: weights of the mixtures, from ``soft_permutation``. Mixed
+            keys have the mask of the block with the largest weight.
         block_size: number of tokens of a block.
-        distance_bias: bias by key position - query position, from 1 - length to length
+        distance_bias: bias by key position - query position, from 1 - length to
+            length
             - 1, so that ``distances`` is 2 length - 1; mixed keys have no bias.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
@@ -112,7 +115,9 @@ def sinkhorn_attention(
     ]
     bias = None
     if distance_bias is not None:
-        entries = distance_entries(distance_bias, local_distances(block_size, 0))
+        entries = distance_entries(
+            distance_bias, local_distances(block_size, 0)
+        )
         bias = distance_bias[:, entries][None, None]
     # One softmax over the mixture and the block itself.
     mixed = KeySet(mix(k), mix(v), mixed_mask)

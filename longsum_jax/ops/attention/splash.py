@@ -1,6 +1,7 @@
 """Splash attention, JAX's Pallas kernel for TPUs; other devices interpret it, for tests.
 
-The module is imported on first use, because importing Pallas takes a third of a second.
+The module is imported on first use, because importing Pallas takes a third of a
+second.
 """
 
 import contextlib
@@ -67,14 +68,18 @@ def splash_attention(
             block_q_dq=query_block,
             block_kv_dq=key_block,
         ),
-        residual_checkpoint_name=MARK,  # the name that ``save_for_backward`` uses
+        # the name that ``save_for_backward`` uses
+        residual_checkpoint_name=MARK,
         interpret=target_platform() != "tpu",
     )
     q = _padded_heads_first(scaled(q, scale), padded_queries)
     k = _padded_heads_first(k, padded_keys)
     v = _padded_heads_first(v, padded_keys)
-    # For plans of compiled programs, in which the tables of blocks are not visible.
-    with jax.named_scope(f"pairs_{_count_pairs(pairs, query_block, key_block)}"):
+    # For plans of compiled programs, in which the tables of blocks are not
+    # visible.
+    with jax.named_scope(
+        f"pairs_{_count_pairs(pairs, query_block, key_block)}"
+    ):
         out = _call(kernel, q, k, v, mask)
     return out[:, :, :num_queries].swapaxes(1, 2)
 
@@ -88,7 +93,9 @@ class _PatternMask(masks.Mask):
         mask_function: pattern, see ``fused.Pattern``.
     """
 
-    def __init__(self, shape: tuple[int, int], pattern: Callable[..., Any]) -> None:
+    def __init__(
+        self, shape: tuple[int, int], pattern: Callable[..., Any]
+    ) -> None:
         self._shape = shape
         self.q_sequence = np.arange(shape[0], dtype=np.int32)
         self.mask_function = pattern
@@ -102,7 +109,8 @@ class _PatternMask(masks.Mask):
         key_indices = np.arange(keys.start, keys.stop, dtype=np.int32)
         return self.mask_function(self.q_sequence[queries, None], key_indices)
 
-    # JAX caches the tables of blocks of recent masks, and compares masks for it.
+    # JAX caches the tables of blocks of recent masks, and compares masks for
+    # it.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _PatternMask) and self._key() == other._key()
 
@@ -131,18 +139,26 @@ def _count_pairs(pairs: masks.Mask, query_block: int, key_block: int) -> int:
 
 @jax.custom_vjp
 def _call(
-    kernel: Callable[..., Array], q: Array, k: Array, v: Array, mask: Array | None
+    kernel: Callable[..., Array],
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
 ) -> Array:
     """Calls a kernel and its gradients with the matmul precision that its operands allow.
 
-    Mosaic rejects bfloat16 operands under a default precision higher than bfloat16,
-    although their products are exact anyway.
+    Mosaic rejects bfloat16 operands under a default precision higher than
+    bfloat16, although their products are exact anyway.
     """
     return _call_forward(kernel, q, k, v, mask)[0]
 
 
 def _call_forward(
-    kernel: Callable[..., Array], q: Array, k: Array, v: Array, mask: Array | None
+    kernel: Callable[..., Array],
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
 ) -> tuple[Array, Any]:
     segments = axes = None
     if mask is not None:
@@ -150,8 +166,9 @@ def _call_forward(
         queries = jnp.ones(q.shape[2], jnp.int32)
         segments = splash.SegmentIds(queries, mask.astype(jnp.int32))
         axes = splash.SegmentIds(None, 0)  # type: ignore[arg-type] # axes of arrays
-    # A sink adds to the sum of exponentials. This one is so small that it only matters
-    # for a query without a key, whose result and gradients are then zeros.
+    # A sink adds to the sum of exponentials. This one is so small that it only
+    # matters for a query without a key, whose result and gradients are then
+    # zeros.
     sinks = jnp.full(q.shape[1], MASK_VALUE)
 
     def call(q: Array, k: Array, v: Array) -> Array:

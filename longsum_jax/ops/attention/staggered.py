@@ -5,11 +5,22 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from longsum_jax.ops.attention.blocks import check_block_size, from_blocks, to_blocks
-from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys
+from longsum_jax.ops.attention.blocks import (
+    check_block_size,
+    from_blocks,
+    to_blocks,
+)
+from longsum_jax.ops.attention.blockwise import (
+    attend_key_sets,
+    attend_shared_keys,
+)
 from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets
-from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout, split_dropout
+from longsum_jax.ops.attention.key_sets import (
+    KeySet,
+    WeightDropout,
+    split_dropout,
+)
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, halo_exchange
 from longsum_jax.typing import AnyArray
@@ -40,20 +51,21 @@ def block_staggered_attention(
         global_tokens: arrays [batch, num_globals, heads, head_dim].
         mask: True on real tokens.
         block_size: number of tokens of a block.
-        stagger: True if blocks begin half a block earlier, so that they cross the
-            borders of plain blocks; may be traced, because it alternates from layer to
-            layer.
-        bias: bias of the scores, by offset of the query and of the key in a block;
-            global keys have no bias.
+        stagger: True if blocks begin half a block earlier, so that they cross
+            the borders of plain blocks; may be traced, because it alternates
+            from layer to layer.
+        bias: bias of the scores, by offset of the query and of the key in a
+            block; global keys have no bias.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
-        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards
-            of whole blocks.
-        fused: kernel for the attention of the tokens; not with ``bias`` or ``dropout``.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in
+            shards of whole blocks.
+        fused: kernel for the attention of the tokens; not with ``bias`` or
+            ``dropout``.
 
     Returns:
-        Attended values of tokens and of global tokens, in the type of ``tokens.v``;
-        zeros for padding.
+        Attended values of tokens and of global tokens, in the type of
+        ``tokens.v``; zeros for padding.
     """
     check_block_size(block_size)
     q, k, v = tokens
@@ -69,8 +81,8 @@ def block_staggered_attention(
         following = block_size  # tokens of the next shard
     padded_length = length + following
 
-    # [batch, length, ...] -> [batch, num_blocks, block_size, ...], begun ``shift``
-    # tokens earlier
+    # [batch, length, ...] -> [batch, num_blocks, block_size, ...], begun
+    # ``shift`` tokens earlier
     def blocked(x: AnyArray) -> Array:
         x = halo_exchange(x, half, following, axes)
         x = lax.dynamic_slice_in_dim(x, half - shift, padded_length, 1)
@@ -80,15 +92,22 @@ def block_staggered_attention(
     global_keys = KeySet(global_tokens.k, global_tokens.v)
     if bias is not None:
         bias = bias[None, None]
-    block_keys = KeySet(blocked(k), blocked(v), blocked(mask)[:, :, None, None], bias)
+    block_keys = KeySet(
+        blocked(k), blocked(v), blocked(mask)[:, :, None, None], bias
+    )
     key_sets = [global_keys, block_keys]
     if fused is None:
-        out = attend_key_sets(blocked(q), key_sets, scale=scale, dropout=token_dropout)
+        out = attend_key_sets(
+            blocked(q), key_sets, scale=scale, dropout=token_dropout
+        )
     else:
         out = fused_key_sets(blocked(q), key_sets, fused, scale=scale)
     # Undoes the shift and removes the halo.
-    out = lax.dynamic_slice_in_dim(from_blocks(out, padded_length), shift, length, 1)
-    # Global tokens are equal on all shards, so that as keys they must count only once.
+    out = lax.dynamic_slice_in_dim(
+        from_blocks(out, padded_length), shift, length, 1
+    )
+    # Global tokens are equal on all shards, so that as keys they must count
+    # only once.
     all_keys = KeySet(k, v, mask[:, None, None, None])
     global_out = attend_shared_keys(
         global_tokens.q,

@@ -1,17 +1,18 @@
 """Attention to the keys of a pattern by Pallas kernels for NVIDIA GPUs, compiled by Triton; other
 devices interpret them, for tests.
 
-A block of queries loops over the blocks of keys from which it reads any key, with a
-running softmax; the gradients take a second such loop, and one of blocks of keys over
-blocks of queries (FlashAttention-2, Dao 2023). A window of one block on either side,
-and the table of its blocks:
+A block of queries loops over the blocks of keys from which it reads any key,
+with a running softmax; the gradients take a second such loop, and one of blocks
+of keys over blocks of queries (FlashAttention-2, Dao 2023). A window of one
+block on either side, and the table of its blocks:
 
     keys          0 1 2 3 4
     queries 0     x x . . .        0 1
     queries 1     x x x . .        0 1 2
     queries 2     . x x x .        1 2 3
 
-The module is imported on first use, because importing Pallas takes a third of a second.
+The module is imported on first use, because importing Pallas takes a third of a
+second.
 """
 
 import functools
@@ -43,8 +44,8 @@ class _Problem(NamedTuple):
     Attributes:
         pattern: keys that each query reads, see ``fused.Pattern``.
         scale: factor of the query-key products.
-        rows, heads, num_queries, num_keys, width: sizes, multiples of blocks; ``width``
-            is the padded head dimension.
+        rows, heads, num_queries, num_keys, width: sizes, multiples of blocks;
+            ``width`` is the padded head dimension.
         block: number of queries and of keys of a block.
         interpret: True to run the kernels without Triton.
     """
@@ -76,7 +77,9 @@ def triton_attention(
         mask = jnp.ones(k.shape[:2], bool)
     width = max(_LEAST, pl.next_power_of_2(head_dim))
     q, k, v = (_padded(x, width) for x in (q, k, v))
-    mask = jnp.pad(mask, ((0, 0), (0, k.shape[1] - mask.shape[1]))).astype(jnp.int32)
+    mask = jnp.pad(mask, ((0, 0), (0, k.shape[1] - mask.shape[1]))).astype(
+        jnp.int32
+    )
     problem = _Problem(
         pattern or (_no_later_keys if causal else _all_keys),
         scale,
@@ -88,7 +91,8 @@ def triton_attention(
         _BLOCK,
         target_platform() != "gpu",
     )
-    # For plans of compiled programs, in which the tables of blocks are not visible.
+    # For plans of compiled programs, in which the tables of blocks are not
+    # visible.
     num_pairs = _block_pairs(problem).sum() * _BLOCK**2
     with jax.named_scope(f"pairs_{num_pairs}"):
         return _attend(problem, q, k, v, mask)[:, :length, :, :head_dim]
@@ -105,14 +109,19 @@ def _no_later_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
 def _padded(x: AnyArray, width: int) -> Array:
     """Pads [rows, positions, heads, head_dim] with zeros to whole blocks and to ``width``."""
     _, length, _, head_dim = x.shape
-    return jnp.pad(x, ((0, 0), (0, -length % _BLOCK), (0, 0), (0, width - head_dim)))
+    return jnp.pad(
+        x, ((0, 0), (0, -length % _BLOCK), (0, 0), (0, width - head_dim))
+    )
 
 
 @functools.lru_cache(maxsize=12)
-def _block_pairs(problem: _Problem) -> Bool[np.ndarray, "query_blocks key_blocks"]:
+def _block_pairs(
+    problem: _Problem,
+) -> Bool[np.ndarray, "query_blocks key_blocks"]:
     """Returns True for each pair of blocks in which a query reads a key."""
     keys = np.arange(problem.num_keys, dtype=np.int32)
-    # One block of queries at a time, so that no array [num_queries, num_keys] is built.
+    # One block of queries at a time, so that no array [num_queries, num_keys]
+    # is built.
     rows = []
     for start in range(0, problem.num_queries, problem.block):
         queries = np.arange(start, start + problem.block, dtype=np.int32)
@@ -124,9 +133,11 @@ def _block_pairs(problem: _Problem) -> Bool[np.ndarray, "query_blocks key_blocks
 def _table(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices of the pairs of each row, int32 [rows, most pairs], and their counts."""
     counts = pairs.sum(1)
-    # A stable sort puts the indices of True entries first, in ascending order; other
-    # entries of a row are not read.
-    indices = np.argsort(~pairs, axis=1, kind="stable")[:, : max(counts.max(), 1)]
+    # A stable sort puts the indices of True entries first, in ascending order;
+    # other entries of a row are not read.
+    indices = np.argsort(~pairs, axis=1, kind="stable")[
+        :, : max(counts.max(), 1)
+    ]
     return indices.astype(np.int32), counts.astype(np.int32)
 
 
@@ -151,7 +162,12 @@ def _attend_forward(
         _forward_kernel,
         instances,
         _block_pairs(problem),
-        [part("rlhd"), part("rlhd", keys), part("rlhd", keys), part("rl", keys)],
+        [
+            part("rlhd"),
+            part("rlhd", keys),
+            part("rlhd", keys),
+            part("rl", keys),
+        ],
         [part("rlhd"), part("rhl")],
         [q, sums],
         [q, k, v, mask],
@@ -165,14 +181,15 @@ def _attend_backward(
     problem: _Problem, residuals: tuple[AnyArray, ...], gradient: AnyArray
 ) -> tuple[Array | None, ...]:
     q, k, v, mask, out, log_sums = residuals
-    # Sum over the keys of probability times gradient, for each query; equals out .
-    # gradient.
+    # Sum over the keys of probability times gradient, for each query; equals
+    # out . gradient.
     sums = jnp.einsum(
         "rqhd,rqhd->rhq", out, gradient, preferred_element_type=jnp.float32
     )
     pairs = _block_pairs(problem)
     arrays = [q, k, v, mask, gradient, log_sums, sums]
-    # Gradients of queries: an instance has a block of queries and loops over keys.
+    # Gradients of queries: an instance has a block of queries and loops over
+    # keys.
     instances, keys = _Instances(problem, problem.num_queries), problem.num_keys
     part = instances.part
     parts = [part("rlhd"), part("rlhd", keys), part("rlhd", keys)]
@@ -188,9 +205,12 @@ def _attend_backward(
         [q],
         arrays,
     )
-    # Gradients of keys and values: an instance has a block of keys and loops over
-    # queries.
-    instances, queries = _Instances(problem, problem.num_keys), problem.num_queries
+    # Gradients of keys and values: an instance has a block of keys and loops
+    # over queries.
+    instances, queries = (
+        _Instances(problem, problem.num_keys),
+        problem.num_queries,
+    )
     part = instances.part
     parts = [part("rlhd", queries), part("rlhd"), part("rlhd"), part("rl")]
     parts += [part("rlhd", queries), part("rhl", queries), part("rhl", queries)]
@@ -215,8 +235,8 @@ class _Instances(NamedTuple):
     """The program instances of a kernel: one for every block of ``length`` positions, head and row.
 
     They are numbered along one axis, blocks first: CUDA allows more than 65,535
-    instances only along one axis, and instances that read the same keys run at about
-    the same time.
+    instances only along one axis, and instances that read the same keys run at
+    about the same time.
     """
 
     problem: _Problem
@@ -236,9 +256,10 @@ class _Instances(NamedTuple):
         """Returns the part of an array that an instance reads: its row and head, and its block.
 
         Args:
-            axes: axes of the array: (r)ow, (h)ead, (l)ength, (d)imension of the head.
-            whole: length of arrays of which an instance reads all positions, 0 for its
-                own block only.
+            axes: axes of the array: (r)ow, (h)ead, (l)ength, (d)imension of the
+                head.
+            whole: length of arrays of which an instance reads all positions, 0
+                for its own block only.
         """
         sizes = {
             "r": None,
@@ -247,7 +268,8 @@ class _Instances(NamedTuple):
             "d": self.problem.width,
         }
 
-        # Decodes the instance number: block within the row first, then head, then row.
+        # Decodes the instance number: block within the row first, then head,
+        # then row.
         def index_map(instance: Any) -> tuple[Any, ...]:
             row_and_head = lax.div(instance, self.num_blocks)
             indices = {"r": lax.div(row_and_head, self.problem.heads), "d": 0}
@@ -272,10 +294,11 @@ def _call(
 
     Args:
         name: name of the kernel.
-        kernel: function of the problem, an instance's block, the blocks that it loops
-            over, and its parts of the arrays and results.
+        kernel: function of the problem, an instance's block, the blocks that it
+            loops over, and its parts of the arrays and results.
         instances: program instances of the kernel.
-        pairs: True for each pair of an instance's block and a block that it loops over.
+        pairs: True for each pair of an instance's block and a block that it
+            loops over.
         parts, results: block specifications of the arrays and of the results.
         shapes: shapes and dtypes of the results.
         arrays: inputs of the kernel.
@@ -308,8 +331,8 @@ def _call(
         interpret=problem.interpret,
         name=name,
     )
-    # Under jit, so that rematerialized layers can skip the whole call if its results
-    # were saved; a bare kernel would run again.
+    # Under jit, so that rematerialized layers can skip the whole call if its
+    # results were saved; a bare kernel would run again.
     return jax.jit(call)(jnp.asarray(indices), jnp.asarray(counts), *arrays)
 
 
@@ -342,7 +365,9 @@ def _scores(
     queries = (query_block * problem.block + positions)[:, None]
     keys = (key_block * problem.block + positions)[None]
     reads = problem.pattern(queries, keys) & (mask != 0)[None]
-    return jnp.where(reads, _product(q, k, 1, 1) * problem.scale, MASK_VALUE), reads
+    return jnp.where(
+        reads, _product(q, k, 1, 1) * problem.scale, MASK_VALUE
+    ), reads
 
 
 def _product(a: AnyArray, b: AnyArray, a_axis: int, b_axis: int) -> Array:
@@ -367,8 +392,8 @@ def _forward_kernel(
     def step(
         other: Any, state: tuple[Array, Array, Array]
     ) -> tuple[Array, Array, Array]:
-        # Running softmax: rescale the previous sums to the new maximum, then add this
-        # block.
+        # Running softmax: rescale the previous sums to the new maximum, then
+        # add this block.
         values, sums, largest = state
         entries = pl.ds(other * problem.block, problem.block)
         scores, reads = _scores(
@@ -423,8 +448,8 @@ def _weights_and_gradients(
     key_block: Any,
 ) -> tuple[Array, Array]:
     """Returns weights and score gradients of a block of queries and a block of keys."""
-    # weight = exp(score - log_sum); score gradient = weight * (weight gradient - sum of
-    # products)
+    # weight = exp(score - log_sum); score gradient = weight * (weight gradient
+    # - sum of products)
     scores, reads = _scores(problem, queries.q, k, mask, query_block, key_block)
     weights = jnp.where(reads, jnp.exp(scores - queries.log_sums[:, None]), 0.0)
     of_weights = _product(queries.of_out, v, 1, 1)
@@ -450,7 +475,13 @@ def _queries_kernel(
         entries = pl.ds(other * problem.block, problem.block)
         keys = k[entries]
         _, of_scores = _weights_and_gradients(
-            problem, queries, keys, v[entries], mask[entries], block_index, other
+            problem,
+            queries,
+            keys,
+            v[entries],
+            mask[entries],
+            block_index,
+            other,
         )
         return total + _product(of_scores.astype(keys.dtype), keys, 1, 0)
 
@@ -484,7 +515,8 @@ def _keys_kernel(
         )
         return (
             totals[0] + _product(of_scores.astype(keys.dtype), queries.q, 0, 0),
-            totals[1] + _product(weights.astype(values.dtype), queries.of_out, 0, 0),
+            totals[1]
+            + _product(weights.astype(values.dtype), queries.of_out, 0, 0),
         )
 
     start = jnp.zeros((problem.block, problem.width), jnp.float32)

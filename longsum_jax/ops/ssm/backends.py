@@ -1,7 +1,7 @@
 """Selection of a convolution's backend, and of blocks of channels that fit a memory budget.
 
-The temporary memory of a block is proportional to its channels. Blocks are as large as
-fits the budget, and of about equal size:
+The temporary memory of a block is proportional to its channels. Blocks are as
+large as fits the budget, and of about equal size:
 
     768 channels, 100 of which fit   ->   8 blocks of 96
 """
@@ -20,13 +20,14 @@ from longsum_jax.ops.ssm.matmul import chunk_length, count_chunks
 
 Backend = Literal["fft", "matmul"]
 
-# Platform to batch size to the first length at which "matmul" is faster. On CPUs the
-# FFT was always faster, see benchmarks/results/ssm_backends.json. For TPUs this is an
-# expectation, not a measurement: XLA's FFT is slow there.
+# Platform to batch size to the first length at which "matmul" is faster. On
+# CPUs the FFT was always faster, see benchmarks/results/ssm_backends.json. For
+# TPUs this is an expectation, not a measurement: XLA's FFT is slow there.
 _MATMUL_FROM: Mapping[str, Mapping[int, int]] = {"tpu": {1: 1}}
-# Minimum budget for the temporary memory of a block of channels; an eighth of the input
-# if that is more. On CPUs it is the size of caches, on TPUs what XLA keeps on the chip
-# (BUILD_NOTES.md), elsewhere a fraction of the device's memory.
+# Minimum budget for the temporary memory of a block of channels; an eighth of
+# the input if that is more. On CPUs it is the size of caches, on TPUs what XLA
+# keeps on the chip (BUILD_NOTES.md), elsewhere a fraction of the device's
+# memory.
 MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25, "tpu": 2**27}
 _MEMORY_SHARES: Mapping[str, int] = {"fft": 128, "matmul": 32}
 # channels of a block, so that its tables of powers stay in caches
@@ -42,10 +43,11 @@ class ConvolutionPlan(NamedTuple):
     Attributes:
         backend: backend of all blocks.
         block: number of channels of a block.
-        group: for "matmul", number of chunks whose states are in memory at once.
+        group: for "matmul", number of chunks whose states are in memory at
+            once.
         operands: for "matmul", type that factors are rounded to.
-        saves_spectrum: for "fft", True if the forward pass saves spectra for the
-            gradient.
+        saves_spectrum: for "fft", True if the forward pass saves spectra for
+            the gradient.
     """
 
     backend: Backend
@@ -99,15 +101,17 @@ def choose_backend(platform: str, length: int, batch: int) -> Backend:
 def caches_kernels(platform: str, backend: Backend | Literal["auto"]) -> bool:
     """Returns True if layers of ``backend`` reuse the spectra of their kernels in later calls.
 
-    Layers of "auto" do, except on platforms where FFTs are the slower backend at any
-    length.
+    Layers of "auto" do, except on platforms where FFTs are the slower backend
+    at any length.
     """
     return backend == "fft" or (
         backend == "auto" and choose_backend(platform, 1, 1) == "fft"
     )
 
 
-def channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) -> int:
+def channels_per_block(
+    shape: tuple[int, ...], modes: Modes, backend: Backend
+) -> int:
     """Returns the channels per block for a convolution of ``shape`` that also makes its kernels."""
     if backend == "matmul":
         return _channels_within(_bytes_by_matmul(shape, modes), shape, backend)
@@ -142,14 +146,16 @@ def _bytes_by_matmul(shape: tuple[int, ...], modes: Modes) -> int:
     return 4 * (2 * chunk**2 + powers) + 16 * batch * length
 
 
-def _channels_within(per_channel: int, shape: tuple[int, ...], backend: Backend) -> int:
+def _channels_within(
+    per_channel: int, shape: tuple[int, ...], backend: Backend
+) -> int:
     """Returns the channels per block that fit the budget at ``per_channel`` bytes each."""
     eighth_of_input = math.prod(shape) * 4 // 8  # in float32
     budget = max(_least_block_bytes(backend), eighth_of_input)
     channels = shape[2]
     most = max(1, min(channels, budget // per_channel))
-    # Blocks of about equal size: the last block is moved back and would recompute
-    # channels.
+    # Blocks of about equal size: the last block is moved back and would
+    # recompute channels.
     num_blocks = -(-channels // most)
     return -(-channels // num_blocks)
 

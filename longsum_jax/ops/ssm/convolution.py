@@ -2,11 +2,11 @@
 
     y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
 
-A loop runs over blocks of channels, so that temporary memory is for a single block.
-``fft.py`` and ``matmul.py`` are the two backends that convolve a block; ``backends.py``
-selects the backend and the size of blocks. The backward pass recomputes blocks; its
-residuals are inputs and parameters, and on CPUs the spectra of kernels of moderate
-length.
+A loop runs over blocks of channels, so that temporary memory is for a single
+block. ``fft.py`` and ``matmul.py`` are the two backends that convolve a block;
+``backends.py`` selects the backend and the size of blocks. The backward pass
+recomputes blocks; its residuals are inputs and parameters, and on CPUs the
+spectra of kernels of moderate length.
 """
 
 import math
@@ -66,15 +66,15 @@ def ssm_convolution(
         u: inputs of any float type; computed in float32.
         ssm: parameters of the channels, float32.
         D: skip weights, float32.
-        causal: True to use only the first direction, so that output j depends on inputs
-            0..j; implied by a single direction.
+        causal: True to use only the first direction, so that output j depends
+            on inputs 0..j; implied by a single direction.
         discretization: see ``kernel.discretize``.
-        block: number of channels per step of the loop, at most all of them; chosen from
-            the memory of one channel by default.
+        block: number of channels per step of the loop, at most all of them;
+            chosen from the memory of one channel by default.
         backend: "fft", "matmul", or "auto" for the faster one, see
             ``backends.choose_backend``.
-        operands: for "matmul", type that factors are rounded to; "bfloat16" costs three
-            digits.
+        operands: for "matmul", type that factors are rounded to; "bfloat16"
+            costs three digits.
 
     Returns:
         The outputs in the type of ``u``.
@@ -88,7 +88,8 @@ def ssm_convolution(
     plan = plan_convolution(
         u.shape, modes, backend=backend, block=block, operands=operands
     )
-    # The integers ``high`` and ``low`` have no gradients and are separate arguments.
+    # The integers ``high`` and ``low`` have no gradients and are separate
+    # arguments.
     floats = _Floats(u, modes.decay, modes.theta, modes.Ct, D)
     return _convolve(plan, floats, modes.high, modes.low)
 
@@ -102,10 +103,10 @@ def ssm_convolution_sharded(
 ) -> Float[Array, "batch length channels"]:
     """Computes ``ssm_convolution`` of ``u`` sharded as ``spec`` over the active mesh.
 
-    Before JAX 0.12 XLA does not partition FFTs, and gathers the batch on every device;
-    inside ``shard_map`` each device convolves its own rows and channels. If ``spec``
-    shards the length, two all-to-alls exchange it for channels and back, with exactly
-    the result of a single device.
+    Before JAX 0.12 XLA does not partition FFTs, and gathers the batch on every
+    device; inside ``shard_map`` each device convolves its own rows and
+    channels. If ``spec`` shards the length, two all-to-alls exchange it for
+    channels and back, with exactly the result of a single device.
 
     Args:
         u, ssm, D: see ``ssm_convolution``.
@@ -113,7 +114,8 @@ def ssm_convolution_sharded(
         **options: other arguments of ``ssm_convolution``.
 
     Raises:
-        ValueError: the channels do not divide over the devices of the length axis.
+        ValueError: the channels do not divide over the devices of the length
+            axis.
     """
     batch, length, channels = (*spec, None, None, None)[:3]
     mesh = jax.sharding.get_abstract_mesh()
@@ -163,14 +165,16 @@ def ssm_spectrum(
 ) -> Complex[Array, "channels num_frequencies"]:
     """Computes the spectra of the kernels, for ``convolve_with_spectrum``.
 
-    They only depend on the parameters and the length, so that calls may share them.
+    They only depend on the parameters and the length, so that calls may share
+    them.
 
     Args:
         ssm, D, discretization: as for ``ssm_convolution``.
         length: length of the inputs to convolve.
 
     Returns:
-        complex64 spectra of the circular kernels: 8 bytes per channel and position.
+        complex64 spectra of the circular kernels: 8 bytes per channel and
+        position.
     """
     modes = discretize(ssm, discretization)
     channels = ssm.log_dt.shape[1]
@@ -200,7 +204,8 @@ def convolve_with_spectrum(
         The outputs in the type of ``u``.
 
     Raises:
-        ValueError: the spectrum was computed for another length or other channels.
+        ValueError: the spectrum was computed for another length or other
+            channels.
     """
     _, length, channels = u.shape
     if spectrum.shape != (channels, count_frequencies(length)):
@@ -210,7 +215,9 @@ def convolve_with_spectrum(
     block = channels_per_block_of_spectra(u.shape)
 
     def convolve_block(start: AnyArray | int) -> tuple[Array]:
-        block_u = lax.dynamic_slice_in_dim(u, start, block, 2).astype(jnp.float32)
+        block_u = lax.dynamic_slice_in_dim(u, start, block, 2).astype(
+            jnp.float32
+        )
         block_spectrum = lax.dynamic_slice_in_dim(spectrum, start, block)
         return (apply_spectrum(block_spectrum, block_u),)
 
@@ -232,14 +239,18 @@ _CHANNEL_AXES = (2, 1, 1, 1, 0)  # axis of channels in each array of _Floats
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _convolve(plan: ConvolutionPlan, floats: _Floats, high: Array, low: Array) -> Array:
+def _convolve(
+    plan: ConvolutionPlan, floats: _Floats, high: Array, low: Array
+) -> Array:
     """Convolves block by block."""
 
     def convolve_block(start: AnyArray | int) -> tuple[Array]:
         block = _slice_block(plan, start, floats, high, low)
         return (_convolve_block(plan, *block),)
 
-    (y,) = _fill_blocks(convolve_block, plan.block, (jnp.zeros_like(floats.u), 2))
+    (y,) = _fill_blocks(
+        convolve_block, plan.block, (jnp.zeros_like(floats.u), 2)
+    )
     return y
 
 
@@ -320,7 +331,9 @@ def _slice_block(
     low: Array,
 ) -> tuple[Array, Modes, Array]:
     """Returns inputs (as float32), modes and skip of the channels of one block."""
-    u = lax.dynamic_slice_in_dim(floats.u, start, plan.block, 2).astype(jnp.float32)
+    u = lax.dynamic_slice_in_dim(floats.u, start, plan.block, 2).astype(
+        jnp.float32
+    )
     modes = Modes(floats.decay, floats.theta, high, low, floats.Ct)
     modes = slice_channels(modes, start, plan.block)
     return u, modes, lax.dynamic_slice_in_dim(floats.D, start, plan.block)
@@ -331,7 +344,9 @@ def _convolve_block(
 ) -> Array:
     if plan.backend == "fft":
         return convolve_by_fft(u, modes, D)
-    return convolve_by_matmul(u, modes, D, operands=plan.operands, group=plan.group)
+    return convolve_by_matmul(
+        u, modes, D, operands=plan.operands, group=plan.group
+    )
 
 
 def _fill_blocks(
@@ -347,12 +362,12 @@ def _fill_blocks(
         block 1         3 4 5
         block 2           4 5 6
 
-    Channels 4 and 5 are computed twice, which is harmless: blocks overwrite and never
-    add.
+    Channels 4 and 5 are computed twice, which is harmless: blocks overwrite and
+    never add.
 
     Args:
-        compute_block: function of the first channel of a block that returns its part of
-            every output.
+        compute_block: function of the first channel of a block that returns its
+            part of every output.
         block: number of channels of a block.
         *outputs: arrays to fill, each with the index of its axis of channels.
     """
@@ -366,7 +381,9 @@ def _fill_blocks(
     ) -> tuple[Array, ...]:
         parts = compute_block(start)
         triples = zip(arrays, parts, axes, strict=True)
-        return tuple(_write(array, part, start, axis) for array, part, axis in triples)
+        return tuple(
+            _write(array, part, start, axis) for array, part, axis in triples
+        )
 
     if count == 1:
         return write_block(0, arrays)
@@ -378,5 +395,9 @@ def _fill_blocks(
     return lax.fori_loop(0, count, step, arrays)
 
 
-def _write(x: AnyArray, value: AnyArray, start: AnyArray | int, axis: int) -> Array:
-    return lax.dynamic_update_slice_in_dim(x, value.astype(x.dtype), start, axis)
+def _write(
+    x: AnyArray, value: AnyArray, start: AnyArray | int, axis: int
+) -> Array:
+    return lax.dynamic_update_slice_in_dim(
+        x, value.astype(x.dtype), start, axis
+    )

@@ -1,8 +1,8 @@
 """Convolution with the two-sided state-space kernel by FFT.
 
-Both directions and the skip D form a single circular kernel, so a forward pass takes
-one FFT of the input, one of the kernel and one inverse FFT. Three inputs, with lags 0
-to 2 of the kernels kf (forward) and kb (backward):
+Both directions and the skip D form a single circular kernel, so a forward pass
+takes one FFT of the input, one of the kernel and one inverse FFT. Three inputs,
+with lags 0 to 2 of the kernels kf (forward) and kb (backward):
 
     lag       0              1     2     3     -2    -1
     kernel    kf0 + kb0 + D  kf1   kf2   0     kb2   kb1
@@ -64,7 +64,9 @@ def circular_kernel(
         return jnp.pad(forward, ((0, 0), (0, fft_length - length)))
     forward = forward.at[:, 0].add(kernel[1, :, 0])
     # The kernel is circular: lag -1 is its last entry.
-    gap = jnp.zeros((forward.shape[0], fft_length - 2 * length + 1), forward.dtype)
+    gap = jnp.zeros(
+        (forward.shape[0], fft_length - 2 * length + 1), forward.dtype
+    )
     backward = kernel[1, :, :0:-1]  # lags length - 1 down to 1
     return jnp.concatenate([forward, gap, backward], axis=1)
 
@@ -76,8 +78,8 @@ def apply_spectrum(
     """Convolves float32 inputs with the kernels of ``kernel_spectrum``."""
     length = u.shape[1]
     fft_length = smooth_length(length)
-    # [batch, channels, num_frequencies]; the FFT pads the inputs with zeros to its
-    # length.
+    # [batch, channels, num_frequencies]; the FFT pads the inputs with zeros to
+    # its length.
     product = jnp.fft.rfft(u.swapaxes(1, 2), n=fft_length) * spectrum
     y = jnp.fft.irfft(product, n=fft_length)[..., :length]
     return y.swapaxes(1, 2)
@@ -91,8 +93,8 @@ def count_frequencies(length: int) -> int:
 def smooth_length(length: int) -> int:
     """Returns the smallest even FFT length that fits ``length`` inputs and two-sided lags.
 
-    It is at least 2 length - 1, so that nothing wraps around, and has no prime factors
-    above 7.
+    It is at least 2 length - 1, so that nothing wraps around, and has no prime
+    factors above 7.
     """
     n = max(2, 2 * length - 1)
     n += n % 2

@@ -1,17 +1,18 @@
 """The bidirectional diagonal state-space kernel (LOCOST, Le Bronnec et al. 2024, section 4.1 and
 appendix E; S4D, Gu et al. 2022).
 
-A channel has M complex modes. Per mode, with ``A = A_real + i A_imag`` and step ``dt =
-exp(log_dt)``:
+A channel has M complex modes. Per mode, with ``A = A_real + i A_imag`` and step
+``dt = exp(log_dt)``:
 
     w = exp(dt A)          Ct = B C (w - 1) / A     (zero-order hold)
     k[l] = 2 Re sum_m Ct[m] w[m]**l                 l = 0 .. L-1
 
-Modes represent conjugate pairs, hence the 2 Re. The two directions have separate
-kernels and, in the published model, share everything except C; ``convolution.py`` adds
-both.
+Modes represent conjugate pairs, hence the 2 Re. The two directions have
+separate kernels and, in the published model, share everything except C;
+``convolution.py`` adds both.
 
-The two-level form of a kernel of L = 12 lags with S = 4 lags in a row, for one mode:
+The two-level form of a kernel of L = 12 lags with S = 4 lags in a row, for one
+mode:
 
     lag l = n S + s        s = 0     1     2     3
                     n = 0     0     1     2     3        k[n S + s] = 2 Re((Ct w**(n S)) (w**s))
@@ -21,8 +22,9 @@ The two-level form of a kernel of L = 12 lags with S = 4 lags in a row, for one 
     rows     [L / S, M]:  2 Ct w**0,  2 Ct w**4,  2 Ct w**8
     columns  [M, S]:      w**0,  w**1,  w**2,  w**3
 
-The product of rows and columns sums over the modes. Both tables together have O(M
-sqrt(L)) entries; the table of all powers, which the direct form needs, has M L.
+The product of rows and columns sums over the modes. Both tables together have
+O(M sqrt(L)) entries; the table of all powers, which the direct form needs, has
+M L.
 """
 
 import math
@@ -46,9 +48,9 @@ SMALL_ANGLE = 2**-6  # radians
 class DiagonalSSM(NamedTuple):
     """Parameters of diagonal state-space channels, all float32.
 
-    ``sets`` is 1 if the directions share the parameters, else the number of directions,
-    which is 1 for causal use and 2 for bidirectional use. The last axis of B and C has
-    real and imaginary parts.
+    ``sets`` is 1 if the directions share the parameters, else the number of
+    directions, which is 1 for causal use and 2 for bidirectional use. The last
+    axis of B and C has real and imaginary parts.
 
     Attributes:
         log_dt: log of the step size.
@@ -91,13 +93,15 @@ class Modes(NamedTuple):
     Ct: Complex[Array, "sets channels groups modes"]
 
 
-def discretize(ssm: DiagonalSSM, discretization: Discretization = "zoh") -> Modes:
+def discretize(
+    ssm: DiagonalSSM, discretization: Discretization = "zoh"
+) -> Modes:
     """Returns the modes of ``ssm``.
 
     Args:
         ssm: parameters of the channels.
-        discretization: "zoh" as in the published code, or "none" for the coefficient B
-            C of the paper's equation 2.
+        discretization: "zoh" as in the published code, or "none" for the
+            coefficient B C of the paper's equation 2.
     """
     dt = jnp.exp(ssm.log_dt)[..., None]
     decay, theta = dt * ssm.A_real, dt * ssm.A_imag
@@ -122,10 +126,10 @@ def ssm_kernel(
 ) -> Float[Array, "directions channels length"]:
     """Computes the kernels of every direction and channel by the two-level Vandermonde product.
 
-    With ``l = n S + s`` and S near the square root of L, ``k[n S + s] = Re((2 Ct w**(n
-    S)) (w**s))`` is a batched real matrix product whose factors take O(H M sqrt(L))
-    memory; no array of size H M L is built (H channels, M modes, L lags). Phases are
-    exact integers (``phases.py``).
+    With ``l = n S + s`` and S near the square root of L, ``k[n S + s] = Re((2
+    Ct w**(n S)) (w**s))`` is a batched real matrix product whose factors take
+    O(H M sqrt(L)) memory; no array of size H M L is built (H channels, M modes,
+    L lags). Phases are exact integers (``phases.py``).
 
     Args:
         ssm: parameters of the channels.
@@ -139,11 +143,13 @@ def ssm_kernel(
     channels = modes.decay.shape[1]
     width = min(channels, 16)
 
-    # A loop over channels keeps the tables in cache, and keeps XLA from recomputing the
-    # modes inside them.
+    # A loop over channels keeps the tables in cache, and keeps XLA from
+    # recomputing the modes inside them.
     def write_block(kernel: AnyArray, i: AnyArray) -> tuple[Array, None]:
         block = kernel_of_modes(slice_channels(modes, i * width, width), length)
-        return lax.dynamic_update_slice_in_dim(kernel, block, i * width, 1), None
+        return lax.dynamic_update_slice_in_dim(
+            kernel, block, i * width, 1
+        ), None
 
     kernel = jnp.zeros((ssm.directions, channels, length), jnp.float32)
     num_blocks = -(-channels // width)
@@ -151,7 +157,9 @@ def ssm_kernel(
     return kernel
 
 
-def slice_channels(modes: Modes, start: Int[AnyArray, ""] | int, width: int) -> Modes:
+def slice_channels(
+    modes: Modes, start: Int[AnyArray, ""] | int, width: int
+) -> Modes:
     """Returns ``width`` channels, beginning at ``start``, which is clamped to fit."""
     return Modes(*(lax.dynamic_slice_in_dim(x, start, width, 1) for x in modes))
 
@@ -182,7 +190,9 @@ def kernel_of_modes(
 def _kernel(
     length: int, decay: Array, theta: Array, high: Array, low: Array, Ct: Array
 ) -> Array:
-    return _PowerTables.of(Modes(decay, theta, high, low, Ct), length).sums(Ct, length)
+    return _PowerTables.of(Modes(decay, theta, high, low, Ct), length).sums(
+        Ct, length
+    )
 
 
 @_kernel.defjvp
@@ -191,15 +201,16 @@ def _kernel_jvp(
 ) -> tuple[Array, Array]:
     """Computes the kernel and its tangent.
 
-    Each step multiplies by w, so decay and phase change lag l by l times themselves.
-    The kernel is linear in the coefficients: its tangent consists of two more kernels,
-    whose gradients are sums over lags instead of gradients of every power.
+    Each step multiplies by w, so decay and phase change lag l by l times
+    themselves. The kernel is linear in the coefficients: its tangent consists
+    of two more kernels, whose gradients are sums over lags instead of gradients
+    of every power.
     """
     modes = Modes(*primals)
     decay, theta, _, _, Ct = tangents
     tables = _PowerTables.of(modes, length)
-    # The tangent of w**l is l (decay + i theta) w**l with the tangents of decay and
-    # theta.
+    # The tangent of w**l is l (decay + i theta) w**l with the tangents of decay
+    # and theta.
     turned = modes.Ct * lax.complex(decay, theta)[:, :, None]
     lags = jnp.arange(length, dtype=jnp.float32)
     tangent = tables.sums(Ct, length) + lags * tables.sums(turned, length)
@@ -209,8 +220,8 @@ def _kernel_jvp(
 class _PowerTables(NamedTuple):
     """Powers of modes in two levels: w**(S n + s) is ``rows[n] * columns[s]``.
 
-    The axis J joins sets and channels: with a leading axis of 1, sums of products on
-    CPUs are ten times slower.
+    The axis J joins sets and channels: with a leading axis of 1, sums of
+    products on CPUs are ten times slower.
     """
 
     rows: Complex[Array, "J outer modes"]
@@ -223,8 +234,12 @@ class _PowerTables(NamedTuple):
         outer = -(-length // inner)
         # [sets, channels, ...] -> [J, ...]
         modes = Modes(*(x.reshape(-1, *x.shape[2:]) for x in modes))
-        rows = mode_powers(modes, inner * jnp.arange(outer, dtype=jnp.int32), axis=-2)
-        columns = mode_powers(modes, jnp.arange(inner, dtype=jnp.int32), axis=-1)
+        rows = mode_powers(
+            modes, inner * jnp.arange(outer, dtype=jnp.int32), axis=-2
+        )
+        columns = mode_powers(
+            modes, jnp.arange(inner, dtype=jnp.int32), axis=-1
+        )
         return cls(rows, columns)
 
     def sums(
@@ -233,19 +248,24 @@ class _PowerTables(NamedTuple):
         """Returns 2 Re sum_m Ct w**l for every lag l."""
         sets, channels, groups, _ = Ct.shape
         rows, columns = self.rows[:, None], self.columns
-        # Real products: XLA on CPUs sums complex products, for gradients, eight times
-        # slower.
-        scale = 2.0 * Ct.reshape(-1, groups, Ct.shape[-1])[:, :, None]  # [J, G, 1, M]
+        # Real products: XLA on CPUs sums complex products, for gradients, eight
+        # times slower.
+        # [J, G, 1, M]
+        scale = 2.0 * Ct.reshape(-1, groups, Ct.shape[-1])[:, :, None]
         real = scale.real * rows.real - scale.imag * rows.imag  # [J, G, N, M]
         imag = scale.real * rows.imag + scale.imag * rows.real
-        kernel = _real_product(real, columns.real) - _real_product(imag, columns.imag)
+        kernel = _real_product(real, columns.real) - _real_product(
+            imag, columns.imag
+        )
         # [J, G, N, S] -> [sets, channels, groups, length]
         kernel = kernel.reshape(sets, channels, groups, -1)[..., :length]
         return kernel.swapaxes(1, 2).reshape(sets * groups, channels, length)
 
 
 def _real_product(rows: AnyArray, columns: AnyArray) -> Array:
-    return jnp.einsum("jgnm,jms->jgns", rows, columns, precision=lax.Precision.HIGHEST)
+    return jnp.einsum(
+        "jgnm,jms->jgns", rows, columns, precision=lax.Precision.HIGHEST
+    )
 
 
 def inner_steps(length: int) -> int:
@@ -264,8 +284,8 @@ def _power_minus_one(
     # A small angle is more precise in float32 than in fixed point.
     sine = jnp.where(jnp.abs(theta) < SMALL_ANGLE, jnp.sin(theta), turn.imag)
     growth = jnp.expm1(decay)
-    # 1 - cos b = sin(b)**2 / (1 + cos b), except near b = pi, where plain subtraction
-    # is accurate.
+    # 1 - cos b = sin(b)**2 / (1 + cos b), except near b = pi, where plain
+    # subtraction is accurate.
     is_accurate = turn.real > 0
     divisor = jnp.where(is_accurate, 1 + turn.real, 1.0)
     versine = jnp.where(is_accurate, sine**2 / divisor, 1 - turn.real)
@@ -280,11 +300,14 @@ def mode_powers(
     Args:
         modes: modes of any number of channels.
         steps: int32 step numbers, 0 to ``MAX_LENGTH``.
-        axis: position of the new axis: -1 after the axis of the modes, -2 before it.
+        axis: position of the new axis: -1 after the axis of the modes, -2
+            before it.
     """
     decay, theta, high, low = (jnp.expand_dims(x, axis) for x in modes[:4])
     steps = steps[:, None] if axis == -2 else steps
-    return jnp.exp(decay * steps.astype(jnp.float32)) * cis(theta, high, low, steps)
+    return jnp.exp(decay * steps.astype(jnp.float32)) * cis(
+        theta, high, low, steps
+    )
 
 
 def ssm_kernel_direct(
@@ -328,15 +351,17 @@ def ssm_step(
     state: Complex[AnyArray, "batch channels modes"],
     u: Float[AnyArray, "batch channels"],
     direction: int = 0,
-) -> tuple[Complex[Array, "batch channels modes"], Float[Array, "batch channels"]]:
+) -> tuple[
+    Complex[Array, "batch channels modes"], Float[Array, "batch channels"]
+]:
     """Advances the recurrence by one step.
 
     Args:
         recurrence: from ``ssm_recurrence``.
         state: complex64 state; zeros before the first step.
         u: input of this step, float32.
-        direction: index of the kernel: 0 reads from the first step forward, 1 from the
-            last step back.
+        direction: index of the kernel: 0 reads from the first step forward, 1
+            from the last step back.
 
     Returns:
         (state, y): the new state, and the output without the skip ``D u``.

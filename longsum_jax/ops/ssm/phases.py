@@ -1,12 +1,13 @@
 """Phases of complex exponentials that stay exact over sixteen million steps.
 
-A mode turns by ``theta = exp(log_dt) * frequency`` radians per step. Over a long
-sequence float32 loses the phase: the rounding of ``exp(log_dt)`` and of the product
-already reaches 1e-4 radians within the memory of one mode. Here the turns per step are
-computed in double-float arithmetic (pairs of float32), stored as 48-bit fixed point and
-multiplied by the integer step with natural wrap-around; sine and cosine get the wrapped
-phase. After 2**24 steps it is off by 4e-7 radians, the resolution of the fixed point,
-and by 2**-45 of the radians that the mode has turned.
+A mode turns by ``theta = exp(log_dt) * frequency`` radians per step. Over a
+long sequence float32 loses the phase: the rounding of ``exp(log_dt)`` and of
+the product already reaches 1e-4 radians within the memory of one mode. Here the
+turns per step are computed in double-float arithmetic (pairs of float32),
+stored as 48-bit fixed point and multiplied by the integer step with natural
+wrap-around; sine and cosine get the wrapped phase. After 2**24 steps it is off
+by 4e-7 radians, the resolution of the fixed point, and by 2**-45 of the radians
+that the mode has turned.
 """
 
 import math
@@ -26,11 +27,11 @@ DoubleFloat = tuple[AnyArray, AnyArray]
 
 # fixed point: 32 bits of a turn in the high word, 16 more in the low word
 _LOW_BITS = 16
-# ln 2 in parts of 12 + 12 + 24 bits: the first two products with a small integer are
-# exact.
+# ln 2 in parts of 12 + 12 + 24 bits: the first two products with a small
+# integer are exact.
 _LN2_PARTS = (0.693115234375, 3.193318843841553e-05, 1.2996506893889889e-08)
-# 1/13!, ..., 1/1!, 1/0! as double-floats; |r| <= ln(2) / 2, so the first omitted term
-# is below 1e-17.
+# 1/13!, ..., 1/1!, 1/0! as double-floats; |r| <= ln(2) / 2, so the first
+# omitted term is below 1e-17.
 _COEFFICIENTS = np.array([1 / math.factorial(n) for n in range(13, -1, -1)])
 _ROUNDED = _COEFFICIENTS.astype(np.float32)
 _TAYLOR = (_ROUNDED, (_COEFFICIENTS - _ROUNDED).astype(np.float32))
@@ -46,8 +47,8 @@ def turns_per_step(
         frequency: radians per unit of time, float32.
 
     Returns:
-        (high, low): uint32 fixed point; the value is ``high / 2**32 + low / 2**48``
-        turns, exact to about 2**-44.
+        (high, low): uint32 fixed point; the value is ``high / 2**32 + low /
+        2**48`` turns, exact to about 2**-44.
     """
     log_dt, frequency = lax.stop_gradient(log_dt), lax.stop_gradient(frequency)
     frequency_double = (frequency, jnp.zeros_like(frequency))
@@ -69,13 +70,16 @@ def cis(
     Args:
         theta: radians per step, float32; only its tangent is used.
         high, low: fixed-point turns per step from ``turns_per_step``.
-        steps: int32 step numbers, 0 to 2**24. All four broadcast against each other.
+        steps: int32 step numbers, 0 to 2**24. All four broadcast against each
+            other.
     """
     return _cis_of_turns(high, low, steps)
 
 
 @cis.defjvp
-def _cis_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Array, Array]:
+def _cis_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[Array, Array]:
     theta, high, low, steps = primals
     value = cis(theta, high, low, steps)
     zero = jnp.zeros((), jnp.float32)
@@ -85,9 +89,9 @@ def _cis_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Array, Ar
 
 def _cis_of_turns(high: AnyArray, low: AnyArray, steps: AnyArray) -> Array:
     steps = steps.astype(jnp.uint32)
-    # Carry of the product of the low word and the steps, up to 40 bits, into the high
-    # word. Products with the upper and the lower 12 bits of the steps each fit in 32
-    # bits.
+    # Carry of the product of the low word and the steps, up to 40 bits, into
+    # the high word. Products with the upper and the lower 12 bits of the steps
+    # each fit in 32 bits.
     upper = (low * (steps >> 12)) >> (_LOW_BITS - 12)
     lower = (low * (steps & 0xFFF)) >> _LOW_BITS
     word = high * steps + upper + lower
@@ -97,12 +101,15 @@ def _cis_of_turns(high: AnyArray, low: AnyArray, steps: AnyArray) -> Array:
 def _cis_of_word(word: AnyArray) -> Array:
     """Computes exp(2 pi i word / 2**32) for int32.
 
-    Uses an exact reduction to an eighth of a turn and Taylor series: much faster than
-    general sine and cosine, whose range reduction is not needed here.
+    Uses an exact reduction to an eighth of a turn and Taylor series: much
+    faster than general sine and cosine, whose range reduction is not needed
+    here.
     """
     # nearest quarter turn; the sum wraps, so -2 stands for 2
     quarter = (word + (1 << 29)) >> 30
-    x = (word - (quarter << 30)).astype(jnp.float32) * jnp.float32(2 * math.pi / 2**32)
+    x = (word - (quarter << 30)).astype(jnp.float32) * jnp.float32(
+        2 * math.pi / 2**32
+    )
     square = x * x
     sine = x * _series(square, 3, 5)
     cosine = 1.0 + square * _series(square, 4, 5) * jnp.float32(-0.5)
@@ -118,8 +125,8 @@ def _cis_of_word(word: AnyArray) -> Array:
 def _series(square: AnyArray, first: int, terms: int) -> AnyArray:
     """Computes 1 - x**2 / (first - 1) first (1 - x**2 / (first + 1) (first + 2) (...)).
 
-    The series of the sine for ``first`` 3, and of the cosine without its first term for
-    4.
+    The series of the sine for ``first`` 3, and of the cosine without its first
+    term for 4.
     """
     value: AnyArray = jnp.ones_like(square)
     for n in range(first + 2 * (terms - 2), first - 1, -2):
@@ -147,13 +154,16 @@ def exp_double(
     # consumer.
     result = lax.fori_loop(1, len(high), add_term, first)
     # exactly 2**k
-    scale = lax.bitcast_convert_type((k.astype(jnp.int32) + 127) << 23, jnp.float32)
+    scale = lax.bitcast_convert_type(
+        (k.astype(jnp.int32) + 127) << 23, jnp.float32
+    )
     return result[0] * scale, result[1] * scale
 
 
 def _to_fixed_point(x: DoubleFloat) -> tuple[Array, Array]:
     high, low = x
-    # Truncation towards zero keeps every step exact for either sign; the integers wrap.
+    # Truncation towards zero keeps every step exact for either sign; the
+    # integers wrap.
     digit = (high - jnp.trunc(high)) * 2.0**16
     upper = jnp.trunc(digit)
     digit = (digit - upper) * 2.0**16
@@ -162,7 +172,9 @@ def _to_fixed_point(x: DoubleFloat) -> tuple[Array, Array]:
     integer = jnp.trunc(rest)
     fraction = (digit - lower) + (rest - integer)
     carry = jnp.floor(fraction)
-    word = (upper.astype(jnp.int32) << 16) + (lower + integer + carry).astype(jnp.int32)
+    word = (upper.astype(jnp.int32) << 16) + (lower + integer + carry).astype(
+        jnp.int32
+    )
     high_word = word.astype(jnp.uint32)
     low_word = ((fraction - carry) * 2.0**_LOW_BITS).astype(jnp.uint32)
     return high_word, low_word  # type: ignore[return-value] # sums with an Array are Arrays
@@ -185,8 +197,8 @@ def _halves(a: AnyArray) -> tuple[Array, AnyArray]:
 def _two_product(a: AnyArray, b: AnyArray) -> DoubleFloat:
     """Multiplies two float32 numbers to about 2**-47.
 
-    Only exact partial products are formed, so that a compiler that fuses multiply and
-    add changes nothing.
+    Only exact partial products are formed, so that a compiler that fuses
+    multiply and add changes nothing.
     """
     (a1, a0), (b1, b0) = _halves(a), _halves(b)
     middle, middle_error = _two_sum(a1 * b0, a0 * b1)
