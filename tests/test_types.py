@@ -1,6 +1,7 @@
-"""Annotations: mypy --strict finds no fault with the package, nor with a program that uses it."""
+"""Annotations: mypy --strict finds no fault with the package, a program that uses it, and recipes."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,14 +34,31 @@ assert_type(S4D(d_model=64, d_state=16), S4D)
 """
 
 
+ROOT = Path(__file__).parents[1]
+
+
+def program_of(page):
+    """Returns the Python blocks of a page as one program, with the page's line numbers."""
+    text = page.read_text(encoding="utf-8")
+    program = ""
+    for block in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        first_line = text.count("\n", 0, block.start(1))
+        program += "\n" * (first_line - program.count("\n")) + block[1]
+    return program
+
+
 @pytest.mark.slow
 def test_annotations_hold(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
+    modules = ["-m", "program"]
+    for page in sorted((ROOT / "docs" / "extend").glob("*.md")):
+        modules += ["-m", f"recipe_{page.stem}"]
+        (tmp_path / f"recipe_{page.stem}.py").write_text(program_of(page), encoding="utf-8")
     packages = ["-p", "longsum_jax", "-p", "longsum_plan"]
     command = [sys.executable, "-m", "mypy", f"--cache-dir={tmp_path}", *packages]
     done = subprocess.run(
-        [*command, "-m", "program"],
-        cwd=Path(__file__).parents[1],
+        [*command, *modules],
+        cwd=ROOT,
         env={**os.environ, "MYPYPATH": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -36,7 +36,7 @@ class Metric(ABC):
     scored_last: bool = False
 
     def __init__(self, options: Any = None) -> None:
-        self.options = self.Options() if options is None else options
+        self.options: Any = self.Options() if options is None else options
 
     @abstractmethod
     def score(

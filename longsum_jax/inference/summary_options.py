@@ -40,7 +40,7 @@ class SummaryOptions:
         InputError: a value out of range, or options that exclude each other.
     """
 
-    strategy: Strategy = "auto"
+    strategy: Strategy | str = "auto"
     length: str | int | Length | None = None
     max_source_length: int | None = None
     segment_length: int | None = None

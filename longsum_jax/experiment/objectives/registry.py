@@ -1,6 +1,5 @@
 """Registry of training objectives: one class per ``objective`` of a task."""
 
-from collections.abc import Mapping
 
 from longsum_jax.experiment.objectives.base import Objective
 from longsum_jax.experiment.objectives.causal_lm import CausalLanguageModel
@@ -18,7 +17,7 @@ from longsum_jax.experiment.objectives.token_classification import (
     TokenClassification,
 )
 
-OBJECTIVES: Mapping[str, type[Objective]] = {
+OBJECTIVES: dict[str, type[Objective]] = {
     "summarize": Summarization,
     "summarize_segments": SegmentSummarization,
     "gap_sentences": Summarization,
