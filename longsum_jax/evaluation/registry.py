@@ -1,59 +1,44 @@
 """Registry of summary metrics; to add one, add a file to this directory and a line here."""
 
-import importlib
-from collections import UserDict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.lazy_classes import LazyClasses
 from longsum_jax.schema import from_dict
 
 if TYPE_CHECKING:
     from longsum_jax.evaluation.metric import Metric
 
-# name -> module in this directory and class
-_CLASSES = {
-    "rouge": "rouge.Rouge",
-    "meteor": "meteor.Meteor",
-    "novelty": "novelty.Novelty",
-    "repetition": "repetition.Repetition",
-    "extractiveness": "extractiveness.ExtractivenessMetric",
-    "length": "length.LengthMetric",
-    "salience": "salience.Salience",
-    "support": "support.SupportMetric",
-    "entities": "entities.EntityPrecision",
-    "entity_graph": "entity_graph.EntityGraph",
-    "answers": "answers.Answers",
-    "choice": "choice.Choice",
-    "percentage": "percentage.Percentage",
-    "ordering": "ordering.Ordering",
-    "bertscore": "bertscore.BertScore",
-    "bartscore": "bartscore.BartScore",
-    "longdocfactscore": "longdocfactscore.LongDocFactScore",
-    "discoscore": "discoscore.DiscoScore",
-    "factcc": "factcc.FactCC",
-    "summac": "summac.SummaC",
-    "blanc": "blanc.Blanc",
-    "apes": "apes.Apes",
-}
+_PACKAGE = "longsum_jax.evaluation"
 
-
-class _Metrics(UserDict[str, Any]):
-    """Metric classes by name, imported on access, since commands list the names in their help."""
-
-    def __getitem__(self, name: str) -> "type[Metric]":
-        entry = self.data[name]
-        if isinstance(entry, str):
-            name_of_module, _, class_name = entry.partition(".")
-            module = importlib.import_module(
-                f"longsum_jax.evaluation.{name_of_module}"
-            )
-            entry = self.data[name] = getattr(module, class_name)
-        return entry
-
-
-METRICS = _Metrics(_CLASSES)
+METRICS: LazyClasses["type[Metric]"] = LazyClasses(
+    {
+        "rouge": f"{_PACKAGE}.rouge:Rouge",
+        "meteor": f"{_PACKAGE}.meteor:Meteor",
+        "novelty": f"{_PACKAGE}.novelty:Novelty",
+        "repetition": f"{_PACKAGE}.repetition:Repetition",
+        "extractiveness": f"{_PACKAGE}.extractiveness:ExtractivenessMetric",
+        "length": f"{_PACKAGE}.length:LengthMetric",
+        "salience": f"{_PACKAGE}.salience:Salience",
+        "support": f"{_PACKAGE}.support:SupportMetric",
+        "entities": f"{_PACKAGE}.entities:EntityPrecision",
+        "entity_graph": f"{_PACKAGE}.entity_graph:EntityGraph",
+        "answers": f"{_PACKAGE}.answers:Answers",
+        "choice": f"{_PACKAGE}.choice:Choice",
+        "percentage": f"{_PACKAGE}.percentage:Percentage",
+        "ordering": f"{_PACKAGE}.ordering:Ordering",
+        "bertscore": f"{_PACKAGE}.bertscore:BertScore",
+        "bartscore": f"{_PACKAGE}.bartscore:BartScore",
+        "longdocfactscore": f"{_PACKAGE}.longdocfactscore:LongDocFactScore",
+        "discoscore": f"{_PACKAGE}.discoscore:DiscoScore",
+        "factcc": f"{_PACKAGE}.factcc:FactCC",
+        "summac": f"{_PACKAGE}.summac:SummaC",
+        "blanc": f"{_PACKAGE}.blanc:Blanc",
+        "apes": f"{_PACKAGE}.apes:Apes",
+    }
+)
 
 DEFAULT = ("rouge",)
 

@@ -17,7 +17,6 @@ Communication between devices if a mesh shards the sequence (preset
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.base import EncoderAttention
-from longsum_jax.layers.attention.bigbird import BigBirdAttention
 from longsum_jax.layers.attention.cross import (
     CrossAttention,
     HeposAttention,
@@ -25,55 +24,38 @@ from longsum_jax.layers.attention.cross import (
     NearestAttention,
     SourceAttention,
 )
-from longsum_jax.layers.attention.full import FullAttention
-from longsum_jax.layers.attention.hybrid import HybridAttention
-from longsum_jax.layers.attention.linear import (
-    EfficientAttention,
-    LinearAttention,
-)
-from longsum_jax.layers.attention.linformer import LinformerAttention
-from longsum_jax.layers.attention.local import (
-    LocalAttention,
-    TransientGlobalAttention,
-)
-from longsum_jax.layers.attention.longformer import LongformerAttention
-from longsum_jax.layers.attention.lsg import LsgAttention
-from longsum_jax.layers.attention.lsh import LshAttention
 from longsum_jax.layers.attention.options import (
     CrossAttentionOptions,
     EncoderAttentionOptions,
 )
-from longsum_jax.layers.attention.patterns import (
-    PatternAttention,
-    pattern_names,
-)
-from longsum_jax.layers.attention.performer import PerformerAttention
-from longsum_jax.layers.attention.sinkhorn import SinkhornAttention
-from longsum_jax.layers.attention.staggered import StaggeredAttention
-from longsum_jax.layers.attention.state_space import StateSpaceAttention
 from longsum_jax.layers.layer_groups import is_hybrid, parse_hybrid
+from longsum_jax.lazy_classes import LazyClasses
 
-ENCODER_ATTENTIONS: dict[str, type[EncoderAttention]] = {
-    "full": FullAttention,
-    "s4d": StateSpaceAttention,
-    "local": LocalAttention,
-    "transient_global": TransientGlobalAttention,
-    "block_staggered": StaggeredAttention,
-    "longformer": LongformerAttention,
-    "lsg": LsgAttention,
-    "bigbird": BigBirdAttention,
-    "window": PatternAttention,
-    "adaptive_span": PatternAttention,
-    "global": PatternAttention,
-    "stride": PatternAttention,
-    "random": PatternAttention,
-    "linformer": LinformerAttention,
-    "linear": LinearAttention,
-    "efficient": EfficientAttention,
-    "performer": PerformerAttention,
-    "lsh": LshAttention,
-    "sinkhorn": SinkhornAttention,
-}
+_PACKAGE = "longsum_jax.layers.attention"
+
+ENCODER_ATTENTIONS: LazyClasses[type[EncoderAttention]] = LazyClasses(
+    {
+        "full": f"{_PACKAGE}.full:FullAttention",
+        "s4d": f"{_PACKAGE}.state_space:StateSpaceAttention",
+        "local": f"{_PACKAGE}.local:LocalAttention",
+        "transient_global": f"{_PACKAGE}.local:TransientGlobalAttention",
+        "block_staggered": f"{_PACKAGE}.staggered:StaggeredAttention",
+        "longformer": f"{_PACKAGE}.longformer:LongformerAttention",
+        "lsg": f"{_PACKAGE}.lsg:LsgAttention",
+        "bigbird": f"{_PACKAGE}.bigbird:BigBirdAttention",
+        "window": f"{_PACKAGE}.patterns:PatternAttention",
+        "adaptive_span": f"{_PACKAGE}.patterns:PatternAttention",
+        "global": f"{_PACKAGE}.patterns:PatternAttention",
+        "stride": f"{_PACKAGE}.patterns:PatternAttention",
+        "random": f"{_PACKAGE}.patterns:PatternAttention",
+        "linformer": f"{_PACKAGE}.linformer:LinformerAttention",
+        "linear": f"{_PACKAGE}.linear:LinearAttention",
+        "efficient": f"{_PACKAGE}.linear:EfficientAttention",
+        "performer": f"{_PACKAGE}.performer:PerformerAttention",
+        "lsh": f"{_PACKAGE}.lsh:LshAttention",
+        "sinkhorn": f"{_PACKAGE}.sinkhorn:SinkhornAttention",
+    }
+)
 
 CROSS_ATTENTIONS: dict[str, type[CrossAttention]] = {
     "full": SourceAttention,
@@ -94,6 +76,8 @@ def get_encoder_attention(
     name = options.encoder_attention
     attention: type[EncoderAttention]
     if is_hybrid(name):
+        from longsum_jax.layers.attention.hybrid import HybridAttention
+
         names = [layer_name for layer_name, _ in parse_hybrid(name)]
         attention = HybridAttention.of(
             {name: _uniform_attention(name) for name in names}
@@ -129,6 +113,11 @@ def get_cross_attention(
 def _uniform_attention(name: str) -> type[EncoderAttention]:
     """Returns the module class for a stack whose layers all have the attention ``name``."""
     if "+" in name:
+        from longsum_jax.layers.attention.patterns import (
+            PatternAttention,
+            pattern_names,
+        )
+
         pattern_names(name)  # raises InputError for unknown patterns
         return PatternAttention
     if name not in ENCODER_ATTENTIONS:
