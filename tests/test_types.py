@@ -1,4 +1,4 @@
-"""Annotations: mypy --strict finds no fault with the package, a program that uses it, and recipes."""
+"""Annotations: mypy --strict finds no fault with the package, a user's program, or the recipes."""
 
 import os
 import re
