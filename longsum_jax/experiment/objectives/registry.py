@@ -1,6 +1,5 @@
 """Registry of training objectives: one class per ``objective`` of a task."""
 
-
 from longsum_jax.experiment.objectives.base import Objective
 from longsum_jax.experiment.objectives.causal_lm import CausalLanguageModel
 from longsum_jax.experiment.objectives.classification import Classification
