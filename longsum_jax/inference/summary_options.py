@@ -21,6 +21,11 @@ from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.joining import join_documents
 
 
+def strategy_names() -> list[str]:
+    """Returns the names of all strategies; names from other packages come last."""
+    return list(dict.fromkeys([*get_args(Strategy), *STRATEGIES]))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SummaryOptions:
     """Options for reading documents, with the meanings of ``Model.summaries``.
@@ -50,7 +55,7 @@ class SummaryOptions:
     prompt: str | None = None
 
     def __post_init__(self) -> None:
-        strategies = list(dict.fromkeys([*get_args(Strategy), *STRATEGIES]))
+        strategies = strategy_names()
         if self.strategy not in strategies:
             hint = did_you_mean(str(self.strategy), strategies)
             raise InputError(f'strategy="{self.strategy}" is not known; {hint}')

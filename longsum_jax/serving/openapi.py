@@ -12,7 +12,10 @@ from typing import Any, Literal
 from longsum_jax import __version__
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.inference.model import Model
-from longsum_jax.inference.summary_options import SummaryOptions
+from longsum_jax.inference.summary_options import (
+    SummaryOptions,
+    strategy_names,
+)
 from longsum_jax.serving.engine import READING_OPTIONS
 
 _TYPES = {
@@ -50,6 +53,8 @@ def option_schemas() -> dict[str, Any]:
             if config is SummaryOptions and field.name not in READING_OPTIONS:
                 continue
             schema = _schema(hints[field.name])
+            if field.name == "strategy":  # its type accepts names of others
+                schema = {"enum": strategy_names()}
             if field.name in described:
                 text = " ".join(described[field.name].split())
                 schema["description"] = text.replace("``", "")

@@ -212,7 +212,7 @@ def test_openapi(client):
         properties = body["schema"]["properties"]
         answer = {"sources", "document_text", "stream", "query"}
         assert properties.keys() == options - {"batch_size"} | documents | answer
-        assert properties["strategy"]["anyOf"][0]["enum"][0] == "auto"
+        assert properties["strategy"]["enum"][0] == "auto"
         assert properties["segment_length"]["description"]
     assert all(name in page for name in [*options - {"batch_size"}, *document["paths"]])
     assert "://" not in page
