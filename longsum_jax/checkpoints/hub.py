@@ -62,6 +62,34 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
     return _download(path, revision)
 
 
+def is_repository_name(name: str) -> bool:
+    """Returns True for a name that a Hub repository can have, ORG/NAME."""
+    return _NAME.fullmatch(name) is not None
+
+
+def model_files(directory: Path) -> list[str]:
+    """Returns the files of a model directory that loading it from the Hub would fetch.
+
+    Args:
+        directory: directory with config.json, or of an adapter.
+
+    Returns:
+        Sorted paths relative to the directory.
+    """
+    patterns = _DESCRIPTION + _TOKENIZER + _SAFETENSORS + _ADAPTER + _MODULES
+    modules = filter(_SUBDIRECTORY.fullmatch, _module_directories(directory))
+    models = ["", *_auxiliary_models(directory), *modules]
+    return sorted(
+        {
+            path.relative_to(directory).as_posix()
+            for model in models
+            for pattern in patterns
+            for path in (directory / model).glob(pattern)
+            if path.is_file()
+        }
+    )
+
+
 def _download(name: str, revision: str | None) -> Path:
     """Fetches configs, tokenizer and safetensors, and models in subdirectories that the model
     needs.

@@ -264,6 +264,7 @@ _RANGES: Mapping[str, Range] = {
     "num_processes": Range(1, LARGEST),
     "num_shards": Range(1, 2**14),
     "process_id": Range(0, LARGEST),
+    "profile": Range(0, 10_000),
     "rounds": Range(1, 10**7),
     "seed": Range(0, LARGEST),
     "stopped_exit_code": Range(0, 255),

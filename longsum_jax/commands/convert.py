@@ -168,8 +168,10 @@ def main(argv: Sequence[str]) -> None:
     """
     args = _parser().parse_args(argv)
     _check(args)
+    from longsum_jax.analysis.model_card import copy_card
     from longsum_jax.checkpoints.huggingface import check_target
     from longsum_jax.inference.loading import load
+    from longsum_jax.training.workdir import has_checkpoint
 
     check_target(Path(args.target))  # first, because reading may take minutes
     with console.spinner(f"reading {args.source}"):
@@ -189,6 +191,8 @@ def main(argv: Sequence[str]) -> None:
         )
         model = model.with_cross_attention(args.cross_attention, **stride)
     model.save(args.target, dtype=args.dtype)
+    if has_checkpoint(Path(args.source)):
+        copy_card(Path(args.source), Path(args.target))
     note = (
         ""
         if model.has_tokenizer

@@ -500,6 +500,11 @@ class Evaluator:
         """Returns the scores of the parameters of ``step``."""
         return self._evaluate(step, params).scores
 
+    @property
+    def last(self) -> Evaluation | None:
+        """The last evaluation; None before the first."""
+        return None if self._last is None else self._last[1]
+
     def at(self, step: int, params: Params) -> Evaluation:
         """Returns the evaluation of ``step``, computed unless it was the last one."""
         if self._last is not None and self._last[0] == step:

@@ -32,6 +32,8 @@ RESERVED_METRICS = (
     "skipped",
     "bad_streak",
     "clipped",
+    "mfu",
+    "seconds_left",
 )
 
 
@@ -274,6 +276,9 @@ def make_train_step(
 
 # Function of a compiled step that raises an error if the step should not run.
 CheckProgram = Callable[[jax.stages.Compiled], None]
+# Function of a compiled step that returns the seconds which its products take at
+# the peak rate of the devices; 0 if unknown.
+CountSeconds = Callable[[jax.stages.Compiled], float]
 
 
 class CompilationWatch:
@@ -286,14 +291,20 @@ class CompilationWatch:
         train_step: result of ``make_train_step``.
         check_program: function called with the compiled step of every new batch
             shape before it runs.
+        count_seconds: function called after it, see ``CountSeconds``.
     """
 
     def __init__(
-        self, train_step: TrainStep, check_program: CheckProgram | None = None
+        self,
+        train_step: TrainStep,
+        check_program: CheckProgram | None = None,
+        count_seconds: CountSeconds | None = None,
     ) -> None:
         self._train_step = train_step
         self._check_program = check_program
-        self._checked: set[tuple[Any, ...]] = set()
+        self._count_seconds = count_seconds
+        # Seconds of the checked programs by the shape of their batches.
+        self._seconds: dict[tuple[Any, ...], float] = {}
         self._shapes: set[tuple[Any, ...]] = set()
         self._unexpected = 0
 
@@ -302,15 +313,32 @@ class CompilationWatch:
         """Number of compilations of the step so far."""
         return self._train_step._cache_size()  # type: ignore[attr-defined] # JAX's name
 
-    def check_program(self, state: TrainState, batch: dict[str, Array]) -> None:
+    def check_program(
+        self, state: TrainState, batch: dict[str, Array]
+    ) -> float:
         """Compiles the step for a new batch shape, and checks the program.
 
         The next step reuses the compiled program.
+
+        Returns:
+            The shortest possible seconds of the step; 0 if unknown.
         """
         shape = _shape_of(batch)
-        if self._check_program is not None and shape not in self._checked:
-            self._check_program(self._train_step.lower(state, batch).compile())
-        self._checked.add(shape)
+        if shape not in self._seconds:
+            self._seconds[shape] = self._check_new_program(state, batch)
+        return self._seconds[shape]
+
+    def _check_new_program(
+        self, state: TrainState, batch: dict[str, Array]
+    ) -> float:
+        if self._check_program is None and self._count_seconds is None:
+            return 0.0
+        compiled = self._train_step.lower(state, batch).compile()
+        if self._check_program is not None:
+            self._check_program(compiled)
+        if self._count_seconds is None:
+            return 0.0
+        return self._count_seconds(compiled)
 
     def check(self, step: int, batch: NumpyBatch) -> None:
         """Prints a warning if ``step``, with ``batch``, was recompiled unnecessarily."""

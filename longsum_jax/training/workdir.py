@@ -31,6 +31,8 @@ _CHANGEABLE = frozenset(
         "metrics",
         "max_bad_steps",
         "tensorboard",
+        "wandb",
+        "mlflow",
         "progress",
         "workdir",
         "mesh",
@@ -134,7 +136,7 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         old: description of the existing run, with nested sections.
         new: description of the run to continue.
     """
-    there, here = _flatten(old), _flatten(new)
+    there, here = flatten(old), flatten(new)
     differing = []
     for key in sorted(there.keys() | here.keys()):
         is_same = there.get(key, ...) == here.get(key, ...)
@@ -185,15 +187,20 @@ def _check_same_run(
         )
 
 
-def _flatten(
+def flatten(
     tree: Any, prefix: tuple[str, ...] = ()
 ) -> dict[tuple[str, ...], Any]:
-    """Returns path to value of every leaf of nested mappings."""
+    """Returns path to value of every leaf of nested mappings.
+
+    Args:
+        tree: nested mappings, or a leaf.
+        prefix: path of the tree.
+    """
     if not isinstance(tree, Mapping):
         return {prefix: tree}
     flat: dict[tuple[str, ...], Any] = {}
     for name, node in tree.items():
-        flat |= _flatten(node, (*prefix, name))
+        flat |= flatten(node, (*prefix, name))
     return flat
 
 

@@ -123,6 +123,23 @@ class Objective(ABC):
     def report(self, evaluation: Evaluation) -> str:
         """Returns a human-readable report of a few lines."""
 
+    def intervals(
+        self, evaluation: Evaluation
+    ) -> dict[str, tuple[float, float]]:
+        """Returns 95% bootstrap intervals of scores, by name; {} if there are none."""
+        del evaluation
+        return {}
+
+    def samples(
+        self, evaluation: Evaluation, count: int
+    ) -> list[dict[str, str]]:
+        """Returns the "id", "reference" and "summary" of the first ``count`` documents.
+
+        Returns [] if the objective writes no summaries.
+        """
+        del evaluation, count
+        return []
+
     def next_step(self) -> str:
         """Returns a suggestion for using the trained model; "" for none."""
         return ""
