@@ -146,6 +146,7 @@ class RunRecord:
             num_parameters=self._num_parameters,
             record=record,
             settings={
+                "steps of the whole run": f"{run.training.steps:,}",
                 "trained parameters": run.training.train,
                 "batch size": str(run.data.batch_size),
                 "source tokens": f"{task.max_source_length:,}",

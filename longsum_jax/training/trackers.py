@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from longsum_jax import atomic
-from longsum_jax.errors import InputError, first_line
+from longsum_jax.errors import InputError, first_line, terminal_text
 from longsum_jax.files import json_text, read_json
 from longsum_jax.training.workdir import flatten
 from longsum_jax.training.writers import TensorBoard, flat_numbers
@@ -169,7 +169,8 @@ def _starting(name: str, remedy: str) -> Iterator[None]:
         Exception
     ) as error:  # each service has errors and transports of its own
         raise InputError(
-            f"training.{name}: cannot start ({first_line(error)}); {remedy}, or switch this off"
+            f"training.{name}: cannot start ({terminal_text(first_line(error))}); {remedy}, or "
+            "switch this off"
         ) from error
 
 
@@ -187,9 +188,10 @@ class _Guard:
             call()
         except Exception as error:  # a service must not stop a training
             self._has_failed = True
+            reason = terminal_text(first_line(error))
             print(
-                f"training.{self._name}: gets no more metrics ({first_line(error)}); the same "
-                "command tries again",
+                f"training.{self._name}: gets no more metrics ({reason}); the same command tries "
+                "again",
                 file=sys.stderr,
             )
 
