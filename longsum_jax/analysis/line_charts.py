@@ -180,7 +180,7 @@ def _draw(plane: _Plane, line: Line) -> Iterable[str]:
                 yield _rule(
                     f"{line.style} whisker", at, plane.y(low), at, plane.y(high)
                 )
-    if len(line.x) <= MAX_POINTS // 10:
+    if len(line.x) <= MAX_POINTS // 10 and line.style == "s0":
         for x, y in zip(line.x, line.y, strict=True):
             if math.isfinite(y):
                 center = f'cx="{plane.x(x):.1f}" cy="{plane.y(y):.1f}"'

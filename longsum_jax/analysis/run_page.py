@@ -23,7 +23,8 @@ MAX_VERSIONS = (
 )
 MAX_CHARACTERS = 2000  # of a summary or reference
 SCHEDULE_POINTS = 200
-BASELINES = ("lead", "random")
+# Baseline of the scores -> style of its line.
+BASELINES = {"lead": "reference", "random": "reference s2"}
 # Key of metrics.jsonl -> heading and unit of its chart.
 _CURVES = {
     "loss": ("Loss", "mean per unit of weight, such as target tokens"),
@@ -202,8 +203,8 @@ def _score_chart(name: str, records: Sequence[Mapping[str, Any]]) -> Chart:
     low, high = np.array(bounds).T
     has_intervals = np.isfinite(low).any()
     lines = [
-        Line(baseline, steps, values(f"{baseline}_{name}"), style="reference")
-        for baseline in BASELINES
+        Line(baseline, steps, values(f"{baseline}_{name}"), style=style)
+        for baseline, style in BASELINES.items()
     ]
     model = Line("model", steps, values(name))
     if has_intervals:

@@ -123,7 +123,7 @@ class RunRecord:
             facts={
                 "model": f"{run.family.name}, {self._num_parameters:,} parameters",
                 "started from": run.init_from or "scratch",
-                "data": f"{setup.task.name} {setup.task.source or ''}",
+                "data": setup.task.source or setup.task.name,
                 "devices": _hardware(),
             },
         )

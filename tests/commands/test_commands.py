@@ -172,11 +172,20 @@ def test_module_runs_from_another_directory(tmp_path):
 @pytest.mark.slow
 def test_trained_workdir(trained):
     assert {path.name for path in trained.iterdir()} == {
+        "README.md",
         "checkpoints",
+        "evaluations.jsonl",
         "metrics.jsonl",
         "model",
+        "report.html",
         "run.json",
     }
+    records = read_lines(trained / "evaluations.jsonl")
+    assert [record["step"] for record in records] == [2, 3]
+    low, high = records[-1]["intervals"]["mean_rouge"]
+    assert low <= records[-1]["scores"]["mean_rouge"] <= high
+    assert len(records[-1]["samples"]) == min(3, records[-1]["documents"])
+    assert "Step 3 of 3" in (trained / "report.html").read_text(encoding="utf-8")
     lines = read_lines(trained / "metrics.jsonl")
     assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3]
     assert [line["step"] for line in lines if "eval" in line] == [2, 3]
