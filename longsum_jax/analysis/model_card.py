@@ -87,10 +87,12 @@ def best_record(
         return None
     if metric is None:
         return records[-1]
-    return max(
-        records,
-        key=lambda record: record["scores"].get(metric, float("-inf")),
-    )
+
+    def rank(record: Mapping[str, Any]) -> float:
+        value = record["scores"].get(metric)
+        return float("-inf") if value is None else value
+
+    return max(records, key=rank)
 
 
 def write_card(path: Path, facts: CardFacts) -> bool:
@@ -140,20 +142,24 @@ def model_card(facts: CardFacts) -> str:
     start = " trained from scratch"
     if facts.base:
         start = f" that continues {_inline(_public(facts.base))}"
+    use = ["```python", 'model = longsum_jax.load("ORG/NAME")', "```"]
+    if _PIPELINES.get(facts.objective) == "summarization":
+        command = "longsum summarize --model=ORG/NAME report.txt"
+        use = ["```bash", command, "```"]
     lines += [
         "",
-        f"A {facts.family} model{parameters}{start}, made with longsum_jax: "
-        f"{_inline(facts.objective)} on {_inline(facts.task)}.",
+        f"A {facts.family} model{parameters}{start}, made with longsum_jax.",
         "",
         "## Use",
         "",
-        "```bash",
-        "longsum summarize --model=DIRECTORY_OR_ORG/NAME report.txt",
-        "```",
+        "ORG/NAME is a repository of the Hub, or the path of this directory.",
+        "",
+        *use,
         "",
         "## Data",
         "",
         f"- task: {_inline(facts.task)}",
+        f"- objective: {_inline(facts.objective)}",
     ]
     if facts.source:
         lines.append(f"- source: {_inline(_public(facts.source))}")

@@ -80,7 +80,8 @@ def write_page(
     if records:
         step = max(step, records[-1]["step"])
     status = f"Step {step:,} of {summary.steps:,}"
-    facts = _position(summary, records) | _last_values(run) | summary.facts
+    facts = _position(summary, records) | _last_values(run)
+    facts |= summary.facts
     page = fill(
         read_part("run_page.html", "longsum_jax.analysis"),
         title=_escape(summary.title),

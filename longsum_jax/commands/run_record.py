@@ -106,8 +106,10 @@ class RunRecord:
             metrics = read_run(self._workdir)
             updated = time.strftime("%Y-%m-%d %H:%M:%S")
             write_page(page, self._summary(), metrics, records, updated=updated)
-            last = int(metrics.training["loss"].steps[-1])
-            write_card(self._workdir / CARD, self._card(records, last))
+            steps = [0, *(record["step"] for record in records)]
+            if "loss" in metrics.training:
+                steps.append(int(metrics.training["loss"].steps[-1]))
+            write_card(self._workdir / CARD, self._card(records, max(steps)))
 
     def _summary(self) -> RunSummary:
         run, setup = self._run, self._experiment.setup
@@ -166,12 +168,15 @@ class RunRecord:
 
 @contextlib.contextmanager
 def _errors_reported(path: Path) -> Iterator[None]:
-    """Prints an error of a file that only informs, instead of stopping the training."""
+    """Prints an error of a file that only informs: no error there may stop a training."""
     try:
         yield
-    except (OSError, InputError) as error:
+    except Exception as error:
+        reason = first_line(error)
+        if not isinstance(error, OSError | InputError):
+            reason = f"{type(error).__name__}: {reason}; please report it"
         console.print_stderr(
-            f"{path}: not written ({first_line(error)}); the training goes on"
+            f"{path}: not written ({reason}); the training goes on"
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from longsum_jax import atomic
 from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.files import MAX_ROWS_BYTES, json_text, parse_json, read_bytes
+from longsum_jax.training.writers import finite
 
 EVALUATIONS = "evaluations.jsonl"  # of a workdir
 SAMPLES = 3  # summaries in every record
@@ -51,6 +52,8 @@ def evaluation_record(
 def add_record(workdir: Path, record: Mapping[str, Any]) -> None:
     """Adds a record to the file, and removes records of its step and later ones.
 
+    Numbers that are not finite become null.
+
     A run that goes on from an earlier checkpoint thus leaves the same file as
     one that was never interrupted.
 
@@ -63,7 +66,7 @@ def add_record(workdir: Path, record: Mapping[str, Any]) -> None:
         for line in _lines(path)
         if parse_json(line)["step"] < record["step"]
     ]
-    lines.append(json_text(record))
+    lines.append(json_text(finite(record), allow_nan=False))
     atomic.write_text(path, "\n".join(lines) + "\n")
 
 
