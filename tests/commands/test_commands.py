@@ -816,6 +816,7 @@ def test_converted_run_gives_the_same_summaries(run, trained, tmp_path):
     assert after.tokenizer.fingerprint == before.tokenizer.fingerprint
     assert after.generation_config == before.generation_config
     assert after.summarize(TEXT) == before.summarize(TEXT)
+    assert "ROUGE-Lsum" in (target / "README.md").read_text(encoding="utf-8")  # the run's card
 
 
 def test_convert_a_published_pickle(run, published, golden, tmp_path):
