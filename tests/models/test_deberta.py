@@ -1,5 +1,11 @@
+import functools
+
+import flax.linen as nn
+import jax
+import numpy as np
 import pytest
 
+from longsum_jax.checkpoints.state_dict import to_params, to_state_dict
 from longsum_jax.errors import InputError
 from longsum_jax.models.registry import family_of
 
@@ -45,3 +51,25 @@ def test_other_structures_are_refused(change, problem):
     with pytest.raises(InputError) as caught:
         config_of(raw)
     assert str(caught.value).startswith(f"config.json: {problem}")
+
+
+def test_the_vocabulary_head_of_published_files():
+    """It has another name there than in the class of transformers."""
+    family = family_of(RAW, "config.json")
+    config = family.presets["tiny"]
+    params = nn.unbox(family.init_params(config)(jax.random.key(0)))
+    weight_map, shapes = family.weight_map(config), family.parameter_shapes(config)
+    state = to_state_dict(params, weight_map)
+    head = "cls.predictions."
+    renamed = {
+        key.replace(f"{head}transform.", "lm_predictions.lm_head.").replace(
+            head, "lm_predictions.lm_head."
+        ): value
+        for key, value in state.items()
+        if "decoder" not in key
+    }
+    assert len(renamed.keys() - state.keys()) == 5
+    renamed["mask_predictions.dense.weight"] = np.zeros((2, 2), np.float32)
+    read = to_params(renamed, weight_map, shapes, "file")
+    for path, value in jax.tree_util.tree_leaves_with_path(params):
+        np.testing.assert_array_equal(value, functools.reduce(lambda t, k: t[k.key], path, read))
