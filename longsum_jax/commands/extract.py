@@ -214,7 +214,9 @@ def _settings(args: Any, model: "Model | None") -> dict[str, Any]:
     from longsum_jax.ranking.ranker import builtin_ranker
     from longsum_jax.text.sentences import splitter_name
 
-    weights = builtin_ranker().fingerprint if args.length else None
+    weights = None
+    if args.length:
+        weights = builtin_ranker().fingerprint
     settings = {
         "longsum_jax": __version__,
         "splitter": splitter_name(),

@@ -583,11 +583,9 @@ def on_devices(
     args: argparse.Namespace, model: "Model"
 ) -> contextlib.AbstractContextManager["Model"]:
     """Returns a context with the model; on all devices if it reads several documents at once."""
-    return (
-        contextlib.nullcontext(model)
-        if args.batch_size == 1
-        else model.on_all_devices()
-    )
+    if args.batch_size == 1:
+        return contextlib.nullcontext(model)
+    return model.on_all_devices()
 
 
 def _batch_size(text: str) -> int | str:

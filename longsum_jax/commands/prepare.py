@@ -297,7 +297,10 @@ def _parser() -> argparse.ArgumentParser:
     for title, options in GROUPS.items():
         group = parser.add_argument_group(title)
         for name, (value_type, text) in options.items():
-            default = "" if "default: " in text else "; default: the task's"
+            if "default: " in text:
+                default = ""
+            else:
+                default = "; default: the task's"
             group.add_argument(
                 f"--{name}", type=value_type, help=text + default
             )

@@ -74,7 +74,9 @@ def main(argv: Sequence[str]) -> None:
     parser = _parser()
     args = parser.parse_args(argv)
     suite = _suite(args)
-    whole = suite if suite is not None and suite.task == "all" else None
+    whole = None
+    if suite is not None and suite.task == "all":
+        whole = suite
     if args.submission is not None and whole is None:
         raise InputError(
             f"--submission={args.submission} needs --scrolls=all or --zero_scrolls=all"
@@ -369,11 +371,10 @@ def _submit(args: argparse.Namespace, suite: _Suite) -> None:
         raise console.unwritable(
             args.submission, error, "submission"
         ) from error
-    checked = (
-        f"ids match {args.split}"
-        if ids
-        else "ids not checked, without --references"
-    )
+    if ids:
+        checked = f"ids match {args.split}"
+    else:
+        checked = "ids not checked, without --references"
     console.print_stdout(
         f"{args.submission}: {count} predictions of {len(predictions)} tasks, {checked}"
     )
@@ -460,11 +461,10 @@ def _references(
     reading = [name for name, metric in metrics.items() if metric.reads_sources]
     if args.references is None:
         if reading or args.report:
-            flag = (
-                f"--metrics={','.join(reading)}"
-                if reading
-                else f"--report={args.report}"
-            )
+            if reading:
+                flag = f"--metrics={','.join(reading)}"
+            else:
+                flag = f"--report={args.report}"
             raise InputError(
                 f"{flag} needs the documents; give --references=FILE"
             )
@@ -615,9 +615,10 @@ def _print_published(
             None,
             rouge.options.stemmer,
         ):
-            remedy = (
-                "give --stemmer" if paper.stemmer else "leave out --stemmer"
-            )
+            if paper.stemmer:
+                remedy = "give --stemmer"
+            else:
+                remedy = "leave out --stemmer"
             console.print_stdout(
                 f"{name}: stemming differs from the paper; {remedy} for the same ROUGE"
             )

@@ -281,9 +281,15 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(
             f"--json is --format=jsonl, but --format={args.format}; give one of them"
         )
-    args.format = "jsonl" if args.json else args.format or "text"
+    if args.json:
+        args.format = "jsonl"
+    else:
+        args.format = args.format or "text"
     if args.stream and (args.format != "text" or args.out):
-        conflicting = "--out" if args.out else f"--format={args.format}"
+        if args.out:
+            conflicting = "--out"
+        else:
+            conflicting = f"--format={args.format}"
         raise InputError(
             f"--stream prints text as it comes; leave {conflicting} out"
         )
@@ -444,9 +450,10 @@ def _print_summaries(
     print_empty(run.empty)
     if not args.out:
         return
-    finished = (
-        f", {run.num_finished} of them before" if run.num_finished else ""
-    )
+    if run.num_finished:
+        finished = f", {run.num_finished} of them before"
+    else:
+        finished = ""
     console.print_stderr(
         f"{counted(run.num_done, 'summary')} in {args.out}{finished}"
     )

@@ -69,7 +69,9 @@ def main(argv: Sequence[str]) -> int:
     except TrainingDiverged as error:
         console.print_stderr(f"error: {error}")
         return 1
-    return args.stopped_exit_code if result.stopped_by in _SIGNALS else 0
+    if result.stopped_by in _SIGNALS:
+        return args.stopped_exit_code
+    return 0
 
 
 def _pin_source(config: dict[str, Any], workdir: str) -> None:
