@@ -108,7 +108,9 @@ def _read_document(
 
     tokenizer, prompt = model.tokenizer.plain, summary.prompt
     # Truncate the document as for the summary.
-    read = summary.read_tokens if summary.dropped_tokens else None
+    read = None
+    if summary.dropped_tokens:
+        read = summary.read_tokens
     prompted = prompt.encode(tokenizer, request.text, request.query)
     ids = prompt.source(tokenizer, prompted, read)
     longest = max_input_length(model.config)

@@ -222,11 +222,10 @@ class ContinuousBatch:
             for slot in free[: len(waiting)]:
                 inside[slot] = waiting.popleft()
                 cancelled.discard(slot)
-                row = (
-                    rows[inside[slot]]
-                    if arrivals is None
-                    else new_rows.pop(inside[slot])
-                )
+                if arrivals is None:
+                    row = rows[inside[slot]]
+                else:
+                    row = new_rows.pop(inside[slot])
                 read = self._read(row, stores_states=source.states is not None)
                 source, state = slots.enter(
                     source, state, read, np.int32(slot), **sizes
@@ -235,12 +234,14 @@ class ContinuousBatch:
             # when all are.
             num_running = len(inside) + len(cancelled)
             stops_early = waiting or arrivals is not None
-            num_done = (
-                batch_size - num_running + 1 if stops_early else batch_size
-            )
-            max_steps = (
-                None if arrivals is None else np.int32(_STEPS_BETWEEN_ARRIVALS)
-            )
+            if stops_early:
+                num_done = batch_size - num_running + 1
+            else:
+                num_done = batch_size
+            if arrivals is None:
+                max_steps = None
+            else:
+                max_steps = np.int32(_STEPS_BETWEEN_ARRIVALS)
             arguments = source, state, self._keys, np.int32(num_done), max_steps
             state, out = slots.advance(
                 self._params, self._layers, *arguments, **sizes

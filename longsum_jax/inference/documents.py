@@ -35,7 +35,9 @@ MakeSlots = Callable[..., ContinuousBatch]
 def document_token_id(tokenizer: Tokenizer) -> int | None:
     """Returns the id of the token that separates documents read as one; None if there is none."""
     ids = tokenizer.encode(DOCUMENT_TOKEN)
-    return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_id else None
+    if len(ids) == 1 and ids[0] != tokenizer.unk_id:
+        return ids[0]
+    return None
 
 
 def check_counts(number: int, **lists: Sequence[Any]) -> None:

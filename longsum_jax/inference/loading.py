@@ -179,7 +179,9 @@ def _model_directory(path: Path) -> Path:
     if is_adapter(path):
         return _model_directory(local_directory(_base_of(read_adapter(path))))
     trained = path / TRAINING_MODEL
-    return trained if (trained / huggingface.CONFIG).exists() else path
+    if (trained / huggingface.CONFIG).exists():
+        return trained
+    return path
 
 
 def _base_of(adapter: Adapter, base: str | Path | None = None) -> str | Path:

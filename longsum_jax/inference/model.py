@@ -175,11 +175,9 @@ class Model:
     @property
     def first_id(self) -> int | None:
         """Id of the tokenizer's first prefix token; None without tokenizer or prefix."""
-        return (
-            next(iter(self.tokenizer.prefix_ids), None)
-            if self.has_tokenizer
-            else None
-        )
+        if self.has_tokenizer:
+            return next(iter(self.tokenizer.prefix_ids), None)
+        return None
 
     @property
     def fingerprint(self) -> str:
@@ -600,7 +598,9 @@ class Model:
     @property
     def trained_strategy(self) -> Strategy:
         """The strategy that the model was trained for: "memory" or "direct"."""
-        return "memory" if "segments" in self.summarization else "direct"
+        if "segments" in self.summarization:
+            return "memory"
+        return "direct"
 
     def prompt(self, template: str | None = None) -> Prompt:
         """Returns the text around every document, see ``summaries``.
@@ -619,11 +619,15 @@ class Model:
     @property
     def separator(self) -> str:
         """The separator between documents that are read as one, see ``text.joining``."""
-        return BLANK_LINE if self._document_id is None else DOCUMENT_TOKEN
+        if self._document_id is None:
+            return BLANK_LINE
+        return DOCUMENT_TOKEN
 
     @cached_property
     def _document_id(self) -> int | None:
-        return document_token_id(self.tokenizer) if self.has_tokenizer else None
+        if self.has_tokenizer:
+            return document_token_id(self.tokenizer)
+        return None
 
     def extract(
         self, documents: Sequence[str | Sequence[str]] | str, **options: Any
@@ -739,12 +743,15 @@ class Model:
         Raises:
             InputError: see ``conversion.warm_start``.
         """
-        special = (
-            self.tokenizer.add_special_tokens([]) if self.has_tokenizer else []
-        )
+        if self.has_tokenizer:
+            special = self.tokenizer.add_special_tokens([])
+        else:
+            special = []
         if len(special) > 1:
-            start_id = special[0] if start_id is None else start_id
-            end_id = special[-1] if end_id is None else end_id
+            if start_id is None:
+                start_id = special[0]
+            if end_id is None:
+                end_id = special[-1]
         encoder, other = (
             (m.family, m.config, m.params) for m in (self, decoder)
         )
@@ -797,7 +804,10 @@ class Model:
             devices: devices to use, by default all local ones; each stores all
                 parameters.
         """
-        devices = jax.local_devices() if devices is None else list(devices)
+        if devices is None:
+            devices = jax.local_devices()
+        else:
+            devices = list(devices)
         if len(devices) == 1:
             yield self
             return

@@ -58,18 +58,22 @@ def padded_length(
         bucket: bucket size, see ``bucket_length``.
     """
     # Round up to a multiple that the attention requires, or to a bucket.
-    padded = (
-        -(-length // multiple) * multiple
-        if multiple
-        else bucket_length(length, bucket)
-    )
-    return padded if limit is None else max(length, min(padded, limit))
+    if multiple:
+        padded = -(-length // multiple) * multiple
+    else:
+        padded = bucket_length(length, bucket)
+    if limit is None:
+        return padded
+    return max(length, min(padded, limit))
 
 
 def input_length(config: Any, length: int, bucket: int = BUCKET) -> int:
     """Returns the padded length of a model's input of ``length`` tokens."""
     attention = get_encoder_attention(config)
-    multiple = getattr(config, attention.pads_to) if attention.pads_to else 0
+    if attention.pads_to:
+        multiple = getattr(config, attention.pads_to)
+    else:
+        multiple = 0
     return padded_length(length, max_input_length(config), multiple, bucket)
 
 
@@ -202,7 +206,10 @@ def pad_inputs(
 def _check_types(types: np.ndarray, count: int) -> None:
     """Raises InputError for a token type outside the model's ``count`` types."""
     if types.min() < 0 or types.max() >= count:
-        outside = types.min() if types.min() < 0 else types.max()
+        if types.min() < 0:
+            outside = types.min()
+        else:
+            outside = types.max()
         raise InputError(
             f"token_type_ids holds {outside}, but this model has type_vocab_size={count}; give "
             f"types from 0 to {count - 1}"
@@ -281,11 +288,10 @@ def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
         is_behind.any(-1, keepdims=True),
     )
     # Tokens of a question precede a separator, tokens of a choice follow it.
-    is_global = (
-        ~is_behind
-        if kind == "question"
-        else np.arange(ids.shape[1]) > first + 1
-    )
+    if kind == "question":
+        is_global = ~is_behind
+    else:
+        is_global = np.arange(ids.shape[1]) > first + 1
     counts = (is_global & has_end & mask).sum(-1)
     if counts.max() > config.max_global_tokens:
         raise InputError(

@@ -233,11 +233,9 @@ class Search:
                 a CPU.
         """
         if self._storage == "float32":
-            return (
-                jax.eval_shape(unstacked_layers, params["decoder"])
-                if is_on_one_cpu()
-                else None
-            )
+            if is_on_one_cpu():
+                return jax.eval_shape(unstacked_layers, params["decoder"])
+            return None
         if not is_on_one_cpu():
             raise self._not_on_cpu()
 
@@ -310,11 +308,10 @@ class Search:
         devices of its arguments.
         """
         _, layers, *_ = arguments
-        compile_program = (
-            None
-            if layers is None
-            else self.program.prepare(*arguments, **sizes)
-        )
+        if layers is None:
+            compile_program = None
+        else:
+            compile_program = self.program.prepare(*arguments, **sizes)
         if compile_program is None:
             yield
             return
@@ -669,7 +666,9 @@ def _shrink(
 
     # Scalars, such as the step, have no rows.
     def cut_rows(x: Array) -> Array:
-        return cut(x, (num_rows, *x.shape[1:])) if x.ndim else x
+        if x.ndim:
+            return cut(x, (num_rows, *x.shape[1:]))
+        return x
 
     return source, state._replace(cache=jax.tree.map(cut_rows, state.cache))
 

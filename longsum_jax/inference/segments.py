@@ -220,9 +220,9 @@ class SegmentSummarizer:
         outputs: list[Generated] = []
         for index, segment in enumerate(segments):
             # Vectors of important tokens, for models that read them.
-            salient = (
-                (vectors, segment["reads"]) if "reads" in segment else None
-            )
+            salient = None
+            if "reads" in segment:
+                salient = (vectors, segment["reads"])
             mask = segment["mask"]
             states, memory, source = self._read_segment(
                 params, segment["ids"], mask, memory, salient
@@ -340,7 +340,9 @@ class SegmentSummarizer:
         """Returns the special tokens at the start or end of every summary."""
         first = generation.forced_bos_token_id
         around = {*self._tokenizer.add_special_tokens([]), *generation.eos_ids}
-        return around if first is None else around | {first}
+        if first is None:
+            return around
+        return around | {first}
 
     def _text(self, out: Generated, row: int) -> str:
         ids = out.sequences[row, 1 : 1 + int(out.lengths[row])].tolist()

@@ -113,11 +113,10 @@ def extract(
 
 
 def _sentences(document: str | Sequence[str], name: str) -> list[str]:
-    sentences = (
-        split_sentences(document)
-        if isinstance(document, str)
-        else listed(document, name)
-    )
+    if isinstance(document, str):
+        sentences = split_sentences(document)
+    else:
+        sentences = listed(document, name)
     if not sentences:
         raise InputError(f"{name} is empty; give it some text or leave it out")
     for sentence in sentences:

@@ -180,7 +180,10 @@ class StrategyInput:
         self.reader = reader
         self.whole = whole
         self.document = document
-        self.request = whole if request is None else request
+        if request is None:
+            self.request = whole
+        else:
+            self.request = request
 
     @property
     def fits(self) -> bool:
@@ -245,9 +248,9 @@ class StrategyInput:
     @property
     def final_tokens(self) -> int | None:
         """Maximum tokens of the whole summary if it is written in one piece."""
-        return (
-            None if self.budget is None else self._allowed(self.budget.tokens)
-        )
+        if self.budget is None:
+            return None
+        return self._allowed(self.budget.tokens)
 
     def part_tokens(self, num_parts: int) -> int | None:
         """Returns the maximum tokens of each segment's summary if all are in the final summary."""
@@ -261,7 +264,9 @@ class StrategyInput:
     def notes_tokens(self) -> int | None:
         """Maximum tokens of a summary that is read again: at most half an input."""
         half = self.room // 2
-        return half if half < self.reader.max_new_tokens else None
+        if half < self.reader.max_new_tokens:
+            return half
+        return None
 
     def _allowed(self, tokens: int) -> int:
         longest = min(
@@ -340,9 +345,10 @@ class StrategyInput:
         for index in range(len(document.segments)):
             segment = document.segment_text(index)
             fits = self._length(segment) <= room
-            pieces += (
-                [segment] if fits else self._segments(segment, room * 3 // 4)
-            )
+            if fits:
+                pieces += [segment]
+            else:
+                pieces += self._segments(segment, room * 3 // 4)
         return pieces
 
     def _length(self, text: str) -> int:
@@ -367,11 +373,9 @@ class StrategyInput:
 
     def joiner(self) -> Joiner:
         """Returns a joiner that concatenates summaries up to the requested length."""
-        return (
-            Joiner(self.budget.limit, self.budget.cost)
-            if self.budget
-            else Joiner()
-        )
+        if self.budget:
+            return Joiner(self.budget.limit, self.budget.cost)
+        return Joiner()
 
     def joined_draft(
         self, summaries: Sequence[Summary], shares: Iterable[float]
@@ -484,7 +488,10 @@ def hierarchical(source: StrategyInput) -> Steps:
             joined.text
         )
         # The joined summaries are the text of the next round.
-        following = source.cut([joined.text]) if joined.text else []
+        if joined.text:
+            following = source.cut([joined.text])
+        else:
+            following = []
         # no further progress
         if is_short or not following or len(following) >= len(texts):
             shares = itertools.repeat(1.0) if is_short else _shares(pieces)
@@ -503,11 +510,17 @@ def refine(source: StrategyInput) -> Steps:
     texts = source.cut(reserve=limit)
     running = ""
     for number, text in enumerate(texts, 1):
-        together = f"{running}{BLANK_LINE}{text}" if running else text
+        if running:
+            together = f"{running}{BLANK_LINE}{text}"
+        else:
+            together = text
         # decoded text may retokenize longer
         while running and not source.is_input(together):
             running = " ".join(split_sentences(running)[:-1])
-            together = f"{running}{BLANK_LINE}{text}" if running else text
+            if running:
+                together = f"{running}{BLANK_LINE}{text}"
+            else:
+                together = text
         piece = source.piece(together, limit)
         is_last = number == len(texts)
         [summary] = yield [source.final(piece) if is_last else piece]
@@ -536,7 +549,9 @@ def _best_sentences(source: StrategyInput) -> str:
     best = source.reader.separator.join(parts)
     # Joined sentences may have more tokens than the sum; then keep the first
     # segment.
-    return best if source.is_input(best) else source.cut([best])[0]
+    if source.is_input(best):
+        return best
+    return source.cut([best])[0]
 
 
 # A function from a document to a generator of rounds, which returns a draft.
@@ -572,11 +587,10 @@ def summarize_steps(
         name: name in ``STRATEGIES``.
     """
     draft = yield from STRATEGIES[name](source)
-    read = (
-        len(source.document.ids)
-        if draft.read_tokens is None
-        else draft.read_tokens
-    )
+    if draft.read_tokens is None:
+        read = len(source.document.ids)
+    else:
+        read = draft.read_tokens
     total = source.document.total_tokens
     return Summary(
         text=draft.text,

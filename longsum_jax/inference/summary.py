@@ -106,7 +106,10 @@ def check_text(request: Request) -> None:
 
 def check_no_file_name(request: Request) -> None:
     """Raises InputError for a file name instead of a text."""
-    name = request.text if isinstance(request.text, str) else ""
+    if isinstance(request.text, str):
+        name = request.text
+    else:
+        name = ""
     if (
         len(name) <= _LONGEST_NAME
         and PurePath(name).suffix
@@ -202,7 +205,10 @@ class Summary:
         )
         if self.unit == "tokens" and self.strategy != "direct":
             read += f" ({self.strategy})"
-        ended = "" if self.ended == "eos" else ", cut at the longest length"
+        if self.ended == "eos":
+            ended = ""
+        else:
+            ended = ", cut at the longest length"
         written = counted(self.summary_tokens, self.unit.removesuffix("s"))
         return f"{read}; {written} written{ended}"
 
@@ -230,7 +236,10 @@ def problems_of(statement: Statement) -> list[str]:
     Entities that are missing only from its sources are omitted: a third of
     human-written sentences has some.
     """
-    problems = [] if statement.is_supported else ["unsupported"]
+    if statement.is_supported:
+        problems = []
+    else:
+        problems = ["unsupported"]
     missing = [
         f'"{flag.text}"'
         for flag in statement.flags
@@ -277,7 +286,9 @@ def lines_with_sources(statements: Sequence[Statement]) -> str:
 
 def _share(source: SourceSentence) -> str:
     """Returns the share of a sentence that a source supports; "" for the whole sentence."""
-    return "" if source.score == 1 else f"{source.score:.0%}: "
+    if source.score == 1:
+        return ""
+    return f"{source.score:.0%}: "
 
 
 _CARD = (
@@ -309,7 +320,10 @@ def card(
         statements: sentences of the summary with their sources; () to show
             none.
     """
-    head = f"<strong>{html.escape(title)}</strong>" if title else ""
+    if title:
+        head = f"<strong>{html.escape(title)}</strong>"
+    else:
+        head = ""
     body, sources = _escaped(text), ""
     if statements:
         body = _marked(text, statements)
@@ -335,11 +349,10 @@ def _marked(text: str, statements: Sequence[Statement]) -> str:
         parts.append(_escaped(text[end : statement.start]))
         end = statement.end
         problems = "; ".join(problems_of(statement))
-        style = (
-            f' style="{_DOUBTFUL}" title="{html.escape(problems)}"'
-            if problems
-            else ""
-        )
+        if problems:
+            style = f' style="{_DOUBTFUL}" title="{html.escape(problems)}"'
+        else:
+            style = ""
         parts.append(
             f"<span{style}>{_escaped(text[statement.start : end])}</span>"
         )
