@@ -70,7 +70,10 @@ def map_over_length(
         return fn(module, *arrays)
     chunks = tuple(_split_chunks(x, chunk, num_shards) for x in arrays)
     # The loop already keeps XLA from merging a chunk with its recomputation.
-    of_chunk = nn.remat(fn, prevent_cse=False) if recompute else fn
+    if recompute:
+        of_chunk = nn.remat(fn, prevent_cse=False)
+    else:
+        of_chunk = fn
     scan = nn.scan(
         lambda module, carry, xs: (carry, of_chunk(module, *xs)),
         variable_broadcast="params",

@@ -151,7 +151,9 @@ class DecoderLayer(Layer):
     @property
     def window(self) -> int:
         """Number of tokens that a token sees, itself included; 0 for all."""
-        return self.stack.windows[0] if self.stack.windows else 0
+        if self.stack.windows:
+            return self.stack.windows[0]
+        return 0
 
     def read_source(
         self,
@@ -446,7 +448,10 @@ class Decoder(nn.Module):
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             layers = getattr(self, group.name)
-            rows = group.rows(bias) if self.stack.bias_per_layer else bias
+            if self.stack.bias_per_layer:
+                rows = group.rows(bias)
+            else:
+                rows = bias
             x, state = layers(
                 x, encoder_states, rows, cross_mask, deterministic, state, valid
             )
@@ -492,11 +497,14 @@ class Decoder(nn.Module):
         encoder_states, mask = self._prepare_source(
             encoder_states, encoder_mask
         )
-        stores_states = is_large if stores_states is None else stores_states
-        to_project, to_store = (
-            (None, encoder_states) if stores_states else (encoder_states, None)
-        )
-        memory = self.empty_memory(batch, 0) if memory is None else memory
+        if stores_states is None:
+            stores_states = is_large
+        if stores_states:
+            to_project, to_store = (None, encoder_states)
+        else:
+            to_project, to_store = (encoder_states, None)
+        if memory is None:
+            memory = self.empty_memory(batch, 0)
         rows = zip(
             self._single_layers,
             self._unstacked(),
@@ -592,7 +600,8 @@ class Decoder(nn.Module):
             self._step_biases(cache),
         )
         positions, distances = cache.query_positions, cache.distances()
-        layers = self._unstacked() if layers is None else layers
+        if layers is None:
+            layers = self._unstacked()
         modules = self._single_layers
         rows = zip(
             modules, layers, cache.layers, source.layers, biases, strict=True
@@ -626,7 +635,9 @@ class Decoder(nn.Module):
         bias = self.relative_attention_bias.of_distances(cache.distances())
         # [heads, rows, queries, columns] -> [rows, heads, queries, columns]
         bias = jnp.moveaxis(bias, -4, -3)
-        return list(bias) if stack.bias_per_layer else [bias] * stack.num_layers
+        if stack.bias_per_layer:
+            return list(bias)
+        return [bias] * stack.num_layers
 
     def _bias(
         self, query_positions: AnyArray, key_positions: AnyArray
@@ -636,7 +647,9 @@ class Decoder(nn.Module):
         return self.relative_attention_bias(query_positions, key_positions)
 
     def _map_embeddings(self, x: AnyArray) -> AnyArray:
-        return x if self.embedding_map is None else self.embedding_map(x)
+        if self.embedding_map is None:
+            return x
+        return self.embedding_map(x)
 
     def _prepare_source(
         self, states: AnyArray, mask: AnyArray
@@ -647,4 +660,6 @@ class Decoder(nn.Module):
         return self.cross.prepare(self.stack, states, mask)
 
     def _normalize(self, x: AnyArray) -> AnyArray:
-        return self.final_norm(x) if self.stack.final_norm else x
+        if self.stack.final_norm:
+            return self.final_norm(x)
+        return x

@@ -52,7 +52,10 @@ class KeyValueCache(NamedTuple):
 
         # With one start index the update is a slice; vmap over start indices
         # makes it a scatter.
-        write = write_row if start.ndim == 0 else jax.vmap(write_row)
+        if start.ndim == 0:
+            write = write_row
+        else:
+            write = jax.vmap(write_row)
         k, v = jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1)
         return KeyValueCache(write(self.k, k, start), write(self.v, v, start))
 
@@ -291,7 +294,9 @@ class DraftCache(NamedTuple):
     @property
     def column(self) -> Int[Array, "*batch"]:
         """Columns to which the first tokens of the rows are written; () for a single row."""
-        return self.positions if len(self.positions) > 1 else self.positions[0]
+        if len(self.positions) > 1:
+            return self.positions
+        return self.positions[0]
 
     @property
     def query_positions(self) -> Int[Array, "batch queries"]:

@@ -112,9 +112,10 @@ class Linear(nn.Module):
         self, x: Float[AnyArray, "*batch_and_inputs"]
     ) -> Float[Array, "*batch_and_outputs"]:
         """Applies the map, with gradients for ``x`` but none for its parameters."""
-        bias = (
-            None if self.bias_init is None else jax.lax.stop_gradient(self.bias)
-        )
+        if self.bias_init is None:
+            bias = None
+        else:
+            bias = jax.lax.stop_gradient(self.bias)
         y = self._apply(x, jax.lax.stop_gradient(self.kernel), bias)
         if (matrices := self._low_rank()) is not None:
             y = y + self._low_rank_update(x, *jax.lax.stop_gradient(matrices))
@@ -157,7 +158,9 @@ class Linear(nn.Module):
     ) -> Array:
         if isinstance(kernel, Stored):
             y = self._apply_stored(x, kernel)
-            return y if bias is None else y + bias.astype(self.dtype)
+            if bias is None:
+                return y
+            return y + bias.astype(self.dtype)
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
         if is_on_one_cpu():
             # A single axis for all rows: with more, XLA on CPUs transposes x
@@ -434,9 +437,17 @@ class FeedForward(nn.Module):
         return self._linear("wo", self.d_ff, d_model)(dropped)
 
     def _linear(self, name: str, num_inputs: int, num_outputs: int) -> Linear:
-        names = ("mlp", "embed") if name == "wo" else ("embed", "mlp")
-        std = num_inputs**-0.5 if self.init_std is None else self.init_std
-        bias_init = nn.initializers.zeros if self.use_bias else None
+        if name == "wo":
+            names = ("mlp", "embed")
+        else:
+            names = ("embed", "mlp")
+        if self.init_std is None:
+            std = num_inputs**-0.5
+        else:
+            std = self.init_std
+        bias_init = None
+        if self.use_bias:
+            bias_init = nn.initializers.zeros
         shape = (num_inputs, num_outputs)
         return Linear(
             shape, names, normal(std), bias_init, dtype=self.dtype, name=name

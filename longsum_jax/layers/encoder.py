@@ -108,7 +108,10 @@ class EncoderLayer(Layer):
         inputs = self.sublayer_input(self.self_norm, x)
         memories, memory_keys = self.replay_memory(state)
         extra = _join_extra(memory_keys, self._salient_keys(salient))
-        extra_input = {} if extra is None else {"extra": extra}
+        if extra is None:
+            extra_input = {}
+        else:
+            extra_input = {"extra": extra}
         attended = self.self_attention(
             inputs, context, layer_input, deterministic, **extra_input
         )
@@ -297,9 +300,10 @@ class Encoder(nn.Module):
             if group.name in tree:
                 is_shared = name == "params" and self.stack.shares_layers
                 rows = tree[group.name]
-                variables[name] = (
-                    rows if is_shared else _first_rows(rows, group.size)
-                )
+                if is_shared:
+                    variables[name] = rows
+                else:
+                    variables[name] = _first_rows(rows, group.size)
         layers = self._make_layers(group, parent=None)
         state = _first_rows(state, group.size)
         return layers.apply(
@@ -380,12 +384,13 @@ class Encoder(nn.Module):
             inputs["embedding_map"] = self.embedding_map
         length = x.shape[1]
         x = self.dropout(x, deterministic=deterministic)
-        x = x if self.embedding_map is None else self.embedding_map(x)
+        if self.embedding_map is not None:
+            x = self.embedding_map(x)
         if self.is_initializing() and stack.memory.salient_vectors:
             salient = x, mask  # any values will do to create the parameters
-        bias = (
-            self.relative_attention_bias if stack.relative_attention else None
-        )
+        bias = None
+        if stack.relative_attention:
+            bias = self.relative_attention_bias
         x, context, layer_inputs = self.attention.prepare(
             x, mask, bias, deterministic, **inputs
         )
@@ -393,7 +398,10 @@ class Encoder(nn.Module):
         for group, state in zip(self.groups, memory, strict=True):
             # Groups above ``layer`` are skipped; the group that contains it is
             # cut.
-            used = group if layer is None else group.below(layer)
+            if layer is None:
+                used = group
+            else:
+                used = group.below(layer)
             apply = getattr(self, group.name)
             if used != group:
                 apply = partial(self._apply_first_layers, used)

@@ -98,7 +98,10 @@ class Layer(nn.Module):
             values that self-attention reads from it, None unless the memory is
             compressive.
         """
-        memories = self.memory.replay(state) if state else []
+        if state:
+            memories = self.memory.replay(state)
+        else:
+            memories = []
         if self.stack.memory.memory != "compressive":
             return memories, None
         # The memory after all pending segments.
@@ -141,9 +144,10 @@ class Layer(nn.Module):
             query = self.sublayer_input(self.memory_norm, x)
             read = self.memory.read(query, memories[-1], deterministic)
             x = self.add_residual(self.memory_norm, x, read, deterministic)
-            hidden = (
-                attended if self.stack.memory.memory_hidden == "raw" else query
-            )
+            if self.stack.memory.memory_hidden == "raw":
+                hidden = attended
+            else:
+                hidden = query
         hidden = self.text_states(hidden, mask.shape[1])
         return x, self.memory.advance(state, memories, hidden, mask)
 
@@ -214,11 +218,10 @@ def _check_extra_keys(
     for name in {attentions[i] for i in layers}:
         attention = get_encoder_attention(with_attention(config, name))
         if not attention.extra_keys:
-            reader = (
-                "salient_vectors"
-                if config.salient_vectors
-                else 'memory "compressive"'
-            )
+            if config.salient_vectors:
+                reader = "salient_vectors"
+            else:
+                reader = 'memory "compressive"'
             raise InputError(
                 f'{reader}: encoder_attention "{name}" cannot read keys outside of its text; '
                 'use "full" in these layers, or memory "attentive", which supports any'

@@ -249,7 +249,10 @@ def regroup(
     result: dict[str, Any] = {}
     used: set[str] = set()
     for path, shape in shapes.items():
-        parsed = None if path in params else parse_layer_path(path)
+        if path in params:
+            parsed = None
+        else:
+            parsed = parse_layer_path(path)
         if parsed is None:
             continue
         uniform_path, first = parsed

@@ -85,18 +85,19 @@ def _named_layers(name: str, num_layers: int) -> frozenset[int]:
         raise InputError(
             f'memory_layers is "{name}"; give "firstN", "lastN", "all" or the indices of layers'
         )
-    count = num_layers if name == "all" else min(int(match[2]), num_layers)
+    if name == "all":
+        count = num_layers
+    else:
+        count = min(int(match[2]), num_layers)
     start = num_layers - count if match[1] == "last" else 0
     return frozenset(range(start, start + count))
 
 
 def decoder_memory(options: MemoryOptions) -> MemoryOptions:
     """Returns the options of a model's decoder: without a memory unless ``memory_decoder``."""
-    return (
-        options
-        if options.memory_decoder
-        else dataclasses.replace(options, memory="none")
-    )
+    if options.memory_decoder:
+        return options
+    return dataclasses.replace(options, memory="none")
 
 
 class Slots(NamedTuple):
@@ -432,7 +433,10 @@ def empty_state(
     num_slots, d_model = stack.memory.memory_size, stack.d_model
     # Gates accumulate small changes, which bfloat16 would round away;
     # compressive memories hold copies of states and need no higher precision.
-    dtype = jnp.float32 if stack.memory.memory == "attentive" else stack.dtype
+    if stack.memory.memory == "attentive":
+        dtype = jnp.float32
+    else:
+        dtype = stack.dtype
     values = jnp.zeros((num_layers, batch, num_slots, d_model), dtype)
     slots = Slots(values, jnp.zeros(values.shape[:-1], bool))
     hidden = jnp.zeros(

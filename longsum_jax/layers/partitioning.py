@@ -116,14 +116,18 @@ def constrain(
 ) -> Shaped[AnyArray, "*shape"]:
     """Constrains an activation to the sharding of its logical axes; a no-op without a mesh."""
     spec = mesh_spec(x.shape, names)
-    return x if spec is None else jax.lax.with_sharding_constraint(x, spec)
+    if spec is None:
+        return x
+    return jax.lax.with_sharding_constraint(x, spec)
 
 
 def constrain_rows(tree: Any) -> Any:
     """Constrains the rows of arrays to the mesh's sharding of a batch, and no other axes."""
 
     def constrained(x: AnyArray) -> AnyArray:
-        spec = mesh_spec(x.shape[:1], ("batch",)) if x.ndim else None
+        spec = None
+        if x.ndim:
+            spec = mesh_spec(x.shape[:1], ("batch",))
         if spec is None:
             return x
         # XLA chooses the sharding of the other axes.

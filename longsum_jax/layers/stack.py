@@ -245,16 +245,16 @@ class StackConfig:
     @property
     def kernel_std(self) -> float | None:
         """The standard deviation of all kernels, None if each has its own (T5, PyTorch)."""
-        return (
-            None
-            if isinstance(self.attention_init, str)
-            else self.attention_init
-        )
+        if isinstance(self.attention_init, str):
+            return None
+        return self.attention_init
 
     @property
     def num_biases(self) -> int | None:
         """Number of relative biases, None for one that all layers share."""
-        return self.num_layers if self.bias_per_layer else None
+        if self.bias_per_layer:
+            return self.num_layers
+        return None
 
     def make_norm(self, **names: Any) -> nn.Module:
         """Makes a norm of this stack."""
@@ -269,7 +269,9 @@ class StackConfig:
             make: function that makes one norm; None for ``make_norm``.
         """
         make = make or self.make_norm
-        return SandwichNorm(make) if self.sandwich_norm else make()
+        if self.sandwich_norm:
+            return SandwichNorm(make)
+        return make()
 
     def make_feed_forward(self) -> FeedForward:
         """Makes the feed-forward of one layer."""
@@ -306,9 +308,9 @@ class StackConfig:
     @property
     def kv_heads(self) -> int:
         """``num_kv_heads``, with None resolved."""
-        return (
-            self.num_heads if self.num_kv_heads is None else self.num_kv_heads
-        )
+        if self.num_kv_heads is None:
+            return self.num_heads
+        return self.num_kv_heads
 
     def rotary_of(self, layer: int) -> Rotary | None:
         """Returns the rotary positions of a layer."""
