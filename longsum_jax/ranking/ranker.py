@@ -91,11 +91,9 @@ class Ranker:
 
     def _mixed(self, features: Features, scores: np.ndarray) -> np.ndarray:
         """Returns the scores of the trees, mixed with the scores of the fallback if needed."""
-        return (
-            scores
-            if self.fallback is None
-            else self.fallback.mix(features, scores)
-        )
+        if self.fallback is None:
+            return scores
+        return self.fallback.mix(features, scores)
 
     def _contributions(
         self,
