@@ -176,7 +176,10 @@ class Source:
         text = result.text.replace("\r\n", "\n").replace("\r", "\n")
         notes = []
         if result.guess:
-            rival = f"; {result.rival} fits as well" if result.rival else ""
+            if result.rival:
+                rival = f"; {result.rival} fits as well"
+            else:
+                rival = ""
             notes.append(f"read as {result.guess}, which is a guess{rival}")
         if result.num_damaged:
             damaged = counted(result.num_damaged, "damaged character")

@@ -108,11 +108,9 @@ class _SubtitleReader:
         if _CHANGE.match(line):  # an unnamed speaker
             return line, line
         parts = split_turn(line)
-        return (
-            parts
-            if parts is not None and parts[0] in self._speakers
-            else (None, line)
-        )
+        if parts is not None and parts[0] in self._speakers:
+            return parts
+        return (None, line)
 
     def _is_sound(self, speech: str) -> bool:
         is_sound = (
