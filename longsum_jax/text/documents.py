@@ -198,7 +198,8 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
         InputError: a path does not exist or is a directory, or a pattern
             matches no file.
     """
-    paths = [paths] if isinstance(paths, str | Path) else paths
+    if isinstance(paths, str | Path):
+        paths = [paths]
     files: list[str | Path] = []
     for path in paths:
         if os.path.isfile(path):
@@ -256,13 +257,16 @@ def _document(
     name = row.get(keys["id"]) if keys["id"] else None
     if name is None:
         name = default_id
-    label = _label(row, keys["label"], where) if keys["label"] else None
-    name = (
-        replace_half_characters(name)
-        if isinstance(name, str)
-        else json.dumps(name)
-    )
-    choices = _choices(row, keys["choices"], where) if keys["choices"] else None
+    label = None
+    if keys["label"]:
+        label = _label(row, keys["label"], where)
+    if isinstance(name, str):
+        name = replace_half_characters(name)
+    else:
+        name = json.dumps(name)
+    choices = None
+    if keys["choices"]:
+        choices = _choices(row, keys["choices"], where)
     rejected = _optional_text(row, keys["rejected"], where, "--rejected_key")
     return DataRow(name, document, summary, query, label, choices, rejected)
 
@@ -290,7 +294,9 @@ def _label(row: dict[str, Any], key: str, where: str) -> Label:
             f'{where}: "{key}" is {json.dumps(value)[:80]}; give a whole number from 0 on, '
             "a name, or a list of either"
         )
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    return value
 
 
 def _optional_text(
@@ -351,7 +357,10 @@ def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
     _check_keys(row, [(key, flag)], where)
     value = row[key]
     if not isinstance(value, str):
-        kind = "null" if value is None else type(value).__name__
+        if value is None:
+            kind = "null"
+        else:
+            kind = type(value).__name__
         raise InputError(
             f'{where}: "{key}" must be a string, got {kind}; mend or remove the line'
         )
@@ -365,4 +374,6 @@ def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
 
 def _stem(path: str | Path) -> str:
     path = Path(path)
-    return path.with_suffix("").stem if path.suffix in SUFFIXES else path.stem
+    if path.suffix in SUFFIXES:
+        return path.with_suffix("").stem
+    return path.stem

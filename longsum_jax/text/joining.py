@@ -44,9 +44,9 @@ def split_documents(
     """Returns the documents joined by ``join_documents``."""
     bounds = [0, *borders, len(text)]
     parts = [text[start:stop] for start, stop in itertools.pairwise(bounds)]
-    return (
-        [part.removesuffix(separator) for part in parts] if borders else parts
-    )
+    if borders:
+        return [part.removesuffix(separator) for part in parts]
+    return parts
 
 
 class Joiner:
@@ -117,7 +117,9 @@ class Joiner:
         if self._limit < math.inf:
             selected = self._within(selected, share, ended)
         self._written.update(filter(None, map(_words, selected)))
-        return text if selected == sentences else " ".join(selected)
+        if selected == sentences:
+            return text
+        return " ".join(selected)
 
     def _new(self, sentences: Sequence[str]) -> list[str]:
         """Returns the sentences not added before; sentences without words are always new."""

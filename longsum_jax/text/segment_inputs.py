@@ -227,11 +227,9 @@ def read_segment_inputs(
         InputError: the text is blank, or the query leaves no room for a
             segment.
     """
-    salient_text = (
-        SalientTextOptions(options.salient_order)
-        if options.salient == "text"
-        else None
-    )
+    salient_text = None
+    if options.salient == "text":
+        salient_text = SalientTextOptions(options.salient_order)
     before: dict[str, Any] = {"prompt": prompt, "query": query}
     room = room_for_text(
         tokenizer,

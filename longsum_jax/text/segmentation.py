@@ -82,12 +82,13 @@ class SegmentOptions:
     @cached_property
     def limit(self) -> float:
         """The hard limit of a segment in tokens; infinite without a limit."""
-        hard = (
-            math.inf
-            if self.max_segment_tokens is None
-            else self.max_segment_tokens
-        )
-        return min(hard, self.max_tokens) if self.strict else hard
+        if self.max_segment_tokens is None:
+            hard = math.inf
+        else:
+            hard = self.max_segment_tokens
+        if self.strict:
+            return min(hard, self.max_tokens)
+        return hard
 
     @property
     def longest_sentence(self) -> int:
@@ -191,9 +192,10 @@ def segment_document(
         )
         sentences = [piece.strip() for piece in slices]
     lengths = [len(ids) for ids in token_ids]
-    vectors = (
-        None if sum(lengths) <= options.longest_sentence else encoder(sentences)
-    )
+    if sum(lengths) <= options.longest_sentence:
+        vectors = None
+    else:
+        vectors = encoder(sentences)
     ends = np.cumsum([0, *map(len, slices)])
     sections = {
         i for i, sentence in enumerate(sentences) if sentence in headings
@@ -288,7 +290,10 @@ def _next_end(
         return None
     if length > options.max_tokens or position in sections:
         return position + 1
-    start = position if options.next_includes_sentence else position + 1
+    if options.next_includes_sentence:
+        start = position
+    else:
+        start = position + 1
     stop = _window_end(start, total, options.min_tokens)
     if start == stop:  # no following sentences to compare with
         return None
