@@ -122,9 +122,10 @@ class JsonTokenizer(SpecialTokenTemplate):
         )
         self.vocab_size = self._rows(vocab_size, where)
         mask_id = ids.get("mask_token")
-        self.mask_id = (
-            None if mask_id is None or mask_id >= self.vocab_size else mask_id
-        )
+        if mask_id is None or mask_id >= self.vocab_size:
+            self.mask_id = None
+        else:
+            self.mask_id = mask_id
         has_break = self._tokenizer.token_to_id("<n>") is not None
         self._breaks_lines = has_break and self._model_type == "Unigram"
         self._cleans_spaces = (
@@ -237,7 +238,9 @@ class JsonTokenizer(SpecialTokenTemplate):
         text = self._tokenizer.decode(ids, skip_special_tokens=True)
         if self._cleans_spaces:
             text = clean_spaces(text)
-        return break_lines(text) if self._breaks_lines else text
+        if self._breaks_lines:
+            return break_lines(text)
+        return text
 
     def save(self, directory: str | Path) -> None:
         directory = cleared(directory)
