@@ -307,11 +307,10 @@ def restore_params(
         _explain_damage(where, "the parameters are missing or damaged"),
         ocp.StandardCheckpointer() as checkpointer,
     ):
-        target = (
-            empty_tree(metadata["parameters"])
-            if abstract_params is None
-            else abstract_params
-        )
+        if abstract_params is None:
+            target = empty_tree(metadata["parameters"])
+        else:
+            target = abstract_params
         params = checkpointer.restore(directory / str(step) / "params", target)
     show_background_errors()
     return params

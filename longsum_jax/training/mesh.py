@@ -111,7 +111,10 @@ def make_mesh(
             devices, a duplicate device, or "tensor" and "sequence" axes that
             neither divide a host nor are whole hosts.
     """
-    devices = jax.devices() if devices is None else list(devices)
+    if devices is None:
+        devices = jax.devices()
+    else:
+        devices = list(devices)
     if len(set(devices)) < len(devices):
         twice = next(device for device in devices if devices.count(device) > 1)
         raise InputError(
@@ -128,7 +131,10 @@ def make_mesh(
             f"{axis}={size}"
             for axis, size in zip(MESH_AXES, sizes, strict=True)
         )
-        needed = f"a multiple of {fixed}" if -1 in sizes else f"{fixed}"
+        if -1 in sizes:
+            needed = f"a multiple of {fixed}"
+        else:
+            needed = f"{fixed}"
         raise InputError(
             f"mesh: {axes} needs {needed} devices, there are {len(devices)}; change mesh.batch, "
             "mesh.fsdp, mesh.tensor or mesh.sequence"
@@ -421,7 +427,9 @@ def _axis_names(axes: str | tuple[str, ...] | None) -> str:
     """Returns the mesh axes of one dimension as text, "-" for none."""
     if axes is None:
         return "-"
-    return axes if isinstance(axes, str) else "+".join(axes)
+    if isinstance(axes, str):
+        return axes
+    return "+".join(axes)
 
 
 def _is_box(leaf: Any) -> bool:

@@ -55,11 +55,10 @@ class NonfiniteWatch:
                 f"--debug_nans needs a run of one process, this run has "
                 f"{jax.process_count()}; repeat the step with one"
             )
-        whole = (
-            document_loss(loss_fn)
-            if isinstance(loss_fn, SegmentedLoss)
-            else loss_fn
-        )
+        if isinstance(loss_fn, SegmentedLoss):
+            whole = document_loss(loss_fn)
+        else:
+            whole = loss_fn
         self._loss, self._gradient = (
             jax.jit(whole),
             jax.jit(gradient_fn(loss_fn)),
@@ -203,7 +202,9 @@ class _Outputs:
 def _in_tree(what: str, tree: Any) -> str | None:
     """Returns the names of the arrays that are not finite, None if all are finite."""
     names = _names(tree)
-    return f"{first_names(names, _MOST_NAMES_SHOWN)} {what}" if names else None
+    if names:
+        return f"{first_names(names, _MOST_NAMES_SHOWN)} {what}"
+    return None
 
 
 def _names(tree: Any) -> list[str]:

@@ -204,20 +204,22 @@ def make_optimizer(
     Raises:
         InputError: raised by its ``init`` if no path contains ``trained``.
     """
-    chain = (
-        [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
-    )
-    chain += (
-        _adafactor(options, axes or {})
-        if options.name == "adafactor"
-        else _adam(options)
-    )
+    if options.clip_norm:
+        chain = [clip_by_global_norm(options.clip_norm)]
+    else:
+        chain = []
+    if options.name == "adafactor":
+        chain += _adafactor(options, axes or {})
+    else:
+        chain += _adam(options)
     # Spikes are detected outside of the chain, from gradient norms before
     # clipping.
     optimizer = optax.chain(*chain, _descend(schedule(options)))
     if options.skip_spikes is not None:
         optimizer = without_spikes(optimizer, options.skip_spikes)
-    return _restrict(optimizer, trained) if trained else optimizer
+    if trained:
+        return _restrict(optimizer, trained)
+    return optimizer
 
 
 def _restrict(
@@ -412,9 +414,10 @@ def _weight_decay(
 
 
 def _adam(options: OptimizerOptions) -> list[optax.GradientTransformation]:
-    rule = (
-        scale_by_adam_hf if options.name == "adamw_hf" else optax.scale_by_adam
-    )
+    if options.name == "adamw_hf":
+        rule = scale_by_adam_hf
+    else:
+        rule = optax.scale_by_adam
     return [rule(options.b1, options.b2, options.eps), *_weight_decay(options)]
 
 

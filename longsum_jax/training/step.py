@@ -118,7 +118,9 @@ def with_frozen(
     def freeze(params: Any) -> Any:
         def stop(is_trained: bool, param: Array) -> Array:
             # JAX then does not compute the gradients of frozen parameters.
-            return param if is_trained else jax.lax.stop_gradient(param)
+            if is_trained:
+                return param
+            return jax.lax.stop_gradient(param)
 
         return jax.tree.map(stop, find_trained(params, trained), params)
 
@@ -369,11 +371,9 @@ def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
         sums: Sums | None = None,
     ) -> Sums:
         sums_of_batch = loss_gradient(params, batch, rng)
-        return (
-            sums_of_batch
-            if sums is None
-            else jax.tree.map(jnp.add, sums, sums_of_batch)
-        )
+        if sums is None:
+            return sums_of_batch
+        return jax.tree.map(jnp.add, sums, sums_of_batch)
 
     return gradient
 
@@ -618,7 +618,9 @@ def _deal(
         x = jnp.swapaxes(
             x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1
         )
-        return x if rows is None else jax.lax.with_sharding_constraint(x, rows)
+        if rows is None:
+            return x
+        return jax.lax.with_sharding_constraint(x, rows)
 
     return jax.tree.map(deal, batch)
 

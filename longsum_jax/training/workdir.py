@@ -198,4 +198,6 @@ def _flatten(
 
 
 def _describe(flat: Mapping[tuple[str, ...], Any], key: tuple[str, ...]) -> str:
-    return json.dumps(flat[key]) if key in flat else "absent"
+    if key in flat:
+        return json.dumps(flat[key])
+    return "absent"
