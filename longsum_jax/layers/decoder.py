@@ -112,8 +112,10 @@ class DecoderLayer(Layer):
         k, v = self.self_attention.project_kv(u)
         options: dict[str, Any] = {"bias": bias, "causal": True}
         length, window = x.shape[1], self.window
+        # [1, 1, target_length, target_length]
         mask = causal_mask(length)
         if window and length > window:
+            # Key position minus query position, [target_length, target_length].
             distances = jnp.arange(length) - jnp.arange(length)[:, None]
             mask = mask & _in_window(distances, window)
             options = {"bias": bias, "mask": mask}
@@ -180,6 +182,7 @@ class DecoderLayer(Layer):
         self, memory: MemoryState
     ) -> tuple[KeyValueCache, AnyArray]:
         memories, extra = self.replay_memory(memory)
+        # The memory after the pending segments, which this segment reads.
         slots = memories[-1]
         # An attentive memory has its own projections, a compressive one uses
         # the projections of self-attention.
@@ -230,6 +233,8 @@ class DecoderLayer(Layer):
         # checks the compiled program for it.
         u = self.sublayer_input(self.self_norm, x)
         positions = jnp.broadcast_to(positions, x.shape[:2])
+        # [batch, beams, heads, head_dim]: in a step, beams are where positions
+        # are in training.
         k, v = self.self_attention.project_kv(u, positions)
         # A batch of one has no batch axis in the cache.
         if self_kv.k.ndim == 3:
@@ -240,6 +245,8 @@ class DecoderLayer(Layer):
         is_compressive = self.stack.memory.memory == "compressive"
         extra = source.memory_kv if is_compressive else ()
         if self.window:
+            # Columns of tokens outside of the window remain in the cache, but
+            # are masked.
             mask = mask & _in_window(distances, self.window)[:, None]
         y = self._attend_beams(u, self_kv, mask, bias, extra, positions)
         x = self.add_residual(self.self_norm, x, y)
@@ -284,8 +291,11 @@ class DecoderLayer(Layer):
             return attention.attend(
                 u, k, v, mask=mask, bias=bias, positions=positions
             )
+        # One softmax over the slots of the memory, which all beams share, and
+        # the columns of the cache.
         memory_kv, valid = memory
         sets = [
+            # mask of the slots, [batch, 1, 1, slots]
             KeySet(*memory_kv.read(), valid[:, None, None]),
             KeySet(k, v, mask, bias),
         ]
@@ -449,6 +459,7 @@ class Decoder(nn.Module):
         for group, state in zip(self.groups, memory, strict=True):
             layers = getattr(self, group.name)
             if self.stack.bias_per_layer:
+                # umT5: each layer has a bias, stacked like the parameters.
                 rows = group.rows(bias)
             else:
                 rows = bias
@@ -500,6 +511,8 @@ class Decoder(nn.Module):
         if stores_states is None:
             stores_states = is_large
         if stores_states:
+            # Steps absorb the projections into the queries
+            # (``attend_absorbed``).
             to_project, to_store = (None, encoder_states)
         else:
             to_project, to_store = (encoder_states, None)
@@ -513,6 +526,8 @@ class Decoder(nn.Module):
         )
         layers = []
         for layer, params, state in rows:
+            # Layers are applied one by one, because a scan would return stacked
+            # arrays, which every step would slice.
             read = nn.apply(DecoderLayer.read_source, layer)
             layers.append(read({"params": params}, to_project, state))
         return DecoderSource(tuple(layers), to_store, mask)
@@ -523,6 +538,7 @@ class Decoder(nn.Module):
         """Yields the memory of every layer."""
         for group, state in zip(self.groups, memory, strict=True):
             for i in range(group.size):
+                # [layers, batch, ...] -> [batch, ...]
                 yield jax.tree.map(lambda x: x[i], state)  # noqa: B023
 
     def init_cache(
@@ -552,6 +568,8 @@ class Decoder(nn.Module):
                 self._empty_columns(batch, length + 1 + drafted),
             )
         sources = jnp.zeros((batch, beams, length), jnp.int32)
+        # Each beam has a column at every slot; ``sources`` records which of
+        # them a beam reads.
         layers = self._empty_columns(batch, length * beams)
         return DecoderCache(
             jnp.zeros((), jnp.int32), positions, layers, sources
@@ -608,6 +626,8 @@ class Decoder(nn.Module):
         )
         layer_caches = []
         for layer, params, self_kv, layer_source, bias in rows:
+            # A Python loop over layers: every weight is a separate array, which
+            # XLA reads in place.
             step = nn.apply(DecoderLayer.step, layer)
             x, self_kv = step(
                 {"params": params},
@@ -637,6 +657,7 @@ class Decoder(nn.Module):
         bias = jnp.moveaxis(bias, -4, -3)
         if stack.bias_per_layer:
             return list(bias)
+        # All layers of T5 share the first layer's bias.
         return [bias] * stack.num_layers
 
     def _bias(
@@ -657,6 +678,8 @@ class Decoder(nn.Module):
         """Returns the states and the mask that all layers read, computed once per document."""
         if self.source_map is not None:
             states = self.source_map(states)
+        # A cross-attention may shorten the source here, or split its mask by
+        # head (Hepos).
         return self.cross.prepare(self.stack, states, mask)
 
     def _normalize(self, x: AnyArray) -> AnyArray:

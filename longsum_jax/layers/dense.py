@@ -148,9 +148,11 @@ class Linear(nn.Module):
             x = drop_entries(x, keep, share)
         x, a, b = (array.astype(self.dtype) for array in (x, a, b))
         axes = tuple(range(x.ndim - self.inputs, x.ndim))
+        # x A: [..., rank], by summing over all input axes at once.
         inner = jax.lax.dot_general(
             x, a, ((axes, tuple(range(self.inputs))), ((), ()))
         )
+        # (x A) B: the matrix A B [*inputs, *outputs] is never formed.
         return jnp.tensordot(inner, b, axes=1) * scale
 
     def _apply(
@@ -249,6 +251,8 @@ class LayerNorm(nn.Module):
                 "bias", logical(nn.initializers.zeros, "embed"), (x.shape[-1],)
             )
         x = jnp.asarray(x, jnp.float32)
+        # Two passes: the mean of squares minus the square of the mean would
+        # cancel digits.
         x = x - x.mean(-1, keepdims=True)
         x = x * jax.lax.rsqrt(
             jnp.square(x).mean(-1, keepdims=True) + self.epsilon
@@ -432,6 +436,7 @@ class FeedForward(nn.Module):
         )
         hidden = ACTIVATIONS[activation](hidden)
         if is_gated:
+            # [..., d_ff], elementwise: act(wi_0 x) gates wi_1 x.
             hidden = hidden * self._linear("wi_1", d_model, self.d_ff)(x)
         dropped = Dropout(self.dropout_rate)(hidden, deterministic, keys)
         return self._linear("wo", self.d_ff, d_model)(dropped)

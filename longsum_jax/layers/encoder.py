@@ -132,6 +132,8 @@ class EncoderLayer(Layer):
                 layer.ff_norm, x, outputs, deterministic, keys
             )
 
+        # One key per position, so that the same entries drop in chunks of any
+        # length.
         arrays = [x]
         is_dropping = not deterministic and (
             self.dropout.rate or self.feed_forward.dropout_rate
@@ -175,6 +177,7 @@ class EncoderLayer(Layer):
 def _identity(
     key: Array, shape: tuple[int, int], dtype: Any = jnp.float32
 ) -> Array:
+    # At the start of training, important tokens are read unchanged.
     return jnp.eye(*shape, dtype=dtype)
 
 
@@ -394,6 +397,8 @@ class Encoder(nn.Module):
         x, context, layer_inputs = self.attention.prepare(
             x, mask, bias, deterministic, **inputs
         )
+        # ``layer_inputs`` have a row for each layer, such as window sizes or
+        # random keys; ``context`` is the same for all.
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             # Groups above ``layer`` are skipped; the group that contains it is
@@ -413,6 +418,7 @@ class Encoder(nn.Module):
                     x, rows, shared, deterministic, state, mask, salient
                 )
             next_memory.append(state)
+        # Removes global tokens and padding to whole blocks.
         x = self.attention.finish(x, length)
         if stack.final_norm:
             x = self.final_norm(x)

@@ -74,6 +74,9 @@ class Layer(nn.Module):
         """
         if self.stack.sandwich_norm:
             y = norm.of_output(y)
+        # pre-norm   x + f(norm(x))
+        # post-norm  norm(x + f(x))
+        # sandwich   x + norm(f(norm(x)))
         x = x + self.dropout(y, deterministic, keys)
         return x if self.stack.pre_norm else norm(x)
 
@@ -106,6 +109,8 @@ class Layer(nn.Module):
             return memories, None
         # The memory after all pending segments.
         values, valid = memories[-1]
+        # Self-attention projects the slots like its own input, once to keys and
+        # once to values.
         return memories, ExtraKeyValues(values, values, valid)
 
     def advance_memory(
@@ -141,6 +146,8 @@ class Layer(nn.Module):
         # a compressive memory stores the input of self-attention
         hidden = attention_input
         if self.stack.memory.memory == "attentive":
+            # The memory is read by a sublayer between self-attention and the
+            # next one, with a norm and a residual.
             query = self.sublayer_input(self.memory_norm, x)
             read = self.memory.read(query, memories[-1], deterministic)
             x = self.add_residual(self.memory_norm, x, read, deterministic)
@@ -148,6 +155,7 @@ class Layer(nn.Module):
                 hidden = attended
             else:
                 hidden = query
+        # Without prepended global tokens, which are not part of the document.
         hidden = self.text_states(hidden, mask.shape[1])
         return x, self.memory.advance(state, memories, hidden, mask)
 

@@ -88,6 +88,7 @@ def _named_layers(name: str, num_layers: int) -> frozenset[int]:
     if name == "all":
         count = num_layers
     else:
+        # "first3" of a stack with two layers means both.
         count = min(int(match[2]), num_layers)
     start = num_layers - count if match[1] == "last" else 0
     return frozenset(range(start, start + count))
@@ -277,6 +278,8 @@ class CompressiveMemory(Memory):
         new, new_valid = compress(
             old, old_valid, self.kernel, self.bias, overflow=self._overflow
         )
+        # Only the compression is trained by this loss: queries and projections
+        # are frozen (Rae et al. 2020).
         q = jax.lax.stop_gradient(self.self_attention.q(hidden))
 
         def attend(states: AnyArray, key_mask: AnyArray) -> Array:
@@ -292,6 +295,7 @@ class CompressiveMemory(Memory):
         error = reconstruction_error(
             attend(new, new_valid), attend(old, old_valid), mask, old_valid
         )
+        # One loss per row [batch], summed over the layers by ``jnp.add``.
         self.sow(
             LOSSES,
             "reconstruction",
@@ -347,8 +351,11 @@ class AttentiveMemory(Memory):
             mask=mask[:, None, None],
             scale=self.stack.attention_scale,
         )
+        # Both the candidate and the gate depend on the old slot and on its
+        # summary of the segment, [batch, slots, d_model].
         update = self.update_memory(x) + self.update_segment(summary)
         gate = self.gate_memory(x) + self.gate_segment(summary)
+        # Rows whose document has ended read only padding, and keep their slots.
         has_tokens = jnp.any(mask, 1)
         values = gated_update(memory, update, gate, has_tokens)
         return Slots(values, slots.valid | has_tokens[:, None])

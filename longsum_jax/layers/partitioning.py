@@ -67,6 +67,8 @@ def mesh_spec(
     spec = []
     for size, entry in zip(shape, _mesh_axes(names), strict=True):
         axes = _auto_axes(entry, mesh)
+        # An axis that does not divide evenly stays whole: XLA would pad its
+        # shards.
         num_devices = math.prod(mesh.shape[axis] for axis in axes)
         is_sharded = axes and size % num_devices == 0
         spec.append(axes if is_sharded else None)
@@ -94,6 +96,8 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
     batch_axes, length_axes = mesh_axes
     if not length_axes:
         return None
+    # A batch that does not divide evenly is replicated; its sequences are still
+    # sharded.
     if batch % math.prod(mesh.shape[axis] for axis in batch_axes):
         batch_axes = ()
     num_shards = math.prod(mesh.shape[axis] for axis in length_axes)
