@@ -186,6 +186,10 @@ class ContinuousBatch:
         state = slots.begin(
             self._params, source, batch_size=batch_size, **sizes
         )
+        # Three documents in two slots; a slot that is done takes the next one:
+        #
+        #   slot 0   A A A A A A A
+        #   slot 1   B B B C C C C C C
         inside: dict[int, int] = {}  # slot -> document
         # slots that still decode a cancelled document
         cancelled: set[int] = set()
@@ -205,6 +209,7 @@ class ContinuousBatch:
                     new_rows[num_arrived] = self._pad(ids, mask)
                     waiting.append(num_arrived)
                     num_arrived += 1
+            # The sequences of cancelled documents need not finish.
             if not waiting and not inside:
                 return
             if arrivals is None:
@@ -226,6 +231,8 @@ class ContinuousBatch:
                     row = rows[inside[slot]]
                 else:
                     row = new_rows.pop(inside[slot])
+                # All slots store the same kind of arrays, whatever the length
+                # of this row.
                 read = self._read(row, stores_states=source.states is not None)
                 source, state = slots.enter(
                     source, state, read, np.int32(slot), **sizes
@@ -269,6 +276,8 @@ class ContinuousBatch:
     def _slot_lengths(self, lengths: Sequence[int]) -> list[int]:
         """Returns each document's length rounded up to a power of two, at most the longest one."""
         return [
+            # Powers of two, so that slots shrink rarely: every length is a
+            # program.
             min(1 << (length - 1).bit_length(), lengths[0])
             for length in lengths
         ]

@@ -200,6 +200,8 @@ class DocumentSummarizer:
             # than needed.
             batch_size = padded_rows(len(documents), batch_size)
             together = batch_size == 1
+        # In slots, a finished document makes room for the next one; in a batch,
+        # all wait for the longest summary.
         decode: Callable[..., Any] = (
             self._in_batches if together else self._in_slots
         )

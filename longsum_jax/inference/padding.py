@@ -42,6 +42,7 @@ def bucket_length(length: int, bucket: int = BUCKET) -> int:
     Above eight buckets, the result is at most one eighth longer.
     """
     # Buckets grow with the length, so that few lengths occur.
+    # Between two powers of two there are at most eight lengths.
     step = max(bucket, 2 ** (length - 1).bit_length() // 16)
     return -(-length // step) * step
 
@@ -64,6 +65,7 @@ def padded_length(
         padded = bucket_length(length, bucket)
     if limit is None:
         return padded
+    # The limit itself may be no multiple; longer inputs are rejected elsewhere.
     return max(length, min(padded, limit))
 
 
@@ -109,8 +111,8 @@ def _rows_of_batch(lengths: np.ndarray, batch_size: int) -> int:
     filled = np.array(
         [padded_rows(count, batch_size) for count in counts.tolist()]
     )
-    # Tokens after padding, [counts]: rows times the longest length so far, over
-    # all inputs.
+    # Tokens including padding, [counts]: rows times the longest length so far,
+    # over all inputs.
     tokens = filled * np.maximum.accumulate(lengths, 1).sum(0)
     padding = tokens - lengths.sum(0).cumsum()
     fits = padding <= np.maximum(tokens * MAX_PADDING, FEW_TOKENS)
@@ -183,6 +185,8 @@ def pad_inputs(
     extra = {}
     if has_more_globals(config) and "global_attention_mask" not in inputs:
         is_global = is_global_token(ids, config, np) & mask
+        # Tokens that the model's config makes global, unless the caller chose
+        # others.
         inputs = {"global_attention_mask": is_global, **inputs}
     for name, value in inputs.items():
         if (
@@ -280,16 +284,16 @@ def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
     kind = getattr(config, "global_tokens", "first")
     if kind not in ("question", "choice"):
         return
-    is_behind = (ids == config.sep_token_id).cumsum(-1) > 0
+    is_after_separator = (ids == config.sep_token_id).cumsum(-1) > 0
     # The tokens up to the first separator: the question, or the text before the
     # choice.
     first, has_end = (
-        (~is_behind).sum(-1, keepdims=True),
-        is_behind.any(-1, keepdims=True),
+        (~is_after_separator).sum(-1, keepdims=True),
+        is_after_separator.any(-1, keepdims=True),
     )
     # Tokens of a question precede a separator, tokens of a choice follow it.
     if kind == "question":
-        is_global = ~is_behind
+        is_global = ~is_after_separator
     else:
         is_global = np.arange(ids.shape[1]) > first + 1
     counts = (is_global & has_end & mask).sum(-1)

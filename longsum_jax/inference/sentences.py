@@ -184,6 +184,7 @@ def _scores(
     padding = bucket_length(len(texts)) - len(texts)
     mask = np.arange(len(texts) + padding) < len(texts)
     padded = np.pad(vectors, ((0, padding), (0, 0)))
+    # One document per call: sentences are the tokens of the second encoder.
     scores = _compiled_scores(model.module)(
         model.params, padded[None], mask[None]
     )
@@ -228,6 +229,8 @@ def _sentence_vectors(
         padded, mask = pad_rows(
             [ids[i] for i in batch], batch_size, model.config.pad_token_id
         )
+        # [rows, length, d_model] -> [rows, size]: pooled by the modules, by
+        # default the mean over real tokens.
         states = without_globals(model.encode(padded, mask), padded.shape[1])
         vectors[batch] = modules.vectors(np.asarray(states), mask)[: len(batch)]
     return vectors

@@ -297,7 +297,7 @@ class StrategyInput:
             texts: texts to cut, by default the document's parts. No segment
                 spans two texts.
             reserve: tokens of an input that are reserved for other text.
-            overlaps: whether a segment begins with the last sentences of the
+            overlaps: True if a segment begins with the last sentences of the
                 previous one.
         """
         texts = self.parts if texts is None else texts
@@ -317,6 +317,8 @@ class StrategyInput:
             return [text.strip()]
         # Leave room for the sentences repeated from the previous segment.
         overlap = self.room // OVERLAP if overlaps else 0
+        #   segment 1 | segment 2 | segment 3    at most room - overlap tokens
+        #   segment 1 | end of 1, segment 2 | end of 2, segment 3    room tokens
         segments = self._segments(text, room - overlap)
         if not overlap:
             return [segment.strip() for segment in segments]
@@ -434,6 +436,7 @@ def extract(source: StrategyInput) -> Steps:
     """Reads as many sentences as fit into one input, selected by the built-in ranker."""
     if len(source.document.ids) <= source.reader.longest_input:
         return (yield from direct(source))
+    # One call of the model; the sentences keep the document's order.
     piece = source.piece(_best_sentences(source), source.final_tokens)
     [summary] = yield [source.final(piece)]
     return source.last_draft(summary)._replace(
@@ -457,6 +460,8 @@ def segments(source: StrategyInput) -> Steps:
         summaries = yield inputs
         all_summaries += summaries
         for summary in summaries:
+            # The share of the document read so far limits the summary so far,
+            # so that late segments are not cut off by early ones.
             part = joiner.add(
                 summary.text, next(shares), ended=summary.ended == "eos"
             )
@@ -479,6 +484,12 @@ def hierarchical(source: StrategyInput) -> Steps:
     """
     texts = source.cut(overlaps=True)
     while len(texts) > 1:
+        # Notes have at most half a room, so that two or more fit into an input:
+        #
+        #   segments  1   2   3   4   5   6   7   8
+        #   notes    (1   2) (3   4) (5   6) (7   8)    joined and cut again
+        #   notes    (1 - 2   3 - 4) (5 - 6   7 - 8)    the same
+        #   final    (1 - 4           5 - 8)            a single input
         pieces = [source.piece(text, source.notes_tokens) for text in texts]
         summaries = yield pieces
         joined = Joiner()
@@ -511,11 +522,15 @@ def refine(source: StrategyInput) -> Steps:
     running = ""
     for number, text in enumerate(texts, 1):
         if running:
+            # The model reads the running summary like the first paragraph of a
+            # document.
             together = f"{running}{BLANK_LINE}{text}"
         else:
             together = text
         # decoded text may retokenize longer
         while running and not source.is_input(together):
+            # The summary gives way, sentence by sentence from its end: no text
+            # of the document is skipped.
             running = " ".join(split_sentences(running)[:-1])
             if running:
                 together = f"{running}{BLANK_LINE}{text}"
@@ -540,6 +555,7 @@ def _best_sentences(source: StrategyInput) -> str:
     # Find the document of each sentence, to put separators back between the
     # documents.
     ends = np.cumsum([len(part) + len(BLANK_LINE) for part in source.parts])
+    # [sentences], the number of the part that contains each one
     part_of = np.searchsorted(ends, parsed.starts, side="right")
     groups = itertools.groupby(selected, lambda sentence: part_of[sentence])
     parts = []
@@ -586,6 +602,8 @@ def summarize_steps(
         source: document to summarize.
         name: name in ``STRATEGIES``.
     """
+    # Strategies are generators: they yield inputs and receive summaries, so
+    # that the inputs of many documents can be decoded in one batch.
     draft = yield from STRATEGIES[name](source)
     if draft.read_tokens is None:
         read = len(source.document.ids)

@@ -126,7 +126,7 @@ def summarize_all(
     Args:
         engine: engine made by ``make_engine``.
         requests: documents to summarize.
-        longest_first: whether to read the longest first, so that running out of
+        longest_first: True to read the longest first, so that running out of
             memory happens early.
     """
     order = list(range(len(requests)))

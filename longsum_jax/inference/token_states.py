@@ -148,6 +148,7 @@ def token_states(
         for index, read in zip(batch, window_states[: len(batch)], strict=True):
             number, window = numbered_windows[index]
             part = _window_rows(window, len(texts[number]), special)
+            # From positions in the text to positions in the window.
             states[number][part] = read[
                 part.start - window.start : part.stop - window.start
             ]
