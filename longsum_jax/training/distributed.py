@@ -142,6 +142,7 @@ def _from_tpu(environment: Mapping[str, str]) -> Cluster | None:
 
     Notebooks with a local TPU set TPU_SKIP_MDS_QUERY.
     """
+    # several host names: a slice of more than one host
     if "," in environment.get("TPU_WORKER_HOSTNAMES", ""):
         return Cluster("the TPU")
     has_tpu = (
@@ -321,6 +322,7 @@ def _all_texts(text: str) -> list[str]:
     # longest.
     data = np.frombuffer(text.encode(), np.uint8)
     sizes = process_allgather(np.array([data.size], np.int32)).reshape(-1)
+    # [processes, longest]
     rows = process_allgather(np.pad(data, (0, sizes.max() - data.size)))
     return [
         bytes(row[:size]).decode()

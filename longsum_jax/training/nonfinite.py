@@ -111,6 +111,8 @@ class NonfiniteWatch:
         with activate(mesh, mesh_options.rules):
             return (
                 _in_tree("of the batch", batch)
+                # In the order of computation: the first hit is the cause, later
+                # ones follow from it.
                 or _in_tree("of the parameters", params)
                 or _in_tree("of the optimizer state", opt_state)
                 or self._in_computation(params, batch, before.step)
@@ -124,6 +126,7 @@ class NonfiniteWatch:
         self, params: Any, batch: NumpyBatch, step: Array
     ) -> str | None:
         """Checks the loss and its gradient, one micro-batch at a time."""
+        # The same keys as in the step, so that dropout repeats.
         rng = jax.random.fold_in(
             jax.random.key(self._seed), jax.device_get(step)
         )
@@ -179,6 +182,7 @@ class _Outputs:
     ) -> Any:
         """Calls a method of a module; pass it to ``nn.intercept_methods``."""
         out = method(*args, **kwargs)
+        # Ids and masks are always finite.
         arrays = [x for x in jax.tree.leaves(out) if _has_fractions(x)]
         if arrays:
             path = (*context.module.path, context.method_name)
