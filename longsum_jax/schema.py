@@ -28,7 +28,7 @@ class Range(NamedTuple):
 
     Attributes:
         low, high: ends of the range.
-        above, below: whether ``low`` and ``high`` are excluded.
+        above, below: True if ``low`` and ``high`` are excluded.
     """
 
     low: float = -math.inf

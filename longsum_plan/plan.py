@@ -40,7 +40,7 @@ class ProgramPlan:
             "total", in which "parameters" and "optimizer" are counted only as
             arguments. A program that XLA rejects has "parameters", "optimizer"
             and "total".
-        fits: whether the total fits into the device's memory; None if its size
+        fits: True if the total fits into the device's memory; None if its size
             is unknown.
         work: work of all parts; None for rejected programs.
         seconds: lower bounds of the time for "compute", "memory" and "links"

@@ -453,7 +453,7 @@ def print_stdout(
         text: lines, which may contain text of documents, names and model
             outputs.
         end: text printed after it.
-        flush: whether to flush the stream.
+        flush: True to flush the stream.
     """
     print(terminal_text(text), end=end, flush=flush)
 

@@ -634,16 +634,18 @@ def _print_block(block: "PublishedBlock", systems: Sequence["System"]) -> None:
     )
     scored = systems[0].values
     if not scored.keys().isdisjoint(block.metrics):
-        values = {system.name: system.values for system in systems} | dict(
-            block.systems
-        )
-        rows = {
-            name: [
-                f"{scores[metric]:.2f}" if metric in scores else "-"
-                for metric in block.metrics
-            ]
-            for name, scores in values.items()
-        }
+        values: dict[str, Mapping[str, float]] = {}
+        for system in systems:
+            values[system.name] = system.values
+        values.update(block.systems)
+        rows: dict[str, list[str]] = {}
+        for name, scores in values.items():
+            row = rows[name] = []
+            for metric in block.metrics:
+                if metric in scores:
+                    row.append(f"{scores[metric]:.2f}")
+                else:
+                    row.append("-")
         console.print_stdout(score_table(block.metrics, rows))
         for note in block.notes:
             console.print_stdout(note)

@@ -27,8 +27,8 @@ class Printer:
 
     Args:
         format: one of ``FORMATS``.
-        has_summary: whether the summaries themselves are to be printed.
-        has_headings: whether to print the name of each document before its
+        has_summary: True if the summaries themselves are to be printed.
+        has_headings: True to print the name of each document before its
             summary, if the format is text; other formats have headings or
             fields for it.
     """
@@ -143,7 +143,7 @@ class Progress:
         Args:
             run: run of the command.
             num_unread: number of documents that could not be read.
-            is_end: whether all documents are finished; files may be duplicates
+            is_end: True if all documents are finished; files may be duplicates
                 or empty.
         """
         if self._bar.disable:

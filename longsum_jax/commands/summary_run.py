@@ -283,7 +283,7 @@ class _DocumentReader:
     Args:
         out: output directory, which may already contain summaries, or None.
         query: query that replaces the queries of the documents, or None.
-        keeps_texts: whether to keep the texts of documents, for --report.
+        keeps_texts: True to keep the texts of documents, for --report.
 
     Attributes:
         pending: documents to be summarized, by the index of their request.

@@ -96,7 +96,7 @@ class BertScore(ModelMetric):
         Attributes:
             layer: encoder layer whose states are compared; None for
                 bert-score's default by the name of the model (``LAYERS``).
-            idf: whether to weight tokens by inverse document frequency in the
+            idf: True to weight tokens by inverse document frequency in the
                 references.
             baseline: precision, recall and F1 of unrelated texts, from 0 to 1,
                 which are rescaled to 0; or a baseline file of bert-score, with

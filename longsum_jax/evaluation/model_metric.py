@@ -24,7 +24,7 @@ class Requirement(NamedTuple):
         described: description with its article, for errors: "a model with a
             head for answers".
         heads: accepted heads; () for any.
-        encoder_decoder: whether the family must have a decoder; None for
+        encoder_decoder: True if the family must have a decoder; None for
             either.
     """
 

@@ -66,7 +66,7 @@ def read_pairs(
     Args:
         paths: JSON lines files, as for ``text.documents.read_json_lines``.
         document_key, summary_key, query_key: fields of the rows.
-        require_document: whether a row without a document is an error.
+        require_document: True if a row without a document is an error.
         examples: number of documents to read; None for all.
 
     Raises:

@@ -169,12 +169,14 @@ class SummaC(ModelMetric):
             probabilities = pair_probabilities(
                 model, groups, batch_size=self.options.batch_size
             )
-            support = [
-                float(_zero_shot(next(probabilities)[:, None, self._labels])[0])
-                if texts
-                else 0.0
-                for texts in premises
-            ]
+            support = []
+            for texts in premises:
+                if not texts:
+                    # no premise, so no group of pairs: nothing supports it
+                    support.append(0.0)
+                    continue
+                image = next(probabilities)[:, None, self._labels]
+                support.append(float(_zero_shot(image)[0]))
         return [
             statement._replace(support=round(value, 4), is_supported=value > 0)
             for statement, value in zip(statements, support, strict=True)

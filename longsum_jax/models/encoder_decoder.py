@@ -422,7 +422,7 @@ class EncoderDecoder(PreciseModule):
 
         Args:
             memory: memory to be read, without changing it.
-            stores_states: whether to store encoder states, see
+            stores_states: True to store encoder states, see
                 ``layers.decoder.Decoder.read_source``.
         """
         mask = self._states_mask(encoder_states, attention_mask)

@@ -196,22 +196,21 @@ class Ranker:
             features, reached, tree_scores, selected
         )
         explanations = explain(names, contributions, mixed, selected)
+        placed = _placed(text, document, outline)
+        unexplained = _statements(placed, selected, labels)
         statements = [
             statement._replace(explanation=explanation)
             for statement, explanation in zip(
-                _statements(_placed(text, document, outline), selected, labels),
-                explanations,
-                strict=True,
+                unexplained, explanations, strict=True
             )
         ]
+        summary = "\n".join(statement.text for statement in statements)
         return Extract(
-            text="\n".join(statement.text for statement in statements),
+            text=summary,
             statements=statements,
             document_words=num_words(text),
             document_sentences=len(document.sentences),
-            summary_words=num_words(
-                "\n".join(statement.text for statement in statements)
-            ),
+            summary_words=num_words(summary),
         )
 
 

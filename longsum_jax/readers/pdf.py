@@ -534,7 +534,7 @@ class _Assembler:
     Args:
         pages: lines of each page.
         bookmarks: levels of headings by page and title.
-        keep_all: whether to keep captions and hyphens at line ends.
+        keep_all: True to keep captions and hyphens at line ends.
 
     Attributes:
         num_captions: number of removed captions.

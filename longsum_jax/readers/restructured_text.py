@@ -274,11 +274,11 @@ def _unwrapped(lines: Sequence[str]) -> str:
         begins = is_row or is_line or _ITEM.match(line) or _FIELD.match(line)
         if parts:
             parts.append("\n" if begins else " ")
-        parts.append(
-            " | ".join(map(str.strip, line.strip(" |").split("|")))
-            if is_row
-            else line.strip()
-        )
+        if is_row:
+            cells = line.strip(" |").split("|")
+            parts.append(" | ".join(cell.strip() for cell in cells))
+        else:
+            parts.append(line.strip())
     return "".join(parts)
 
 

@@ -57,7 +57,7 @@ class _SubtitleReader:
 
     Args:
         speakers: names that precede spoken text.
-        keep_sounds: whether to keep lines that only describe a sound.
+        keep_sounds: True to keep lines that only describe a sound.
 
     Attributes:
         num_sounds: number of removed lines.

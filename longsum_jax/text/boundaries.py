@@ -211,7 +211,7 @@ def split_line(
     Args:
         line: a paragraph or another text; line breaks in it are white space.
         style: style of the text that the line belongs to.
-        inside_marks: whether to split inside quotations and brackets as well.
+        inside_marks: True to split inside quotations and brackets as well.
 
     Returns:
         At least one slice; joined, they are the line.

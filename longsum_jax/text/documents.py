@@ -89,11 +89,11 @@ def read_json_lines(
         choices_key: key of a list of texts to choose from; "" reads none.
         rejected_key: key of a rejected summary, which may be absent or blank;
             "" reads none.
-        require_document: whether a missing or blank text is an error; otherwise
+        require_document: True if a missing or blank text is an error; otherwise
             it becomes "".
-        require_summary: whether a missing or blank summary is an error;
+        require_summary: True if a missing or blank summary is an error;
             otherwise it becomes None.
-        several_summaries: whether a list of summaries becomes a tuple;
+        several_summaries: True if a list of summaries becomes a tuple;
             otherwise it is an error.
         max_bytes: maximum size of a file in bytes, after decompression.
 

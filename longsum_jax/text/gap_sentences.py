@@ -50,7 +50,7 @@ class GapSentenceOptions:
             them, as in LOCOST.
         short_documents: handling of K = 0: "skip" gives no example and "one"
             takes K = 1.
-        unicode_words: whether to count words of every script. ROUGE uses only
+        unicode_words: True to count words of every script. ROUGE uses only
             words of a-z and 0-9, so all Chinese or Russian sentences are equal.
 
     Raises:

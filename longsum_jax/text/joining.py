@@ -62,7 +62,7 @@ class Joiner:
     Args:
         limit: maximum length of the summary; infinite for no limit.
         cost: function that returns the length of a sentence.
-        merges: whether to drop repeated sentences; if False and without a
+        merges: True to drop repeated sentences; if False and without a
             limit, texts are unchanged.
 
     Attributes:
@@ -97,7 +97,7 @@ class Joiner:
             text: text of the summary; dropped if it has no words.
             share: share of the document up to the end of this segment, from 0
                 to 1.
-            ended: whether the summary is complete; with a limit, the last
+            ended: True if the summary is complete; with a limit, the last
                 sentence of an incomplete summary is dropped.
         """
         text = text.strip()

@@ -47,7 +47,7 @@ class SegmentInputOptions:
             ``text.segment_targets.assign_sentences``.
         train_tokens: number of tokens of a document to read in training, in
             whole segments; 0 for all.
-        train_empty: whether a segment without a summary sentence is trained to
+        train_empty: True if a segment without a summary sentence is trained to
             produce the empty text; otherwise it is read without a loss.
         salient: form in which a segment reads important sentences of other
             segments: not at all ("none"), as "text", or as "vectors" (for

@@ -44,9 +44,9 @@ class SegmentOptions:
         max_segment_tokens: hard limit of a segment; None for no limit. A
             sentence longer than this, or than ``max_tokens``, is cut between
             words, or inside a word if it has no space.
-        strict: whether ``max_tokens`` is a hard limit as well (as in Se3's
+        strict: True if ``max_tokens`` is a hard limit as well (as in Se3's
             code).
-        next_includes_sentence: whether the window after a sentence, with which
+        next_includes_sentence: True if the window after a sentence, with which
             it is compared, includes the sentence itself.
         split_moves: beginning of a new segment: only the "sentence" (algorithm
             1), or the whole "window" that it was compared with (Se3's code).

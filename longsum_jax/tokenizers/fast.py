@@ -201,16 +201,16 @@ class JsonTokenizer(SpecialTokenTemplate):
         vocabulary = content["model"]["vocab"]
         if isinstance(vocabulary, list):  # Unigram: pieces with scores
             for index in self.control_ids.intersection(range(len(vocabulary))):
-                vocabulary[index][0] = (
-                    f"{_HIDDEN}{vocabulary[index][0]}{_HIDDEN}"
-                )
+                piece = vocabulary[index][0]
+                vocabulary[index][0] = f"{_HIDDEN}{piece}{_HIDDEN}"
         else:
-            content["model"]["vocab"] = {
-                f"{_HIDDEN}{piece}{_HIDDEN}"
-                if index in self.control_ids
-                else piece: index
-                for piece, index in vocabulary.items()
-            }
+            renamed = {}
+            for piece, index in vocabulary.items():
+                if index in self.control_ids:
+                    renamed[f"{_HIDDEN}{piece}{_HIDDEN}"] = index
+                else:
+                    renamed[piece] = index
+            content["model"]["vocab"] = renamed
         return tokenizers_library(CONFIG).Tokenizer.from_str(
             json.dumps(content)
         )

@@ -73,7 +73,7 @@ class Objective(ABC):
 
     Attributes:
         head: head of the trained models, one of ``ModelConfig.heads``.
-        parts: whether an example has several parts (sentences, segments), whose
+        parts: True if an example has several parts (sentences, segments), whose
             number determines the bucket of ``data.source_lengths``.
     """
 

@@ -147,12 +147,11 @@ def choose_kernel(
         kernel = backend
     if kernel is None:
         platform = target_platform()
-        return KernelChoice(
-            None,
-            ""
-            if platform == "cpu"
-            else f"no kernel for {dtype} on this {platform}",
-        )
+        # CPUs never have a fused kernel, which needs no explanation.
+        reason = ""
+        if platform != "cpu":
+            reason = f"no kernel for {dtype} on this {platform}"
+        return KernelChoice(None, reason)
     if kernel == "splash":
         if dtype == jnp.float16:
             return KernelChoice(None, "TPUs have no float16")
