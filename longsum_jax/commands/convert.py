@@ -219,7 +219,7 @@ def _run_test(original: Any, args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
         "convert",
-        "Writes config.json, model.safetensors and tokenizer files.",
+        "Writes a model directory: config.json, model.safetensors and tokenizer files.",
         EXAMPLES,
         EVERYDAY,
     )

@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
         "extract",
-        "Cuts documents down to the sentences that an extractor chooses.",
+        "Reduces documents to their most important sentences.",
         EXAMPLES,
     )
     source = parser.add_mutually_exclusive_group(required=True)

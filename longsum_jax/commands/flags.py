@@ -341,12 +341,18 @@ def _parsed(value: str) -> Any:
         return value
 
 
-def add_report_flag(parser: argparse.ArgumentParser) -> None:
-    """Adds --report; see ``write_report``."""
+def add_report_flag(
+    parser: argparse.ArgumentParser,
+    content: str = "scores, plots, and every document next to its summaries",
+) -> None:
+    """Adds --report; see ``write_report``.
+
+    Args:
+        parser: parser of the command.
+        content: content of the page, for the help text.
+    """
     parser.add_argument(
-        "--report",
-        metavar="FILE",
-        help="HTML page to write: scores, plots, and every document next to its summaries",
+        "--report", metavar="FILE", help=f"HTML page to write: {content}"
     )
 
 

@@ -242,7 +242,7 @@ def _check_flags(args: argparse.Namespace, task: Task) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     tasks = "\n".join(map(_task_line, TASKS.values()))
-    description = "Runs the text side of a task once and writes shards that training reads fast."
+    description = "Processes the texts of a task once, and writes shards that training reads fast."
     parser = console.parser(
         "prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}", EVERYDAY
     )

@@ -47,7 +47,7 @@ EXAMPLES = """\
   # one summary of all reports of a day
   longsum summarize --model=allenai/PRIMERA-multinews --join reports/2026-11-22/
 
-  # a certain version of a model of the Hugging Face Hub (extra hf)
+  # a specific version of a model on the Hugging Face Hub (extra hf)
   longsum summarize --model=facebook/bart-large-cnn --revision=main report.docx
 
   # a summary for one question, with a model that was trained with queries
@@ -62,9 +62,9 @@ archives of these. Some need packages: pip install 'longsum_jax[files]'.
 
 Summaries are printed on standard output, and a line about each document on standard error: what was
 read, what was left out, and how the summary was made. --format=jsonl prints both as one JSON object
-per document: tokens in the document, read and dropped; whether the summary ended by itself ("eos")
-or at --max_new_tokens or --length ("limit"); the strategy; and the share of the summary that rests
-on each tenth of the document. --out writes this object to NAME_summary.json. Without --model, the
+per document: tokens in the document, read and dropped; whether the model ended the summary ("eos")
+or --max_new_tokens or --length did ("limit"); the strategy; and the share of the summary that each
+tenth of the document supports. --out writes this object to NAME_summary.json. Without --model, the
 summary consists of sentences of the document, selected by the bundled ranker; --query changes the
 selection.
 
@@ -246,7 +246,10 @@ def _parser() -> argparse.ArgumentParser:
         "existing summaries are kept unless the document or a setting has changed; "
         "default: standard output",
     )
-    flags.add_report_flag(parser)
+    flags.add_report_flag(
+        parser,
+        "all summaries, and the documents with the sources of each sentence",
+    )
     parser.add_argument(
         "--format",
         choices=FORMATS,

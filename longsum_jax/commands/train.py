@@ -162,7 +162,7 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
 def _parser() -> "argparse.ArgumentParser":
     parser = console.parser(
         "train",
-        "Trains a model as a config file says, and resumes it.",
+        "Trains a model from a config file, or resumes its training.",
         EXAMPLES,
     )
     parser.add_argument(
@@ -208,7 +208,8 @@ def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
         "--distributed",
         choices=("auto", "on", "off"),
         default="auto",
-        help="default: auto",
+        help="connection with other processes: if the environment describes them (auto), always "
+        "(on) or never (off); default: auto",
     )
     group.add_argument(
         "--coordinator", metavar="HOST:PORT", help="address of process 0"
