@@ -63,10 +63,10 @@ archives of these. Some need packages: pip install 'longsum_jax[files]'.
 Summaries are printed on standard output, and a line about each document on standard error: what was
 read, what was left out, and how the summary was made. --format=jsonl prints both as one JSON object
 per document: tokens in the document, read and dropped; whether the model ended the summary ("eos")
-or --max_new_tokens or --length did ("limit"); the strategy; and the share of the summary that each
-tenth of the document supports. --out writes this object to NAME_summary.json. Without --model, the
-summary consists of sentences of the document, selected by the bundled ranker; --query changes the
-selection.
+or --max_new_tokens or --length did ("limit"); the strategy; and the share of each tenth of the
+document that supports the summary. --out writes this object to NAME_summary.json. Without --model,
+the summary consists of sentences of the document, selected by the bundled ranker; --query changes
+the selection.
 
 Documents that cannot be read are listed at the end. The exit code is then 3, or 2 if no document
 was summarized.

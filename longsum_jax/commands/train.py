@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
 def _pin_source(config: dict[str, Any], workdir: str) -> None:
     """Sets the commit of a data set of the Hub in ``task.source``, for the run's record.
 
-    A run goes on with the commit that it began with.
+    A resumed run uses the commit with which it began.
     """
     source = config.get("task", {}).get("source") or ""
     if not source.startswith("hf:"):

@@ -42,7 +42,7 @@ Arrivals = Callable[
 ]
 # On CPUs, a matrix product with 32 rows takes twice as long as one with 16.
 MAX_SLOTS = 16
-# decoding steps after which documents that arrived meanwhile enter
+# decoding steps after which documents that have arrived enter
 _STEPS_BETWEEN_ARRIVALS = 8
 
 

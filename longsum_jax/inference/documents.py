@@ -220,7 +220,7 @@ class DocumentSummarizer:
         seed: int,
         on_text: Callable[[int, Callable[[], str]], None] | None = None,
     ) -> Iterator[tuple[int, Summary]]:
-        """Yields the index of each document with its summary; documents arrive meanwhile.
+        """Yields the index of each document with its summary; documents may arrive later.
 
         Every document is padded to the slots, so that its ids do not depend on
         others and one program reads all lengths.

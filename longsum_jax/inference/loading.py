@@ -87,8 +87,8 @@ def load(
             to the parameters.
 
     Raises:
-        InputError: a file is missing, damaged or does not fit, and the error
-            names it; no device starts.
+        InputError: a file is missing, damaged or incompatible, which the error
+            names; or JAX cannot initialize a device.
     """
     if param_dtype not in ("float32", "bfloat16"):
         raise InputError(

@@ -427,17 +427,18 @@ class Model:
 
         Args:
             texts: one or more documents.
-            strategy: strategy for reading documents (``inference.strategies``).
-                "direct" reads each document whole, or its beginning; "extract"
-                reads as many sentences as fit, selected by the built-in ranker;
-                "segments" concatenates the summaries of all segments;
-                "hierarchical" summarizes segments, then their summaries;
-                "refine" summarizes each segment together with the summary of
-                all earlier ones; "memory" reads segments as the model was
-                trained to. "auto" is "memory" for models with settings of
-                "segments", otherwise "direct" for documents that fit and
-                "hierarchical" for longer ones. ``Summary.strategy`` records the
-                strategy used.
+            strategy: strategy for reading documents (``inference.strategies``);
+                ``Summary.strategy`` records the strategy that was used:
+
+                    direct        the whole document, or its beginning
+                    extract       sentences that fit, selected by the ranker
+                    segments      each segment; summaries are concatenated
+                    hierarchical  each segment, then the summaries of segments
+                    refine        each segment with the summary of earlier ones
+                    memory        segments with a memory, as in training
+                    auto          memory if the model has segment settings,
+                                  otherwise direct for documents that fit, and
+                                  hierarchical for longer ones
             length: length of each whole summary: "short" (75 words), "medium"
                 (150), "long" (400), "250 words", "7 sentences" or "5%" of the
                 document's words; a number counts words. Summaries are cut at
@@ -460,7 +461,7 @@ class Model:
             seed: random seed for sampling.
             names: document names for error messages; default: "document 1",
                 "document 2", ...
-            queries: text to look for in each document, or None; a query is
+            queries: question or topic of each summary, or None; a query is
                 prepended to its document or to every segment, or replaces
                 "{query}" in the prompt.
             prompt: text around each document or segment, with the field

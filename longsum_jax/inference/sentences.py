@@ -58,7 +58,7 @@ def sentence_encoder(
     Args:
         model: encoder, or encoder-decoder, of which the encoder is used.
         max_sentence_length: maximum tokens read of a sentence, including
-            special tokens; the limit of the model's modules applies too.
+            special tokens; the limit of the model's modules also applies.
         batch_size: sentences encoded together.
 
     Raises:

@@ -38,8 +38,8 @@ class Request(NamedTuple):
     Attributes:
         text: text of the document, or of several that are read as one.
         name: name of the document in error messages.
-        query: text to look for in the document, or None.
-        outline: headings and pages of the document, for references to sources.
+        query: question or topic of the summary, or None.
+        outline: headings and pages of the document, which sources then name.
         borders: offsets in the text at which all but the first of several
             documents begin.
     """
@@ -138,11 +138,12 @@ class Summary:
             words separated by white space.
         strategy: strategy that read the document, one of
             ``inference.strategies``.
-        coverage: share of each tenth of the document that supports the summary.
+        coverage: for each tenth of the document, the share of its text that
+            supports the summary, from 0 to 1.
         request: the document, in which sources are found.
         statements: sentences of the summary with their sources, if already
             computed.
-        prompt: text around the document when the model read it.
+        prompt: text around the document in the model's input.
     """
 
     text: str

@@ -406,7 +406,7 @@ class FeedForward(nn.Module):
     """The feed-forward of a layer: wo(act(wi_0 x) * (wi_1 x)) if gated, wo(act(wi x)) otherwise.
 
     Attributes:
-        d_ff: size between the maps.
+        d_ff: hidden size.
         kind: feed-forward type, a key of FEED_FORWARD_KINDS.
         dropout_rate: dropout rate before the last map.
         use_bias: True to add a bias to every map (BART, BERT; not T5).

@@ -40,7 +40,7 @@ class LayerSpec(NamedTuple):
         memory: True if the layer has a memory.
         window: number of tokens that a token of a decoder sees, itself
             included; 0 for all.
-        rotary: rotary positions of self-attention, None without.
+        rotary: rotary positions of self-attention, None for none.
         normalizes: False if the layer does not normalize the input of its
             self-attention.
     """

@@ -139,7 +139,7 @@ def as_requests(texts: Any, query: str | None = None) -> list[Request]:
 
     Args:
         texts: list of texts; whether they are strings is checked later.
-        query: text to look for in the documents.
+        query: question or topic of the summaries.
 
     Raises:
         HTTPException: 422 if there is no list or no text.

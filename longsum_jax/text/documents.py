@@ -187,7 +187,7 @@ def check_characters(text: str, what: str, remedy: str) -> None:
     except UnicodeEncodeError as error:
         code = f"\\u{ord(text[error.start]):04x}"
         raise InputError(
-            f"{what} holds half a character ({code}); {remedy}"
+            f"{what} contains a lone surrogate ({code}); {remedy}"
         ) from None
 
 
@@ -367,7 +367,9 @@ def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
     if not value.strip():
         raise InputError(f'{where}: "{key}" is empty; remove the line')
     if "\0" in value:
-        raise InputError(f'{where}: "{key}" holds a NUL character; remove it')
+        raise InputError(
+            f'{where}: "{key}" contains a NUL character; remove it'
+        )
     check_characters(value, f'{where}: "{key}"', "write the file again")
     return value
 

@@ -37,10 +37,11 @@ class SegmentOptions:
     Attributes:
         min_tokens: minimum length of a segment in tokens, reached by adding
             whole sentences.
-        max_tokens: length at which a segment ends. Between the two a sentence
-            joins the more similar side. As in algorithm 1 the length is checked
-            before a sentence is added, so that a segment may exceed it by one
-            sentence.
+        max_tokens: length at which a segment ends. Between ``min_tokens`` and
+            ``max_tokens``, a sentence joins the segment or begins the next one,
+            whichever is more similar. As in algorithm 1 of AWESOME, the length
+            is checked before a sentence is added, so that a segment may exceed
+            it by one sentence.
         max_segment_tokens: hard limit of a segment; None for no limit. A
             sentence longer than this, or than ``max_tokens``, is cut between
             words, or inside a word if it has no space.

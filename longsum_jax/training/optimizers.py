@@ -501,7 +501,7 @@ def swap_average(params: Any, opt_state: Any) -> tuple[Any, Any]:
     """Exchanges the parameters and their averages, if the optimizer has some.
 
     Checkpoints contain the averages as parameters, for evaluation and use, and
-    the parameters in the optimizer's state, to go on from.
+    the parameters in the optimizer's state, from which training continues.
     """
     if not isinstance(opt_state, AverageState):
         return params, opt_state

@@ -56,7 +56,7 @@ class HeadMap(Linear):
     Attributes:
         norm_epsilon: epsilon of the RMS norm of every head's vectors, whose
             scale is 1 + a parameter (Gemma 3); None without the norm.
-        rotary: rotary positions, applied last; None without.
+        rotary: rotary positions, applied last; None for none.
     """
 
     norm_epsilon: float | None = None
