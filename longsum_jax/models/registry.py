@@ -188,9 +188,8 @@ def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
         and values["num_decoder_layers"] == values["num_layers"]
     ):
         values["num_decoder_layers"] = None
-    options = (
-        lsg_layout.DEFAULTS
-        if overrides.get("encoder_attention") == "lsg"
-        else {}
-    )
+    if overrides.get("encoder_attention") == "lsg":
+        options = lsg_layout.DEFAULTS
+    else:
+        options = {}
     return {"family": family, **values, **options, **overrides}

@@ -239,13 +239,9 @@ def _vocabulary(
     ]
     if is_albert:
         # ALBERT splits a comma from the preceding number.
-        pieces = [
-            (
-                piece,
-                score + _UNLIKELY if _NUMBER_COMMA.fullmatch(piece) else score,
-            )
-            for piece, score in pieces
-        ]
+        for index, (piece, score) in enumerate(pieces):
+            if _NUMBER_COMMA.fullmatch(piece):
+                pieces[index] = (piece, score + _UNLIKELY)
     first = [
         (token, _UNLIKELY if "NOTUSED" in token else 0.0)
         for token in layout.first
