@@ -18,11 +18,10 @@ Write = Callable[[str], None]  # prints a text and a line break
 
 def print_target(target: Target, write: Write) -> None:
     """Prints number, name and memory of the devices."""
-    memory = (
-        f"{target.memory / 1e9:.1f} GB each"
-        if target.memory
-        else "memory not known"
-    )
+    if target.memory:
+        memory = f"{target.memory / 1e9:.1f} GB each"
+    else:
+        memory = "memory not known"
     write(f"{len(target.devices)} x {target.title}, {memory}")
 
 

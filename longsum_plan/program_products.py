@@ -95,7 +95,10 @@ def _count_attention_products(instruction: Instruction) -> int:
     for other instructions.
     """
     target = instruction.target
-    name = instruction.name if target == "tpu_custom_call" else target
+    if target == "tpu_custom_call":
+        name = instruction.name
+    else:
+        name = target
     if target == _TRITON:
         kernel = re.search(r'\bname = "(\w+)"', instruction.attributes)
         name = kernel.group(1) if kernel else ""
@@ -129,7 +132,10 @@ def _attention_operations(
         )
     *rows, num_queries, head_dim = shape
     named = _PAIRS.search(instruction.attributes)
-    pairs = int(named.group(1)) if named else num_queries * of_keys[-2]
+    if named:
+        pairs = int(named.group(1))
+    else:
+        pairs = num_queries * of_keys[-2]
     return 2.0 * math.prod(rows) * head_dim * pairs
 
 
@@ -178,7 +184,9 @@ def _window(text: str, axis: int) -> dict[str, int]:
 
     def value(name: str, default: str) -> str:
         match = re.search(rf"\b{name}=(\S+?)[\s}}]", text)
-        return match.group(1).split("x")[axis] if match else default
+        if match:
+            return match.group(1).split("x")[axis]
+        return default
 
     return {
         "stride": int(value("stride", "1")),

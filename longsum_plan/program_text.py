@@ -154,7 +154,10 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
 
 def _instruction(line: str) -> Instruction:
     name, _, rest = line.strip().removeprefix("ROOT ").partition(" = ")
-    end = _closing(rest) if rest.startswith("(") else rest.index(" ")
+    if rest.startswith("("):
+        end = _closing(rest)
+    else:
+        end = rest.index(" ")
     types, rest = rest[:end], rest[end:].lstrip()
     opening = rest.index("(")
     opcode, end = rest[:opening], opening + _closing(rest[opening:])
@@ -268,7 +271,10 @@ def _grid(sizes: str, order: str | None) -> np.ndarray:
 def listed_groups(name: str, attributes: str) -> list[list[int]]:
     """Returns the groups in an attribute that lists them: {{0,1},{2,3}}."""
     listed = re.search(rf"\b{name}=\{{((?:\{{[\d,]*\}},?)*)\}}", attributes)
-    groups = re.findall(r"\{([\d,]+)\}", listed.group(1)) if listed else []
+    if listed:
+        groups = re.findall(r"\{([\d,]+)\}", listed.group(1))
+    else:
+        groups = []
     return [[int(number) for number in group.split(",")] for group in groups]
 
 
@@ -281,7 +287,10 @@ def _mesh_groups(
     ids = np.arange(math.prod(axes.values()))
     if devices:
         grid = _GRID.fullmatch(devices)
-        ids = _grid(*grid.groups()) if grid else np.array(integers(devices))
+        if grid:
+            ids = _grid(*grid.groups())
+        else:
+            ids = np.array(integers(devices))
     matches = re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", names)
     shape: list[int] = []
     inner: list[int] = []
@@ -294,7 +303,10 @@ def _mesh_groups(
         ]
         parts = [(int(before), int(part)) for before, part in of_axis if part]
         whole = any(not part for _, part in of_axis)
-        before, part = parts[0] if parts else (1, size if whole else 1)
+        if parts:
+            before, part = parts[0]
+        else:
+            before, part = (1, size if whole else 1)
         for factor, is_taken in (
             (before, False),
             (part, True),

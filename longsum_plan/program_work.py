@@ -152,7 +152,10 @@ class _Walk:
     def __init__(self, text: str, trips: int, devices_per_host: int) -> None:
         self._computations, self.entry = parse(text)
         match = re.search(r"num_partitions=(\d+)", text.split("\n", 1)[0])
-        self._num_devices = int(match.group(1)) if match else 1
+        if match:
+            self._num_devices = int(match.group(1))
+        else:
+            self._num_devices = 1
         self._memory = MemoryTraffic(self._computations)
         self._continued = self._continued_collectives()
         self._trips = trips
@@ -224,8 +227,12 @@ class _Walk:
         condition = self._computations.get(
             loop.attribute("condition").lstrip("%")
         )
-        bound = self._bound(condition) if condition else None
-        return (self._trips, True) if bound is None else (bound, False)
+        bound = None
+        if condition:
+            bound = self._bound(condition)
+        if bound is None:
+            return (self._trips, True)
+        return (bound, False)
 
     def _bound(self, condition: Computation) -> int | None:
         """Returns N for a condition ``i < N``; None for any other one. Counters begin at 0."""

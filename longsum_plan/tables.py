@@ -75,7 +75,10 @@ def work_table(plans: Iterable[ProgramPlan]) -> Table:
                 _gb(work.num_bytes),
                 _gb(work.sent),
             ]
-        shown = "-" if least is None else f"{milliseconds(least)} ms"
+        if least is None:
+            shown = "-"
+        else:
+            shown = f"{milliseconds(least)} ms"
         bound = _BOUNDS.get(plan.bound, "-")
         rows.append(
             [plan.name, *cells, shown, bound, f"{plan.compile_seconds:.0f} s"]
@@ -118,7 +121,10 @@ def collectives_table(plans: Iterable[ProgramPlan]) -> Table | None:
     """Returns a table of the programs' collectives; None if there are none."""
     rows = [["collectives per device", "kind", "count", "GB", "GB sent"]]
     for plan in plans:
-        collectives = plan.work.collectives if plan.work else {}
+        if plan.work:
+            collectives = plan.work.collectives
+        else:
+            collectives = {}
         for kind, traffic in sorted(collectives.items()):
             sizes = [_gb(traffic.num_bytes), _gb(traffic.sent)]
             rows.append([plan.name, kind, f"{traffic.count:,.0f}", *sizes])
@@ -134,4 +140,6 @@ def _gb(num_bytes: float) -> str:
 
 def milliseconds(seconds: float) -> str:
     """Returns a time in milliseconds, to three digits."""
-    return f"{1000 * seconds:,.3g}" if seconds < 1 else f"{1000 * seconds:,.0f}"
+    if seconds < 1:
+        return f"{1000 * seconds:,.3g}"
+    return f"{1000 * seconds:,.0f}"

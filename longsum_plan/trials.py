@@ -35,7 +35,9 @@ class Trial(NamedTuple):
         """Returns the trial as plain values for JSON."""
         total = self.plan.total if self.plan else None
         fits = self.plan.fits if self.plan else None
-        least = self.plan.least_seconds if self.plan else None
+        least = None
+        if self.plan:
+            least = self.plan.least_seconds
         values = {
             "changes": dict(self.values),
             "says": self.says,

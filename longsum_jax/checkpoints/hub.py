@@ -151,7 +151,10 @@ def _snapshot(
             f"{name}: no such directory; to fetch it from the Hugging Face hub, "
             "pip install 'longsum_jax[hf]'"
         ) from None
-    at = "" if revision is None else f" at revision {revision}"
+    if revision is None:
+        at = ""
+    else:
+        at = f" at revision {revision}"
     try:
         snapshot = snapshot_download(
             name,

@@ -184,20 +184,18 @@ def main(argv: Sequence[str]) -> None:
         )
     model = _with_encoder(original, args)
     if args.cross_attention is not None:
-        stride = (
-            {}
-            if args.hepos_stride is None
-            else {"hepos_stride": args.hepos_stride}
-        )
+        if args.hepos_stride is None:
+            stride = {}
+        else:
+            stride = {"hepos_stride": args.hepos_stride}
         model = model.with_cross_attention(args.cross_attention, **stride)
     model.save(args.target, dtype=args.dtype)
     if has_checkpoint(Path(args.source)):
         copy_card(Path(args.source), Path(args.target))
-    note = (
-        ""
-        if model.has_tokenizer
-        else "; it holds no tokenizer, add one with --tokenizer"
-    )
+    if model.has_tokenizer:
+        note = ""
+    else:
+        note = "; it holds no tokenizer, add one with --tokenizer"
     console.print_stdout(
         f"{args.target}: {model.family.name}, {model.num_parameters:,} parameters{note}"
     )
@@ -225,7 +223,7 @@ def _run_test(original: Any, args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
         "convert",
-        "Writes config.json, model.safetensors and tokenizer files.",
+        "Writes a model directory: config.json, model.safetensors and tokenizer files.",
         EXAMPLES,
         EVERYDAY,
     )

@@ -521,11 +521,10 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
     checksums.check(out)
     path = out / SETTINGS
     try:
-        before = (
-            read_json(path)
-            if path.exists() and _holds_predictions(out)
-            else settings
-        )
+        if path.exists() and _holds_predictions(out):
+            before = read_json(path)
+        else:
+            before = settings
         differing = _differing(before, settings)
         if differing:
             raise InputError(

@@ -71,13 +71,15 @@ def main(argv: Sequence[str]) -> int:
     except TrainingDiverged as error:
         console.print_stderr(f"error: {error}")
         return 1
-    return args.stopped_exit_code if result.stopped_by in _SIGNALS else 0
+    if result.stopped_by in _SIGNALS:
+        return args.stopped_exit_code
+    return 0
 
 
 def _pin_source(config: dict[str, Any], workdir: str) -> None:
     """Sets the commit of a data set of the Hub in ``task.source``, for the run's record.
 
-    A run goes on with the commit that it began with.
+    A resumed run uses the commit with which it began.
     """
     source = config.get("task", {}).get("source") or ""
     if not source.startswith("hf:"):
@@ -184,7 +186,7 @@ def _train(
 def _parser() -> "argparse.ArgumentParser":
     parser = console.parser(
         "train",
-        "Trains a model as a config file says, and resumes it.",
+        "Trains a model from a config file, or resumes its training.",
         EXAMPLES,
     )
     parser.add_argument(
@@ -238,7 +240,8 @@ def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
         "--distributed",
         choices=("auto", "on", "off"),
         default="auto",
-        help="default: auto",
+        help="connection with other processes: if the environment describes them (auto), always "
+        "(on) or never (off); default: auto",
     )
     group.add_argument(
         "--coordinator", metavar="HOST:PORT", help="address of process 0"

@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--unverified",
         action="store_true",
-        help="first write the missing checksums of directories, from their files as they are",
+        help="first write the missing checksums of directories, from their current files",
     )
     return parser
 

@@ -212,4 +212,6 @@ def _standardized(values: np.ndarray) -> np.ndarray:
 def _inverse_deviation(values: np.ndarray) -> float:
     """Returns 1 / the standard deviation; 0 if the values are equal."""
     deviation = values.std()
-    return float(1 / deviation) if deviation > 1e-9 else 0.0
+    if deviation > 1e-9:
+        return float(1 / deviation)
+    return 0.0

@@ -36,7 +36,10 @@ def read(source: Source) -> Iterator[Document]:
 def _blocks(cell: dict[str, Any]) -> Iterator[tuple[Block, bool]]:
     """Yields the blocks of a cell, each with True if it is code."""
     lines = cell["source"]
-    text = lines if isinstance(lines, str) else "".join(lines)
+    if isinstance(lines, str):
+        text = lines
+    else:
+        text = "".join(lines)
     if cell["cell_type"] == "markdown":
         yield from markdown_blocks(text)
     elif text.strip():  # code, or a raw cell for another program

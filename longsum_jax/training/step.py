@@ -120,7 +120,9 @@ def with_frozen(
     def freeze(params: Any) -> Any:
         def stop(is_trained: bool, param: Array) -> Array:
             # JAX then does not compute the gradients of frozen parameters.
-            return param if is_trained else jax.lax.stop_gradient(param)
+            if is_trained:
+                return param
+            return jax.lax.stop_gradient(param)
 
         return jax.tree.map(stop, find_trained(params, trained), params)
 
@@ -239,6 +241,8 @@ def make_train_step(
         # same numbers.
         rng = jax.random.fold_in(jax.random.key(seed), state.step)
         grads, out = summed_gradient(state.params, batch, rng)
+        # Without any weight this is 0 / 0: not finite, so that the step is
+        # skipped.
         loss = out.loss_sum / out.weight
         # The mean over the whole batch; means of micro-batches would weight
         # them equally.
@@ -269,6 +273,7 @@ def make_train_step(
     return jax.jit(
         step,
         donate_argnums=donated,
+        # the state as it came in, and the metrics on every device
         out_shardings=(shardings, replicated),
         compiler_options=_COMPILER_OPTIONS.get(platform),
     )
@@ -343,6 +348,7 @@ class CompilationWatch:
     def check(self, step: int, batch: NumpyBatch) -> None:
         """Prints a warning if ``step``, with ``batch``, was recompiled unnecessarily."""
         self._shapes.add(_shape_of(batch))
+        # One compilation per batch shape is expected.
         unexpected = self.compilations - len(self._shapes)
         if unexpected > self._unexpected and jax.process_index() == 0:
             print(
@@ -397,11 +403,9 @@ def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
         sums: Sums | None = None,
     ) -> Sums:
         sums_of_batch = loss_gradient(params, batch, rng)
-        return (
-            sums_of_batch
-            if sums is None
-            else jax.tree.map(jnp.add, sums, sums_of_batch)
-        )
+        if sums is None:
+            return sums_of_batch
+        return jax.tree.map(jnp.add, sums, sums_of_batch)
 
     return gradient
 
@@ -427,6 +431,8 @@ def _gradient_by_segments(
             out = LossOutput(*out)
             return out.loss_sum, (out, new_memory)
 
+        # Gradients with respect to the parameters only: the memory is an input
+        # of this segment, so that nothing flows into earlier segments.
         grads, (out, new_memory) = jax.grad(loss_sum, has_aux=True)(params)
         return _constrain(grads, shardings), out, new_memory
 
@@ -450,11 +456,13 @@ def _gradient_by_segments(
         def body(carry: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
             index, sums, memory = carry
             grads, out, memory = one(index, memory)
+            # The sums are carried by the loop, which adds to them in place.
             return index + 1, jax.tree.map(jnp.add, sums, (grads, out)), memory
 
         memory = loss.init_memory(params, batch)
         count = loss.count_segments(batch)
         if sums is None:
+            # Shapes only; no segment is computed here.
             sums = _zeros_of(one, 0, memory)
         carry = (jnp.int32(0), sums, memory)
         # Segments beyond the longest document are not computed.
@@ -486,6 +494,7 @@ def document_loss(loss: SegmentedLoss) -> LossFn:
         step = jax.checkpoint(one, prevent_cse=False)
         memory = loss.init_memory(params, batch)
         _, outs = jax.lax.scan(step, memory, jnp.arange(num_segments))
+        # [segments] -> one sum for the documents
         return jax.tree.map(lambda x: x.sum(0), outs)
 
     return loss_fn
@@ -494,6 +503,7 @@ def document_loss(loss: SegmentedLoss) -> LossFn:
 def _segment(batch: dict[str, Array], index: Array | int) -> dict[str, Array]:
     """Returns segment ``index`` of every row."""
     return {
+        # [rows, segments, ...] -> [rows, ...]
         name: jax.lax.dynamic_index_in_dim(x, index, 1, keepdims=False)
         for name, x in batch.items()
     }
@@ -560,11 +570,14 @@ def _gradient_by_devices(
         sums = _accumulate(
             gradient, params, batch, rng, accumulation=accumulation, rows=rows
         )
+        # The only sum over devices: gradients, losses, weights and metrics at
+        # once.
         return jax.lax.psum(sums, "batch")
 
     return jax.shard_map(
         of_device,
         mesh=mesh,
+        # parameters and key whole, rows split; other mesh axes remain automatic
         in_specs=(P(), P("batch"), P()),
         out_specs=P(),
         axis_names={"batch"},
@@ -623,6 +636,7 @@ def micro_batches(batch: NumpyBatch, count: int) -> Iterator[dict[str, Array]]:
 
 def _bad_streak(streak: Array, finite: Array, weight: Array) -> Array:
     """Returns the number of consecutive bad steps; a step without weight (no loss) is not bad."""
+    # A finite step ends the streak; a step without labels does not change it.
     longer = jnp.where(weight == 0, streak, streak + 1)
     return jnp.where(finite, 0, longer)
 
@@ -646,7 +660,9 @@ def _deal(
         x = jnp.swapaxes(
             x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1
         )
-        return x if rows is None else jax.lax.with_sharding_constraint(x, rows)
+        if rows is None:
+            return x
+        return jax.lax.with_sharding_constraint(x, rows)
 
     return jax.tree.map(deal, batch)
 

@@ -140,6 +140,7 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     differing = []
     for key in sorted(there.keys() | here.keys()):
         is_same = there.get(key, ...) == here.get(key, ...)
+        # A new option that is off describes the same run as its absence.
         is_off = here.get(key) in _OFF and there.get(key) in _OFF
         is_absent_and_off = is_off and not (key in here and key in there)
         if not (is_same or is_absent_and_off or _CHANGEABLE.intersection(key)):
@@ -151,6 +152,7 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _check_writable(workdir: Path) -> None:
+    # Directories that do not exist yet are made in the nearest one that does.
     nearest = next(
         path for path in (workdir, *workdir.parents) if path.exists()
     )
@@ -205,4 +207,6 @@ def flatten(
 
 
 def _describe(flat: Mapping[tuple[str, ...], Any], key: tuple[str, ...]) -> str:
-    return json.dumps(flat[key]) if key in flat else "absent"
+    if key in flat:
+        return json.dumps(flat[key])
+    return "absent"

@@ -73,7 +73,7 @@ class Objective(ABC):
 
     Attributes:
         head: head of the trained models, one of ``ModelConfig.heads``.
-        parts: whether an example has several parts (sentences, segments), whose
+        parts: True if an example has several parts (sentences, segments), whose
             number determines the bucket of ``data.source_lengths``.
     """
 
@@ -148,9 +148,10 @@ class Objective(ABC):
     def source_lengths(self) -> tuple[int, ...]:
         """Buckets of the batches, in tokens, or in parts of an example."""
         run = self.setup.run
-        longest = (
-            run.task.max_parts if self.parts else run.task.max_source_length
-        )
+        if self.parts:
+            longest = run.task.max_parts
+        else:
+            longest = run.task.max_source_length
         lengths = run.data.source_lengths or (longest,)
         if self.parts or run.mesh.sequence == 1:
             return lengths
