@@ -102,6 +102,11 @@ class Bert(PreciseModule):
             c.layer_norm_eps, c.compute_dtype
         )
         self.encoder = Encoder(c.encoder_stack)
+        self.make_head()
+
+    def make_head(self) -> None:
+        """Makes the head; call it in ``setup``."""
+        c = self.config
         if c.head in VOCABULARY_HEADS:
             self.head: nn.Module = VocabularyHead(c)
         elif c.head == "classification":

@@ -13,6 +13,7 @@ from longsum_jax.models import (
     bart,
     bert,
     bert2bert,
+    deberta,
     locost,
     lsg_layout,
     modernbert,
@@ -36,6 +37,7 @@ _ALL = (
     bert2bert.FAMILY,
     *bert.FAMILIES,
     modernbert.FAMILY,
+    deberta.FAMILY,
 )
 
 # Suffix of class names in ``architectures`` to the kind of models that no

@@ -5,8 +5,8 @@ Source: AWESOME (Cao & Wang 2023), appendix A.1, algorithm 1, after Se3.
     sentences   s0 s1 s2 s3 s4 s5 s6 s7 s8
                             |-- segment grows --|          up to min_tokens: every sentence joins
                                     s4 ?       up to max_tokens: s4 joins if it is more similar to
-                                               s0..s3 than to the window of
-                                               min_tokens after it
+                                               s0..s3 than to the window of min_tokens
+                                               after it
                 [s0 s1 s2 s3] [s4 s5 ...       otherwise it begins the next segment
 """
 

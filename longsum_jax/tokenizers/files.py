@@ -26,11 +26,13 @@ CONFIG, SPECIAL_MAP, ADDED = (
     "added_tokens.json",
 )
 SENTENCE_PIECES, FAIRSEQ_PIECES = "spiece.model", "sentencepiece.bpe.model"
+DEBERTA_PIECES = "spm.model"
 BYTE_PAIRS, MERGES, WORD_PIECES = "vocab.json", "merges.txt", "vocab.txt"
 JSON = "tokenizer.json"
 TOKENIZER_FILES = (
     SENTENCE_PIECES,
     FAIRSEQ_PIECES,
+    DEBERTA_PIECES,
     JSON,
     BYTE_PAIRS,
     MERGES,

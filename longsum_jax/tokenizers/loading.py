@@ -31,6 +31,7 @@ from longsum_jax.tokenizers.files import (
     CHAT_TEMPLATE,
     CLEAN_SPACES,
     CONFIG,
+    DEBERTA_PIECES,
     FAIRSEQ_PIECES,
     JSON,
     MAX_ROWS,
@@ -113,6 +114,7 @@ _CLASSES = (
 _PIECES_OF_CLASS = {
     "AlbertTokenizer": SENTENCE_PIECES,
     "BigBirdTokenizer": SENTENCE_PIECES,
+    "DebertaV2Tokenizer": DEBERTA_PIECES,
 }
 # Offsets by the model_type of config.json, for older checkpoints whose
 # tokenizer_config.json has no class or no offset.
@@ -140,6 +142,7 @@ def has_tokenizer(directory: str | Path) -> bool:
     names = (
         SENTENCE_PIECES,
         FAIRSEQ_PIECES,
+        DEBERTA_PIECES,
         JSON,
         BYTE_PAIRS,
         WORD_PIECES,

@@ -5,9 +5,9 @@ and without dropout:
 
     "splash"    JAX's Pallas kernel for TPUs
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs from the A100 on
-    "triton"    a Pallas kernel of this package for these GPUs, for cases that cuDNN does not
-                support: windows and other patterns, and masks in causal
-                    attention
+    "triton"    a Pallas kernel of this package for these GPUs, for cases that
+                cuDNN does not support: windows and other patterns, and masks
+                in causal attention
 
 The two Pallas kernels are interpreted on other devices, for tests. All kernels
 loop over blocks of keys with a running softmax, and recompute scores for the
