@@ -258,9 +258,10 @@ def find_target(name: str) -> Target:
     hosts, per_host = (int(size) for size in (sizes or "1x1").split("x"))
     devices = _gpus(name, family, hosts, per_host)
     hardware = GPUS[family]
-    return Target(
-        name, devices, hardware, hardware.memory, per_host if hosts > 1 else 0
-    )
+    devices_per_host = 0  # of a single host
+    if hosts > 1:
+        devices_per_host = per_host
+    return Target(name, devices, hardware, hardware.memory, devices_per_host)
 
 
 def _parsed(name: str) -> tuple[str, str]:

@@ -54,7 +54,9 @@ def print_trials(
             write(f"{name} with {trial.flags}: refused, {trial.refusal}")
         else:
             write(_trial_line(trial, trial.plan))
-            fitting = trial if trial.plan.fits else None
+            fitting = None
+            if trial.plan.fits:
+                fitting = trial
         yield trial
     if fitting is None:
         write(
@@ -90,6 +92,9 @@ def print_faster(
 
 
 def _trial_line(trial: Trial, plan: ProgramPlan, time: str = "") -> str:
-    verdict = "fits" if plan.fits else "does not fit"
+    if plan.fits:
+        verdict = "fits"
+    else:
+        verdict = "does not fit"
     total = f"{plan.total / 1e9:.2f} GB"
     return f"{plan.name} with {trial.flags}: {total}, {verdict}{time} ({trial.says})"

@@ -178,13 +178,15 @@ def _access_bytes(
             read = part.num_bytes
         return read + _main_memory([part])
     if opcode == "dynamic-update-slice":
-        update = operands[1].num_bytes
-        return _main_memory(operands[1].arrays) + (update if written else 0)
+        num_bytes = _main_memory(operands[1].arrays)
+        if written:
+            num_bytes += operands[1].num_bytes
+        return num_bytes
     if opcode == "scatter":
-        update = operands[-1].num_bytes
-        return _main_memory(operands[-1].arrays) + (
-            2 * update if written else 0
-        )
+        num_bytes = _main_memory(operands[-1].arrays)
+        if written:
+            num_bytes += 2 * operands[-1].num_bytes
+        return num_bytes
     read = sum(_main_memory(operand.arrays) for operand in operands)
     if opcode == "copy-start":  # the result lists the operand after the copy
         return read + _main_memory(instruction.arrays[:1])

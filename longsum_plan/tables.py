@@ -42,12 +42,17 @@ def memory_table(plans: Iterable[ProgramPlan], target: Target) -> Table:
         "total",
     )
     rows = [["GB per device", *names, "of", "fits"]]
-    limit = _gb(target.memory) if target.memory else "?"
+    if target.memory:
+        limit = _gb(target.memory)
+    else:
+        limit = "?"
     for plan in plans:
-        cells = [
-            _gb(plan.memory[name]) if name in plan.memory else "-"
-            for name in names
-        ]
+        cells = []
+        for name in names:
+            if name in plan.memory:
+                cells.append(_gb(plan.memory[name]))
+            else:
+                cells.append("-")
         fits = {True: "yes", False: "NO", None: "?"}[plan.fits]
         rows.append([plan.name, *cells, limit, fits])
     return Table(rows)
@@ -114,7 +119,9 @@ def parts_table(plan: ProgramPlan, count: int) -> Table | None:
         ]
         names = part.module or "(no module)", part.stage
         rows.append([*names, *times, *sizes, str(part.largest or "-")])
-    return Table(rows) if len(rows) > 1 else None
+    if len(rows) > 1:
+        return Table(rows)
+    return None
 
 
 def collectives_table(plans: Iterable[ProgramPlan]) -> Table | None:
@@ -128,7 +135,9 @@ def collectives_table(plans: Iterable[ProgramPlan]) -> Table | None:
         for kind, traffic in sorted(collectives.items()):
             sizes = [_gb(traffic.num_bytes), _gb(traffic.sent)]
             rows.append([plan.name, kind, f"{traffic.count:,.0f}", *sizes])
-    return Table(rows) if len(rows) > 1 else None
+    if len(rows) > 1:
+        return Table(rows)
+    return None
 
 
 def _gb(num_bytes: float) -> str:

@@ -154,8 +154,8 @@ def _check_extension(args: argparse.Namespace) -> None:
         )
     if extension not in (None, "tiled") and args.encoder_attention == "lsg":
         raise InputError(
-            f"--position_extension={extension} does not go with --encoder_attention=lsg, whose "
-            "positions are tiled; leave it out, or convert in two steps"
+            f"--position_extension={extension} cannot be combined with --encoder_attention=lsg, "
+            "whose positions are tiled; leave it out, or convert in two steps"
         )
 
 

@@ -361,7 +361,7 @@ def _targets(out: str, splits: Sequence[str]) -> dict[str, Path]:
     for path in paths.values():
         if path.exists():
             raise InputError(
-                f"{path} is there already; remove it or give another --out"
+                f"{path} already exists; remove it or give another --out"
             )
     return paths
 
@@ -543,5 +543,5 @@ def _write(path: Path, text: str) -> None:
         atomic.write_text(path, text)
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be written ({error.strerror}); give another place"
+            f"{path}: cannot be written ({error.strerror}); give another path"
         ) from error

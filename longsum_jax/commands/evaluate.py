@@ -171,7 +171,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
 
     if args.batch_size == "auto":
         raise InputError(
-            f"--batch_size=auto is for summaries, which --task={task.name} has not"
+            f"--batch_size=auto is for summaries, which --task={task.name} does not have"
         )
     split = args.split or DEFAULT_SPLIT
     task.source_split(split)

@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
     out = Path(args.out)
     if out.exists():
         raise InputError(
-            f"--out={out} is there already; remove it or give another name"
+            f"--out={out} already exists; remove it or give another name"
         )
     documents, choose, model = _documents_and_choice(args)
     _write(out, documents, choose, _settings(args, model))

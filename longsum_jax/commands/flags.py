@@ -616,7 +616,7 @@ def generation_options(args: argparse.Namespace) -> dict[str, Any]:
             )
         if name in (*_GENERATION_FLAGS, "do_sample"):
             raise InputError(
-                f"--generation_option={text}: has a flag of its own, --{name}"
+                f"--generation_option={text}: has its own flag, --{name}"
             )
         options[name] = _parsed(value)
     return options

@@ -418,11 +418,11 @@ def _refuse_with_all(
         idle += ["out"]
     for name in flags.changed(args, parser, idle):
         raise InputError(
-            f"--{name} does not go with {suite.flag}; score one task instead"
+            f"--{name} cannot be combined with {suite.flag}; score one task instead"
         )
     if args.submission is not None and args.on_missing == "skip":
         raise InputError(
-            "--on_missing=skip does not go with --submission, which needs all ids"
+            "--on_missing=skip cannot be combined with --submission, which needs all ids"
         )
 
 

@@ -142,8 +142,8 @@ class EvaluationOptions:
         rouge_types: types of ROUGE, see ``evaluation.rouge.Rouge.Options``.
         metrics: names in ``evaluation.registry.METRICS``, for summaries.
         seed: random seed of the masks of masked language models, and of
-        sampling. max_new_tokens, num_beams, ...: generation options for
-        summaries
+            sampling.
+        max_new_tokens, num_beams, ...: generation options for summaries
             (``decoding.options.GenerationOptions``), in evaluations and as
             defaults of the trained model; None uses the start model's value.
     """

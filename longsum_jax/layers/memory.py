@@ -295,7 +295,8 @@ class CompressiveMemory(Memory):
         error = reconstruction_error(
             attend(new, new_valid), attend(old, old_valid), mask, old_valid
         )
-        # One loss per row [batch], summed over the layers by ``jnp.add``.
+        # One loss per row, [batch]. A scanned stack adds an axis of layers; calls
+        # of the same layer add up.
         self.sow(
             LOSSES,
             "reconstruction",

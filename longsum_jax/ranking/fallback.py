@@ -173,7 +173,8 @@ def load_fallback(path: str | Path) -> Fallback | None:
             arrays = {name: file[_PREFIX + name] for name in Fallback._fields}
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
-            f"{path}: no weights of a ranker ({error}); make them with configs/builtin_extractor.py"
+            f"{path}: not the weights of a ranker ({error}); make them with "
+            "configs/builtin_extractor.py"
         ) from None
     names = {
         name: arrays[name].tolist() for name in ("names", "document_names")

@@ -714,7 +714,7 @@ def _check_nesting(text: str, name: str) -> None:
             depth = depth + 1
         if depth > _MAX_NESTED:
             raise InputError(
-                f"{name}: more than {_MAX_NESTED} elements inside one another; the page is damaged"
+                f"{name}: more than {_MAX_NESTED} nested elements; the page is damaged"
             )
 
 

@@ -112,7 +112,7 @@ def _limited_depth(source: Source) -> Iterator[None]:
         yield
     except RecursionError:
         raise InputError(
-            f"{source.name}: its parts lie too deep inside one another; the mail is damaged"
+            f"{source.name}: its parts are nested too deeply; the mail is damaged"
         ) from None
 
 

@@ -27,8 +27,8 @@ def read(source: Source) -> Iterator[Document]:
         ]
     except (LookupError, TypeError):
         raise InputError(
-            f"{source.name}: no notebook, whose cells have a type and a source; open it in Jupyter "
-            "and save it"
+            f"{source.name}: not a notebook: its cells must have a type and a source; open it in "
+            "Jupyter and save it"
         ) from None
     yield markdown_document(source, blocks, notes=notes)
 

@@ -62,7 +62,7 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
     if value is None:
         value = ""
     if not isinstance(value, str):
-        remedy = "mend or remove the row"
+        remedy = "correct or remove the row"
         if isinstance(value, dict | list):
             remedy = "write what it holds as JSON lines, for example with jq"
         raise InputError(

@@ -362,7 +362,7 @@ def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
         else:
             kind = type(value).__name__
         raise InputError(
-            f'{where}: "{key}" must be a string, got {kind}; mend or remove the line'
+            f'{where}: "{key}" must be a string, got {kind}; correct or remove the line'
         )
     if not value.strip():
         raise InputError(f'{where}: "{key}" is empty; remove the line')

@@ -206,7 +206,7 @@ def make_prompt(
         query = f" Answer this question: {_QUERY}"
     if template.count(_DOCUMENT) != 1:
         raise InputError(
-            f"the prompt must contain {_DOCUMENT} once, but it does {template.count(_DOCUMENT)} "
+            f"the prompt must contain {_DOCUMENT} once, not {template.count(_DOCUMENT)} "
             "times; mark the position of the document"
         )
     has_query = _QUERY in template

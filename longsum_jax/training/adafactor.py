@@ -201,8 +201,7 @@ def _zero_moments(param: Array, layout: _ParameterAxes) -> _Moments:
     if not layout.rows:
         return _Moments(full=zeros)
     return _Moments(
-        # [layers, rows, columns]: rows [layers, rows], columns [layers,
-        # columns]
+        # of [layers, rows, columns]: [layers, rows] and [layers, columns]
         rows=zeros.mean(layout.columns),
         columns=zeros.mean(layout.rows),
     )

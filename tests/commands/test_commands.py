@@ -846,7 +846,7 @@ def test_convert_refuses(refused, small_model, tmp_path):
     flags += ("--max_source_length=64", "--encoder_attention=lsg")
     message = refused("convert", small_model, tmp_path / "target", *flags)
     assert message.startswith(
-        "--position_extension=random does not go with --encoder_attention=lsg, whose positions "
+        "--position_extension=random cannot be combined with --encoder_attention=lsg, whose "
     )
 
 
@@ -999,7 +999,7 @@ def test_extract_refuses(refused, small_model, data, tmp_path):
         "this locost model has no head that chooses sentences; train one with configs/extractor.py"
         in problem
     )
-    assert "is there already; remove it" in refused(
+    assert "already exists; remove it" in refused(
         "extract", "--oracle", f"--data={data}", f"--out={data}"
     )
     problem = refused("extract", "--oracle", f"--data={data}", out, "--summary_key=abstract")
