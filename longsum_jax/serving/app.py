@@ -88,6 +88,7 @@ class _Server:
                 "the warm-up failed, /health/ready remains 503: %s", error
             )
         else:
+            self._metrics.is_warm = True
             self._is_ready = True
 
     async def summaries(self, request: HttpRequest) -> Response:
