@@ -12,6 +12,7 @@ from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
     from longsum_jax.readers import ReadOptions
+    from longsum_jax.serving.replicas import Replica
 
 _MAX_EXPANSION = 8  # size of unpacked files in sizes of a body
 _MAX_PAGES = 2000
@@ -31,6 +32,13 @@ _COUNTS = {
         "length up to which programs are compiled before /health/ready answers 200",
     ),
 }
+# Devices of a replica: help.
+_MESH = {
+    "mesh.fsdp": "devices of a replica over which every parameter is sharded, for models that "
+    "do not fit on one; default: 1",
+    "mesh.tensor": "devices of a replica over which heads, feed-forward layers and vocabulary "
+    "are sharded, which also shortens each step; default: 1",
+}
 # Flags in the short help.
 EVERYDAY = (
     "model",
@@ -39,6 +47,7 @@ EVERYDAY = (
     "api_keys",
     "max_queue",
     "max_request_seconds",
+    "replicas",
 )
 EXAMPLES = """\
   # the bundled ranker, for programs on this machine
@@ -46,6 +55,9 @@ EXAMPLES = """\
 
   # a model, for other machines, whose requests need an API key
   longsum serve --model=runs/reports --host=0.0.0.0 --api_keys=keys.txt
+
+  # a model that takes two devices, as often as there are devices for it
+  longsum serve --model=runs/large --mesh.tensor=2 --replicas=auto
 
   # a request
   curl localhost:8000/v1/summaries -F file=@report.pdf -F length="100 words"
@@ -87,11 +99,6 @@ def main(argv: Sequence[str]) -> None:
         raise InputError("to serve, pip install 'longsum_jax[serve]'") from None
     from longsum_jax.serving.engine import Engine
 
-    model = None
-    if args.model is not None:
-        from longsum_jax.inference.loading import load
-
-        model = load(args.model, **flags.load_options(args))
     request_limits = Limits(
         max_bytes=args.max_body_bytes,
         max_seconds=args.max_request_seconds,
@@ -100,7 +107,7 @@ def main(argv: Sequence[str]) -> None:
         warm_up_tokens=args.warm_up_tokens,
     )
     engine = Engine(
-        model,
+        replicas=_replicas(args),
         max_queue=args.max_queue,
         max_tokens=args.max_tokens,
         max_new_tokens=args.max_new_tokens,
@@ -120,6 +127,36 @@ def main(argv: Sequence[str]) -> None:
         # Unfinished requests end at their time limit at the latest.
         timeout_graceful_shutdown=int(args.max_request_seconds) + 1,
     )
+
+
+def _replicas(args: argparse.Namespace) -> "list[Replica]":
+    """Returns the model on its devices; an empty list without a model.
+
+    Raises:
+        InputError: an invalid model, or a number that does not fit the devices.
+    """
+    sizes = {name.removeprefix("mesh."): getattr(args, name) for name in _MESH}
+    text = args.replicas
+    if text != "auto" and not text.isdecimal():
+        raise InputError(f'--replicas={text} must be a number or "auto"')
+    if args.model is None:
+        if text not in ("auto", "1") or set(sizes.values()) != {1}:
+            raise InputError(
+                "--replicas and --mesh are for a model; give --model or leave "
+                "them out"
+            )
+        return []
+    import jax
+
+    from longsum_jax.inference.loading import load
+    from longsum_jax.serving.replicas import make_replicas
+
+    is_sharded = set(sizes.values()) != {1}
+    # Parameters that do not fit on a device are read into host memory.
+    host = jax.local_devices(backend="cpu")[0] if is_sharded else None
+    with jax.default_device(host):
+        model = load(args.model, **flags.load_options(args))
+    return make_replicas(model, text if text == "auto" else int(text), **sizes)
 
 
 def _read_options(args: argparse.Namespace) -> "ReadOptions":
@@ -185,6 +222,17 @@ def _parser() -> argparse.ArgumentParser:
             type=int,
             default=default,
             help=f"{text}; default: {default:,}",
+        )
+    parser.add_argument(
+        "--replicas",
+        default="auto",
+        metavar="N",
+        help="number of copies of the model, each on its devices, that share the queue; "
+        "default: auto, as many as there are devices",
+    )
+    for name, text in _MESH.items():
+        parser.add_argument(
+            f"--{name}", type=int, default=1, metavar="N", help=text
         )
     parser.add_argument(
         "--max_request_seconds",

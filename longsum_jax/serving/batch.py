@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 # Tokens that a turn encodes at most, except for a single longer piece: other
 # batches wait meanwhile.
 _TOKENS_PER_TURN = 2**12
+# On several devices, the programs depend on the placement of their arguments.
+# It is stable after pieces have entered an empty batch, and a decoded one.
+WARM_UP_PIECES = 3
+_WARM_UP_PIECES_PER_TURN = 2
+_WARM_UP_TURNS = 3
 
 # True if a piece has room -> the next piece, or None
 TakePiece = Callable[[Callable[[JobPiece], bool]], JobPiece | None]
@@ -44,6 +49,7 @@ class OpenBatch:
     Attributes:
         kind: kind of the pieces.
         num_rows: number of rows.
+        num_running: number of rows that decode a piece in this turn.
     """
 
     def __init__(
@@ -59,7 +65,10 @@ class OpenBatch:
         self.num_rows = num_slots(
             model.config, [first.kind.row_length] * max_rows
         )
+        self.num_running = 0
         self._config = model.config
+        self._warm_up = first.future if first.is_warm_up else None
+        self._num_turns = 0
         self._first: JobPiece | None = first
         self._take = take
         self._waits = waits
@@ -85,19 +94,21 @@ class OpenBatch:
     def turn(self) -> list[tuple[JobPiece, Summary]] | None:
         """Decodes a few tokens; returns the finished pieces, or None if the batch is empty."""
         finished = next(self._turns, None)
+        self._num_turns += 1
+        is_last = finished is None or self._num_turns == _WARM_UP_TURNS
+        if self._warm_up is not None and is_last:
+            self._warm_up.cancel()  # the programs are compiled
         if finished is None:
             return None
-        return [
+        pieces = [
             (self._inside.pop(index), summary) for index, summary in finished
         ]
+        return [pair for pair in pieces if not pair[0].is_warm_up]
 
     def _arrivals(
         self, inside: Sequence[int], size: int
     ) -> tuple[set[int], list[TokenizedDocument]]:
         """Returns the pieces that leave and enter, see ``ContinuousBatch``."""
-        for index in inside:
-            if self._inside[index].is_warm_up:  # its programs are compiled
-                self._inside[index].future.cancel()
         cancelled = {
             index for index in inside if self._inside[index].future.done()
         }
@@ -109,6 +120,7 @@ class OpenBatch:
             self._num_arrived += 1
             self._waits.add(time.monotonic() - piece.queued)
             documents.append(piece.document)
+        self.num_running = len(self._inside)
         return cancelled, documents
 
     def _entering(self, num_free: int) -> list[JobPiece]:
@@ -122,6 +134,8 @@ class OpenBatch:
 
         def has_room(piece: JobPiece) -> bool:
             total = num_tokens + self._num_read(piece)
+            if piece.is_warm_up and len(pieces) == _WARM_UP_PIECES_PER_TURN:
+                return False
             return not pieces or total <= _TOKENS_PER_TURN
 
         while len(pieces) < num_free:

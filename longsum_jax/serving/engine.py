@@ -34,6 +34,7 @@ from longsum_jax.inference.summary_options import (
 )
 from longsum_jax.ranking.ranker import DEFAULT_LENGTH
 from longsum_jax.ranking.selection import parse_length
+from longsum_jax.serving.batch import WARM_UP_PIECES
 from longsum_jax.serving.fair_queue import FairQueue
 from longsum_jax.serving.lengths import read_lengths, row_length
 from longsum_jax.serving.pieces import (
@@ -249,8 +250,8 @@ class Engine:
             kind=kind,
             replica=number,
             is_warm_up=True,
-        )
-        self._queue.put([piece.single()])
+        ).single()
+        self._queue.put(piece._replace(number=i) for i in range(WARM_UP_PIECES))
         return job.future
 
     def close(self) -> None:

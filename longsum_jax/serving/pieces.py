@@ -67,7 +67,7 @@ class JobPiece(NamedTuple):
         is_final: True if its text is the summary of the request.
         queued: time of queueing.
         replica: number of the only replica that decodes it; None for any.
-        is_warm_up: True to cancel the input after the first steps.
+        is_warm_up: True for an input that only compiles programs.
     """
 
     job: Job

@@ -142,6 +142,8 @@ class Worker:
         if finished is None:
             self._batches.remove(batch)
             return
+        self.statistics.row_turns += batch.num_rows
+        self.statistics.running_row_turns += batch.num_running
         for piece, summary in finished:
             self._take_summary(piece, summary)
 
@@ -175,6 +177,4 @@ class Worker:
         counts = self.statistics
         counts.num_batches = len(self._batches)
         counts.num_rows = sum(batch.num_rows for batch in self._batches)
-        counts.running_rows = sum(len(batch.pieces) for batch in self._batches)
-        counts.row_turns += counts.num_rows
-        counts.running_row_turns += counts.running_rows
+        counts.running_rows = sum(batch.num_running for batch in self._batches)

@@ -5,7 +5,7 @@ import dataclasses
 import threading
 import time
 from concurrent.futures import CancelledError, Future
-from types import SimpleNamespace
+from functools import partial
 
 import jax.monitoring
 import pytest
@@ -16,13 +16,9 @@ from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
 from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import get_family
-from longsum_jax.serving.engine import (
-    Engine,
-    QueueFullError,
-    TooLongError,
-    _Job,
-    _Piece,
-)
+from longsum_jax.serving.engine import Engine, QueueFullError, TooLongError
+from longsum_jax.serving.fair_queue import FairQueue
+from longsum_jax.serving.pieces import BatchKind, Job, JobPiece
 
 TEXTS = [" ".join(f"Number {i} of {n} is said." for i in range(n)) for n in (3, 2, 1)]
 
@@ -225,19 +221,40 @@ def test_ranker_and_queue(engine, monkeypatch):
         engine.submit([Request("A text.", "text", None)] * 3, {})
 
 
-def test_requests_pass_others_only_for_a_while(engine):
-    options = SimpleNamespace(do_sample=False)
+def waiting_piece(number=0, *, row_length=64, queued=None, job=None):
+    job = job or Job(Future(), None, None, None, None)
+    kind = BatchKind(None, None, row_length)
+    queued = time.monotonic() if queued is None else queued
+    return JobPiece(job, number, None, kind, False, queued)
 
-    def piece(slot_length, queued):
-        engine_of_piece = SimpleNamespace(seed=0)
-        job = _Job(Future(), None, engine_of_piece, None, None)
-        return _Piece(job, 0, None, options, slot_length, False, queued)
 
-    now = time.monotonic()
-    short = [piece(64, now) for _ in range(3)]
-    for queued, expected in ((now, short), (now - 60, short[:1])):
-        book = piece(512, queued)
-        engine._waiting.extend([short[0], book, *short[1:]])
-        assert engine._take_sharing(short[0], 8) == expected
-        assert engine._waiting[0] is book
-        engine._waiting.clear()
+def take_all(queue, kind):
+    pieces = iter(lambda: queue.take(kind, lambda _: True, lambda work: work.kind != kind), None)
+    return list(pieces)
+
+
+def test_requests_pass_others_only_for_a_while():
+    for age, count in ((0, 3), (60, 1)):
+        queue = FairQueue()
+        book = waiting_piece(row_length=512, queued=time.monotonic() - age)
+        short = [waiting_piece(queued=time.monotonic() - 100 + i) for i in range(3)]
+        queue.put([short[0], book, *short[1:]])
+        assert queue.take_first(lambda _: True, waits=False) == short[0]
+        assert take_all(queue, short[0].kind) == short[1:count]
+        assert len(queue) == 4 - count
+        assert queue.take_first(lambda _: True, waits=False) is book
+
+
+def test_a_letter_does_not_wait_behind_the_pieces_of_a_book():
+    queue = FairQueue()
+    job = Job(Future(), None, None, None, None)
+    book = [waiting_piece(number, job=job) for number in range(6)]
+    queue.put(book)
+    kind = book[0].kind
+    take = partial(queue.take, kind, lambda _: True, lambda _: False)
+    assert [take(), take()] == book[:2]
+    letter, cancelled = waiting_piece(), waiting_piece()
+    queue.put([letter, cancelled])
+    cancelled.future.cancel()
+    assert [take(), take(), *take_all(queue, kind)] == [book[2], letter, *book[3:]]
+    assert len(queue) == 0
