@@ -12,6 +12,8 @@ depend only on the input, so that its summary does not depend on others.
 import itertools
 from typing import Any
 
+from longsum_jax.inference.padding import input_length
+from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.models.registry import max_input_length
 
 _SHORTEST_READ = 2**8
@@ -19,7 +21,13 @@ _SHORTEST_ROW = 2**10
 
 
 def read_length(config: Any, length: int) -> int:
-    """Returns the length to which an input of ``length`` tokens is padded."""
+    """Returns the length to which an input of ``length`` tokens is padded.
+
+    In BigBird's attention the last block of the input is global, so that more
+    padding would change the summary: its inputs have many lengths.
+    """
+    if get_encoder_attention(config).pads_to:
+        return input_length(config, length)
     power = 1 << (length - 1).bit_length()
     return _limited(config, max(power, _SHORTEST_READ))
 

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
@@ -34,14 +34,14 @@ class _Upload:
         client: address of the client.
         size: number of bytes so far.
         is_closed: True if the body had to leave to make room.
-        timer: time limit of the next data; None before the first wait.
     """
 
     def __init__(self, client: str) -> None:
         self.client = client
         self.size = 0
         self.is_closed = False
-        self.timer: asyncio.Timeout | None = None
+        # of the current wait for data
+        self._timer: asyncio.Timeout | None = None
         self._started = time.monotonic()
 
     @property
@@ -50,11 +50,27 @@ class _Upload:
         seconds = time.monotonic() - self._started
         return (self.size + _CREDIT) / max(seconds, 1e-6)
 
+    async def read(self, stream: AsyncIterator[bytes]) -> bytes:
+        """Returns the next data.
+
+        Raises:
+            TimeoutError: no data arrive, or the body was closed.
+            StopAsyncIteration: the body is complete.
+        """
+        seconds = 0.0 if self.is_closed else _IDLE_SECONDS
+        try:
+            async with asyncio.timeout(seconds) as self._timer:
+                chunk = await anext(stream)
+        finally:
+            self._timer = None
+        self.size += len(chunk)
+        return chunk
+
     def close(self) -> None:
         """Ends the wait for data at once."""
         self.is_closed = True
-        if self.timer is not None:
-            self.timer.reschedule(asyncio.get_running_loop().time())
+        if self._timer is not None:
+            self._timer.reschedule(asyncio.get_running_loop().time())
 
 
 class Uploads:
@@ -101,15 +117,11 @@ class Uploads:
         with self._entry(request) as upload:
             while True:
                 try:
-                    async with asyncio.timeout(_IDLE_SECONDS) as upload.timer:
-                        if upload.is_closed:
-                            upload.close()
-                        chunk = await anext(stream)
+                    chunk = await upload.read(stream)
                 except StopAsyncIteration:
                     return
                 except TimeoutError:
                     raise _too_slow(upload) from None
-                upload.size += len(chunk)
                 if upload.size > self.max_bytes:
                     raise too_large
                 yield chunk
