@@ -1,6 +1,7 @@
 """longsum serve: answers requests for summaries over HTTP."""
 
 import argparse
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Sequence
@@ -151,9 +152,12 @@ def _replicas(args: argparse.Namespace) -> "list[Replica]":
     from longsum_jax.inference.loading import load
     from longsum_jax.serving.replicas import make_replicas
 
-    is_sharded = set(sizes.values()) != {1}
-    # Parameters that do not fit on a device are read into host memory.
-    host = jax.local_devices(backend="cpu")[0] if is_sharded else None
+    host = None
+    if set(sizes.values()) != {1}:
+        # Parameters that do not fit on a device are read into host memory,
+        # unless JAX_PLATFORMS excludes it.
+        with contextlib.suppress(RuntimeError):
+            host = jax.local_devices(backend="cpu")[0]
     with jax.default_device(host):
         model = load(args.model, **flags.load_options(args))
     return make_replicas(model, text if text == "auto" else int(text), **sizes)

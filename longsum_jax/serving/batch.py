@@ -118,7 +118,8 @@ class OpenBatch:
         for piece in self._entering(size - len(self._inside)):
             self._inside[self._num_arrived] = piece
             self._num_arrived += 1
-            self._waits.add(time.monotonic() - piece.queued)
+            if not piece.is_warm_up:
+                self._waits.add(time.monotonic() - piece.queued)
             documents.append(piece.document)
         self.num_running = len(self._inside)
         return cancelled, documents

@@ -180,7 +180,7 @@ def _memory_bytes() -> int:
 
 def _device_bytes() -> list[tuple[Labels, int]]:
     """Returns the memory in use on each local device; 0 for CPUs."""
-    values = []
+    values: list[tuple[Labels, int]] = []
     for device in jax.local_devices():
         counts = device.memory_stats() or {}
         labels = {"device": str(device.id)}

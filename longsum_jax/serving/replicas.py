@@ -69,15 +69,15 @@ def make_replicas(
     Raises:
         InputError: a number below 1, or too few devices.
     """
-    options = MeshOptions("fsdp+tensor", batch=1, fsdp=fsdp, tensor=tensor)
     devices = jax.local_devices()
     size = fsdp * tensor
-    if size < 1 or (count != "auto" and count < 1):
+    counts = [fsdp, tensor, *([count] if isinstance(count, int) else [])]
+    if min(counts) < 1:
         raise InputError(
             f"replicas={count}, mesh.fsdp={fsdp} and mesh.tensor={tensor} must "
             "be at least 1"
         )
-    if count == "auto":
+    if not isinstance(count, int):
         count = max(len(devices) // size, 1)
     if count * size > len(devices):
         raise InputError(
@@ -85,6 +85,7 @@ def make_replicas(
             f"need {count * size} devices, but this process has "
             f"{counted(len(devices), 'device')}; lower them"
         )
+    options = MeshOptions("fsdp+tensor", batch=1, fsdp=fsdp, tensor=tensor)
     if count == size == 1:
         return [Replica(model)]
     replicas = []

@@ -261,17 +261,17 @@ def take_all(queue, kind):
     return list(pieces)
 
 
-def test_requests_pass_others_only_for_a_while():
-    for age, count in ((0, 3), (60, 1)):
-        queue = FairQueue()
-        book = waiting_piece(row_length=512, queued=time.monotonic() - age)
-        short = [waiting_piece() for _ in range(3)]
-        queue.put([short[0], book, *short[1:]])
-        kind = short[0].kind
-        assert queue.take_first(lambda work: work.kind == kind, waits=False) is short[0]
-        assert take_all(queue, kind) == short[1:count]
-        assert len(queue) == 4 - count
-        assert queue.take_first(lambda _: True, waits=False) is book
+@pytest.mark.parametrize(("age", "count"), [(0, 3), (60, 1)])
+def test_requests_pass_others_only_for_a_while(age, count):
+    queue = FairQueue()
+    book = waiting_piece(row_length=512, queued=time.monotonic() - age)
+    short = [waiting_piece() for _ in range(3)]
+    queue.put([short[0], book, *short[1:]])
+    kind = short[0].kind
+    assert queue.take_first(lambda work: work.kind == kind, waits=False) is short[0]
+    assert take_all(queue, kind) == short[1:count]
+    assert len(queue) == 4 - count
+    assert queue.take_first(lambda _: True, waits=False) is book
 
 
 def test_a_letter_does_not_wait_behind_the_pieces_of_a_book():
