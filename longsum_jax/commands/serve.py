@@ -136,22 +136,26 @@ def _replicas(args: argparse.Namespace) -> "list[Replica]":
     Raises:
         InputError: an invalid model, or a number that does not fit the devices.
     """
-    sizes = {name.removeprefix("mesh."): getattr(args, name) for name in _MESH}
+    sizes = {name: getattr(args, name) for name in _MESH}
     text = args.replicas
     if text != "auto" and not text.isdecimal():
         raise InputError(f'--replicas={text} must be a number or "auto"')
     if args.model is None:
-        if text not in ("auto", "1") or set(sizes.values()) != {1}:
+        wrong = {"replicas": text} if text not in ("auto", "1") else {}
+        wrong |= {name: size for name, size in sizes.items() if size != 1}
+        for name, value in wrong.items():
             raise InputError(
-                "--replicas and --mesh are for a model; give --model or leave "
-                "them out"
+                f"--{name}={value} is for a model; give --model or leave it out"
             )
         return []
     import jax
 
     from longsum_jax.inference.loading import load
-    from longsum_jax.serving.replicas import make_replicas
+    from longsum_jax.serving.replicas import count_replicas, make_replicas
 
+    mesh = {name.removeprefix("mesh."): size for name, size in sizes.items()}
+    # Before the model is loaded, which may take minutes.
+    count = count_replicas(text if text == "auto" else int(text), **mesh)
     host = None
     if set(sizes.values()) != {1}:
         # Parameters that do not fit on a device are read into host memory,
@@ -160,7 +164,7 @@ def _replicas(args: argparse.Namespace) -> "list[Replica]":
             host = jax.local_devices(backend="cpu")[0]
     with jax.default_device(host):
         model = load(args.model, **flags.load_options(args))
-    return make_replicas(model, text if text == "auto" else int(text), **sizes)
+    return make_replicas(model, count, **mesh)
 
 
 def _read_options(args: argparse.Namespace) -> "ReadOptions":

@@ -21,8 +21,8 @@ from longsum_jax.serving.pieces import BatchKind, JobPiece, Work
 _PATIENCE = 2.0  # seconds
 
 
-class _Turn(NamedTuple):
-    """The position of work in its line.
+class _LineEntry(NamedTuple):
+    """Work in its line.
 
     Attributes:
         turn: number of pieces of one request that go first.
@@ -40,7 +40,7 @@ class FairQueue:
 
     def __init__(self) -> None:
         # No line is empty.
-        self._lines: dict[BatchKind | None, list[_Turn]] = {}
+        self._lines: dict[BatchKind | None, list[_LineEntry]] = {}
         self._num_arrived = 0
         self._changed = threading.Condition()
         self._is_closed = False
@@ -57,7 +57,7 @@ class FairQueue:
                 # The first piece of a request stands next to the first of the
                 # line, its second piece one turn later, and so on.
                 turn = (line[0].turn if line else 0) + work.number
-                bisect.insort(line, _Turn(turn, self._num_arrived, work))
+                bisect.insort(line, _LineEntry(turn, self._num_arrived, work))
                 self._num_arrived += 1
             self._changed.notify_all()
 
@@ -116,7 +116,7 @@ class FairQueue:
             self._is_closed = True
             self._changed.notify_all()
 
-    def _oldest_lines(self) -> list[list[_Turn]]:
+    def _oldest_lines(self) -> list[list[_LineEntry]]:
         """Returns the lines in order of their first work's arrival, without ended requests."""
         for kind, line in tuple(self._lines.items()):
             while line and line[0].work.future.done():
@@ -127,7 +127,7 @@ class FairQueue:
             self._lines.values(), key=lambda line: line[0].work.queued
         )
 
-    def _pop(self, line: list[_Turn]) -> Work:
+    def _pop(self, line: list[_LineEntry]) -> Work:
         work = line.pop(0).work
         if not line:
             del self._lines[work.kind]

@@ -49,6 +49,32 @@ class Replica(NamedTuple):
         return f"replica-{self.number}"
 
 
+def count_replicas(
+    count: int | Literal["auto"], *, fsdp: int = 1, tensor: int = 1
+) -> int:
+    """Returns the number of replicas on the devices of this process, see ``make_replicas``.
+
+    Raises:
+        InputError: a number below 1, or too few devices.
+    """
+    counts = [fsdp, tensor, *([count] if isinstance(count, int) else [])]
+    if min(counts) < 1:
+        raise InputError(
+            f"replicas={count}, mesh.fsdp={fsdp} and mesh.tensor={tensor} must "
+            "be at least 1"
+        )
+    num_devices, size = jax.local_device_count(), fsdp * tensor
+    if not isinstance(count, int):
+        count = max(num_devices // size, 1)
+    if count * size > num_devices:
+        raise InputError(
+            f"replicas={count} with mesh.fsdp={fsdp} and mesh.tensor={tensor} "
+            f"need {count * size} devices, but this process has "
+            f"{counted(num_devices, 'device')}; lower them"
+        )
+    return count
+
+
 def make_replicas(
     model: "Model",
     count: int | Literal["auto"] = "auto",
@@ -67,24 +93,11 @@ def make_replicas(
             the vocabulary are sharded.
 
     Raises:
-        InputError: a number below 1, or too few devices.
+        InputError: as ``count_replicas``.
     """
+    count = count_replicas(count, fsdp=fsdp, tensor=tensor)
     devices = jax.local_devices()
     size = fsdp * tensor
-    counts = [fsdp, tensor, *([count] if isinstance(count, int) else [])]
-    if min(counts) < 1:
-        raise InputError(
-            f"replicas={count}, mesh.fsdp={fsdp} and mesh.tensor={tensor} must "
-            "be at least 1"
-        )
-    if not isinstance(count, int):
-        count = max(len(devices) // size, 1)
-    if count * size > len(devices):
-        raise InputError(
-            f"replicas={count} with mesh.fsdp={fsdp} and mesh.tensor={tensor} "
-            f"need {count * size} devices, but this process has "
-            f"{counted(len(devices), 'device')}; lower them"
-        )
     options = MeshOptions("fsdp+tensor", batch=1, fsdp=fsdp, tensor=tensor)
     if count == size == 1:
         return [Replica(model)]
