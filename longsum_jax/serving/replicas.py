@@ -64,15 +64,15 @@ def count_replicas(
             "be at least 1"
         )
     num_devices, size = jax.local_device_count(), fsdp * tensor
-    if not isinstance(count, int):
-        count = max(num_devices // size, 1)
-    if count * size > num_devices:
+    fitting = max(num_devices // size, 1)
+    number = count if isinstance(count, int) else fitting
+    if number * size > num_devices:
         raise InputError(
-            f"replicas={count} with mesh.fsdp={fsdp} and mesh.tensor={tensor} "
-            f"need {count * size} devices, but this process has "
+            f"replicas={number} with mesh.fsdp={fsdp} and mesh.tensor={tensor} "
+            f"need {number * size} devices, but this process has "
             f"{counted(num_devices, 'device')}; lower them"
         )
-    return count
+    return number
 
 
 def make_replicas(
@@ -95,14 +95,14 @@ def make_replicas(
     Raises:
         InputError: as ``count_replicas``.
     """
-    count = count_replicas(count, fsdp=fsdp, tensor=tensor)
+    total = count_replicas(count, fsdp=fsdp, tensor=tensor)
     devices = jax.local_devices()
     size = fsdp * tensor
     options = MeshOptions("fsdp+tensor", batch=1, fsdp=fsdp, tensor=tensor)
-    if count == size == 1:
+    if total == size == 1:
         return [Replica(model)]
     replicas = []
-    for number in range(count):
+    for number in range(total):
         group = devices[number * size : (number + 1) * size]
         if size == 1:
             params = jax.device_put(model.params, group[0])
