@@ -73,8 +73,9 @@ def _joined_code(lines: Iterable[str]) -> list[str]:
         if carried and line.strip():
             line = line[: len(line) - len(line.lstrip())] + carried + " " + line.lstrip()
             carried = ""
-        if line.count("``") % 2:
-            start = line.rindex("``")
+        without_code = _CODE.sub(lambda code: " " * len(code[0]), line)
+        start = without_code.find("`")
+        if start >= 0:
             carried = line[start:].rstrip()
             line = line[:start].rstrip()
             if not line:

@@ -277,6 +277,7 @@ def test_tidy_docstrings():
     results = ["Returns:", "    a: one,", "        or two.", "    b: three."]
     assert tidy(results) == ["Returns:", "    a: one,", "    or two.", "", "    b: three.", ""]
     assert tidy(["see ``a", "b`` here"]) == ["see", "``a b`` here", ""]
+    assert tidy(["see `a", "b` here"]) == ["see", "``a b`` here", ""]
 
 
 def test_api_pages_leave_out_members_of_flax():
