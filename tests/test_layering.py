@@ -75,7 +75,8 @@ OPTIONAL = (
 NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import
 # The application of the extra "serve", which `longsum serve` imports.
 NEED_STARLETTE = tuple(
-    f"longsum_jax.serving.{name}" for name in ("app", "bodies", "chat", "events", "guard", "jobs")
+    f"longsum_jax.serving.{name}"
+    for name in ("app", "bodies", "chat", "events", "guard", "jobs", "uploads")
 )
 
 BLOCK_AND_IMPORT = """

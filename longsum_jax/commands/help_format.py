@@ -32,6 +32,7 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     "scores": ("metrics", "metric_option", "stemmer"),
     "conversion": ("position_extension", "cross_attention", "hepos_stride"),
     "server": ("host", "port", "api_keys", "cors_origin", "warm_up_tokens"),
+    "devices": ("replicas", "mesh.fsdp", "mesh.tensor"),
     "limits of requests": (
         *("max_queue", "max_body_bytes", "max_request_seconds"),
         *("max_tokens", "max_new_tokens"),

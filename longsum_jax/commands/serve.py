@@ -1,6 +1,7 @@
 """longsum serve: answers requests for summaries over HTTP."""
 
 import argparse
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
     from longsum_jax.readers import ReadOptions
+    from longsum_jax.serving.replicas import Replica
 
 _MAX_EXPANSION = 8  # size of unpacked files in sizes of a body
 _MAX_PAGES = 2000
@@ -31,6 +33,13 @@ _COUNTS = {
         "length up to which programs are compiled before /health/ready answers 200",
     ),
 }
+# Devices of a replica: help.
+_MESH = {
+    "mesh.fsdp": "devices of a replica over which every parameter is sharded, for models that "
+    "do not fit on one; default: 1",
+    "mesh.tensor": "devices of a replica over which heads, feed-forward layers and vocabulary "
+    "are sharded, which also shortens each step; default: 1",
+}
 # Flags in the short help.
 EVERYDAY = (
     "model",
@@ -39,6 +48,7 @@ EVERYDAY = (
     "api_keys",
     "max_queue",
     "max_request_seconds",
+    "replicas",
 )
 EXAMPLES = """\
   # the bundled ranker, for programs on this machine
@@ -46,6 +56,9 @@ EXAMPLES = """\
 
   # a model, for other machines, whose requests need an API key
   longsum serve --model=runs/reports --host=0.0.0.0 --api_keys=keys.txt
+
+  # a model that takes two devices, as often as there are devices for it
+  longsum serve --model=runs/large --mesh.tensor=2 --replicas=auto
 
   # a request
   curl localhost:8000/v1/summaries -F file=@report.pdf -F length="100 words"
@@ -87,11 +100,6 @@ def main(argv: Sequence[str]) -> None:
         raise InputError("to serve, pip install 'longsum_jax[serve]'") from None
     from longsum_jax.serving.engine import Engine
 
-    model = None
-    if args.model is not None:
-        from longsum_jax.inference.loading import load
-
-        model = load(args.model, **flags.load_options(args))
     request_limits = Limits(
         max_bytes=args.max_body_bytes,
         max_seconds=args.max_request_seconds,
@@ -100,7 +108,7 @@ def main(argv: Sequence[str]) -> None:
         warm_up_tokens=args.warm_up_tokens,
     )
     engine = Engine(
-        model,
+        replicas=_replicas(args),
         max_queue=args.max_queue,
         max_tokens=args.max_tokens,
         max_new_tokens=args.max_new_tokens,
@@ -123,6 +131,43 @@ def main(argv: Sequence[str]) -> None:
         # Unfinished requests end at their time limit at the latest.
         timeout_graceful_shutdown=int(args.max_request_seconds) + 1,
     )
+
+
+def _replicas(args: argparse.Namespace) -> "list[Replica]":
+    """Returns the model on its devices; an empty list without a model.
+
+    Raises:
+        InputError: an invalid model, or a number that does not fit the devices.
+    """
+    sizes = {name: getattr(args, name) for name in _MESH}
+    text = args.replicas
+    if text != "auto" and not text.isdecimal():
+        raise InputError(f'--replicas={text} must be a number or "auto"')
+    if args.model is None:
+        wrong = {"replicas": text} if text not in ("auto", "1") else {}
+        wrong |= {name: size for name, size in sizes.items() if size != 1}
+        for name, value in wrong.items():
+            raise InputError(
+                f"--{name}={value} is for a model; give --model or leave it out"
+            )
+        return []
+    import jax
+
+    from longsum_jax.inference.loading import load
+    from longsum_jax.serving.replicas import count_replicas, make_replicas
+
+    mesh = {name.removeprefix("mesh."): size for name, size in sizes.items()}
+    # Before the model is loaded, which may take minutes.
+    count = count_replicas(text if text == "auto" else int(text), **mesh)
+    host = None
+    if set(sizes.values()) != {1}:
+        # Parameters that do not fit on a device are read into host memory,
+        # unless JAX_PLATFORMS excludes it.
+        with contextlib.suppress(RuntimeError):
+            host = jax.local_devices(backend="cpu")[0]
+    with jax.default_device(host):
+        model = load(args.model, **flags.load_options(args))
+    return make_replicas(model, count, **mesh)
 
 
 def _read_options(args: argparse.Namespace) -> "ReadOptions":
@@ -188,6 +233,17 @@ def _parser() -> argparse.ArgumentParser:
             type=int,
             default=default,
             help=f"{text}; default: {default:,}",
+        )
+    parser.add_argument(
+        "--replicas",
+        default="auto",
+        metavar="N",
+        help="number of copies of the model, each on its devices, that share the queue; "
+        "default: auto, as many as there are devices",
+    )
+    for name, text in _MESH.items():
+        parser.add_argument(
+            f"--{name}", type=int, default=1, metavar="N", help=text
         )
     parser.add_argument(
         "--max_request_seconds",

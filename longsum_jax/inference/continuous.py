@@ -126,18 +126,20 @@ class ContinuousBatch:
             range(len(rows)), lambda i: self._stores_states(lengths[i])
         )
         for _, same_kind in kinds:
-            yield from self._decode_kind(rows, lengths, deque(same_kind))
+            turns = self._decode_kind(rows, lengths, deque(same_kind))
+            yield from itertools.chain.from_iterable(turns)
 
     def decode_arriving(
         self,
         length: int,
         arrivals: Arrivals,
         on_progress: OnProgress | None = None,
-    ) -> Iterator[tuple[int, Generated]]:
+    ) -> Iterator[list[tuple[int, Generated]]]:
         """Decodes documents that arrive while others are decoded, until no document remains.
 
         Documents enter within ``_STEPS_BETWEEN_ARRIVALS`` tokens if a slot is
-        free. The slots keep their length.
+        free. The slots keep their length. Between two items of the iterator a
+        caller may decode other batches.
 
         Args:
             length: slot length in tokens, at least the padded length of every
@@ -150,12 +152,10 @@ class ContinuousBatch:
                 beam search has no sequences before a document is finished.
 
         Yields:
-            Indices of documents with their sequences on the host, in order of
-            completion.
+            Indices of the documents that are finished after some steps, often
+            none, with their sequences on the host.
         """
-        yield from self._decode_kind(
-            [], [], deque(), arrivals, length, on_progress
-        )
+        return self._decode_kind([], [], deque(), arrivals, length, on_progress)
 
     def _decode_kind(
         self,
@@ -165,8 +165,8 @@ class ContinuousBatch:
         arrivals: Arrivals | None = None,
         length: int = 0,
         on_progress: OnProgress | None = None,
-    ) -> Iterator[tuple[int, Generated]]:
-        """Decodes documents that use the same programs.
+    ) -> Iterator[list[tuple[int, Generated]]]:
+        """Decodes documents that use the same programs; yields the finished ones after some steps.
 
         Args:
             rows: padded inputs of all documents; empty with ``arrivals``.
@@ -260,8 +260,11 @@ class ContinuousBatch:
                 for slot, index in inside.items():
                     if not done[slot]:
                         on_progress(index, self._of_slot(out, slot))
-            for slot in [slot for slot in inside if done[slot]]:
-                yield inside.pop(slot), self._of_slot(out, slot)
+            finished = [slot for slot in inside if done[slot]]
+            yield [
+                (inside.pop(slot), self._of_slot(out, slot))
+                for slot in finished
+            ]
 
     def _read(self, row: PaddedInputs, *, stores_states: bool) -> DecoderSource:
         return self._programs.read(

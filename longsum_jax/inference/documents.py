@@ -215,22 +215,27 @@ class DocumentSummarizer:
         ],
         *,
         slot_length: int,
+        padded_length: Callable[[int], int],
         batch_size: int,
         options: GenerationOptions,
         seed: int,
         on_text: Callable[[int, Callable[[], str]], None] | None = None,
-    ) -> Iterator[tuple[int, Summary]]:
-        """Yields the index of each document with its summary; documents may arrive later.
+    ) -> Iterator[list[tuple[int, Summary]]]:
+        """Yields finished documents, by index, with their summaries; others may arrive later.
 
-        Every document is padded to the slots, so that its ids do not depend on
-        others and one program reads all lengths.
+        An item of the iterator follows after some steps, see
+        ``ContinuousBatch.decode_arriving``. The length to which a document is
+        padded depends on its own length only, so that its ids do not depend on
+        others.
 
         Args:
             arrivals: function from the indices of the documents in slots and
                 the number of slots to the indices of cancelled documents, and
                 to new documents, which are numbered in order of arrival.
-            slot_length: length to which documents are padded, at least their
-                own; the model may pad it further.
+            slot_length: length of the slots, at least the padded length of
+                every document; the model may pad it further.
+            padded_length: function from the length of a document to its padded
+                length; the model may pad it further.
             batch_size: number of slots.
             options: generation options.
             seed: random seed for sampling.
@@ -251,8 +256,7 @@ class DocumentSummarizer:
                 documents[num_arrived] = document
                 num_arrived += 1
             rows = [
-                self._rows([document], lambda _: slot_length)
-                for document in arrived
+                self._rows([document], padded_length) for document in arrived
             ]
             return cancelled, rows
 
@@ -264,10 +268,13 @@ class DocumentSummarizer:
         slots = self._make_slots(
             batch_size=batch_size, options=options, seed=seed
         )
-        for index, out in slots.decode_arriving(
+        for finished in slots.decode_arriving(
             slot_length, new_rows, on_progress
         ):
-            yield index, self._summary(documents.pop(index), out, 0)
+            yield [
+                (index, self._summary(documents.pop(index), out, 0))
+                for index, out in finished
+            ]
 
     def _in_slots(
         self,

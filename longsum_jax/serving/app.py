@@ -39,6 +39,7 @@ from longsum_jax.serving.jobs import Jobs, Result
 from longsum_jax.serving.metrics import Metrics
 from longsum_jax.serving.openapi import docs_page, openapi
 from longsum_jax.serving.page import make_page
+from longsum_jax.serving.uploads import Uploads
 
 _LOG = logging.getLogger(__name__)
 # Options of ``/v1/summaries`` that are not options of ``Model.summaries``.
@@ -56,7 +57,10 @@ class _Server:
         self._limits = limits
         self._options = dataclasses.replace(options, sandbox=True)
         self._metrics = Metrics(engine)
-        self._guard = Guard(limits, 2 * engine.max_queue, self._metrics)
+        self._uploads = Uploads(limits.max_bytes, 2 * engine.max_queue)
+        self._guard = Guard(
+            limits, 2 * engine.max_queue, self._uploads, self._metrics
+        )
         self._jobs = Jobs(engine)
         self.endpoint = self._guard.endpoint
         self._page = make_page(
@@ -88,14 +92,13 @@ class _Server:
                 "the warm-up failed, /health/ready remains 503: %s", error
             )
         else:
+            self._metrics.is_warm = True
             self._is_ready = True
 
     async def summaries(self, request: HttpRequest) -> Response:
         """Answers ``POST /v1/summaries``."""
         started = time.monotonic()
-        body = await read_documents(
-            request, self._limits.max_bytes, self._options
-        )
+        body = await read_documents(request, self._uploads, self._options)
         with_sources = boolean(body.fields, "sources")
         with_text = boolean(body.fields, "document_text")
         streams = boolean(body.fields, "stream")
@@ -178,7 +181,7 @@ class _Server:
 
     async def summarization(self, request: HttpRequest) -> Response:
         """Answers ``POST /summarization``, the format of the Hub's inference API."""
-        fields = await read_json(request, self._limits.max_bytes)
+        fields = await read_json(request, self._uploads)
         inputs, parameters = (
             fields.get("inputs"),
             fields.get("parameters") or {},
@@ -206,7 +209,7 @@ class _Server:
 
     async def chat(self, request: HttpRequest) -> Response:
         """Answers ``POST /v1/chat/completions``: the user message is the document."""
-        body = parse_chat(await read_json(request, self._limits.max_bytes))
+        body = parse_chat(await read_json(request, self._uploads))
         if body.streams:
             return await self._stream_chat(request, body)
         results = await self._jobs.summarize(

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,10 +18,10 @@ from longsum_jax.inference.summary import Request
 from longsum_jax.readers import Document, Failure, ReadOptions, sandbox
 from longsum_jax.readers.paths import STDIN
 from longsum_jax.readers.source import Source
+from longsum_jax.serving.uploads import Uploads
 
 _MAX_FILES = 100
 _MAX_FIELDS = 100
-_IDLE_SECONDS = 10.0  # without any data of a body
 _TEXT_FIELDS = ("text", "query")  # of a form, never numbers
 # The errors of readers that name a limit of the server.
 _LIMIT = re.compile(r"max_(bytes|pages|seconds|depth)\b|times its size")
@@ -34,51 +34,12 @@ class Body(NamedTuple):
     fields: dict[str, Any]
 
 
-async def _chunks(
-    request: HttpRequest, max_bytes: int
-) -> AsyncGenerator[bytes, None]:
-    """Yields the body.
-
-    Raises:
-        HTTPException: 413 as soon as it exceeds the limit, 408 if no data
-            arrive, 415 for a compressed body.
-    """
-    too_large = HTTPException(
-        413, f"the body has more than {max_bytes:,} bytes; send less"
-    )
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding != "identity":
-        raise HTTPException(
-            415, "compressed bodies are not accepted; send it uncompressed"
-        )
-    length = request.headers.get("content-length", "0")
-    if length.isdecimal() and len(length) < 20 and int(length) > max_bytes:
-        raise too_large
-    size = 0
-    stream = request.stream()
-    while True:
-        try:
-            async with asyncio.timeout(_IDLE_SECONDS):
-                chunk = await anext(stream)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise HTTPException(
-                408,
-                f"no data of the body arrived for {_IDLE_SECONDS:g} s; send it at once",
-            ) from None
-        size += len(chunk)
-        if size > max_bytes:
-            raise too_large
-        yield chunk
-
-
 def _media_type(request: HttpRequest) -> str:
     content_type = request.headers.get("content-type", "")
     return content_type.partition(";")[0].strip().lower()
 
 
-async def read_json(request: HttpRequest, max_bytes: int) -> dict[str, Any]:
+async def read_json(request: HttpRequest, uploads: Uploads) -> dict[str, Any]:
     """Returns the object in a JSON body.
 
     Raises:
@@ -87,7 +48,7 @@ async def read_json(request: HttpRequest, max_bytes: int) -> dict[str, Any]:
     """
     if _media_type(request) != "application/json":
         raise HTTPException(415, "the content type must be application/json")
-    content = b"".join([chunk async for chunk in _chunks(request, max_bytes)])
+    content = b"".join([chunk async for chunk in uploads.chunks(request)])
     try:
         text = content.decode("utf-8")
         value = await asyncio.to_thread(
@@ -107,21 +68,21 @@ def _refuse(constant: str) -> NoReturn:
 
 
 async def read_documents(
-    request: HttpRequest, max_bytes: int, options: ReadOptions
+    request: HttpRequest, uploads: Uploads, options: ReadOptions
 ) -> Body:
     """Returns the documents of ``POST /v1/summaries``.
 
     Args:
         request: request with a body of JSON or multipart form data.
-        max_bytes: maximum size of the body.
+        uploads: the bodies that are being read.
         options: limits of reading files, which a child process reads.
 
     Raises:
         HTTPException: the body is invalid.
     """
     if _media_type(request) == "multipart/form-data":
-        return await _read_form(request, max_bytes, options)
-    fields = await read_json(request, max_bytes)
+        return await _read_form(request, uploads, options)
+    fields = await read_json(request, uploads)
     if ("text" in fields) == ("documents" in fields):
         raise HTTPException(
             422, "give either text, a string, or documents, a list of strings"
@@ -154,14 +115,14 @@ def as_requests(texts: Any, query: str | None = None) -> list[Request]:
 
 
 async def _read_form(
-    request: HttpRequest, max_bytes: int, options: ReadOptions
+    request: HttpRequest, uploads: Uploads, options: ReadOptions
 ) -> Body:
     parser = MultiPartParser(
         request.headers,
-        _chunks(request, max_bytes),
+        uploads.chunks(request),
         max_files=_MAX_FILES,
         max_fields=_MAX_FIELDS,
-        max_part_size=max_bytes,
+        max_part_size=uploads.max_bytes,
     )
     try:
         form = await parser.parse()

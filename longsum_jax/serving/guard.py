@@ -19,6 +19,7 @@ from longsum_jax.serving.engine import QueueFullError, SummaryPart, TooLongError
 from longsum_jax.serving.events import EventStream, event
 from longsum_jax.serving.jobs import Result
 from longsum_jax.serving.metrics import Metrics
+from longsum_jax.serving.uploads import Uploads
 
 _RETRY_SECONDS = 5
 _LOG = logging.getLogger(__name__)
@@ -50,18 +51,25 @@ class Guard:
 
     Args:
         limits: limits of one request.
-        max_requests: maximum number of requests whose bodies are read at once.
+        max_requests: number of requests with complete bodies above which no
+            further body is read.
+        uploads: the bodies that are being read.
         metrics: counts of requests.
     """
 
     def __init__(
-        self, limits: Limits, max_requests: int, metrics: Metrics
+        self,
+        limits: Limits,
+        max_requests: int,
+        uploads: Uploads,
+        metrics: Metrics,
     ) -> None:
         self._limits = limits
         self._keys = [
             hashlib.sha256(key.encode()).digest() for key in limits.api_keys
         ]
         self._max_requests = max_requests
+        self._uploads = uploads
         self._metrics = metrics
         self._num_requests = 0
 
@@ -89,7 +97,8 @@ class Guard:
         try:
             self._authorize(request)
             # Before the body is read: many bodies would fill the memory.
-            if self._num_requests > self._max_requests:
+            num_complete = self._num_requests - len(self._uploads)
+            if num_complete > self._max_requests:
                 raise QueueFullError
             async with asyncio.timeout(self._limits.max_seconds):
                 return await answer(request)

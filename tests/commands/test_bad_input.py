@@ -37,6 +37,8 @@ COMMANDS: dict[str, tuple[str, list]] = {
             "--max_request_seconds=inf",
             "--api_keys=nothing.txt",
             "--no_sandbox",
+            "--replicas=few",
+            "--mesh.tensor=0",
         ],
     ),
     "summarize": (

@@ -20,7 +20,8 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.inference.summary import Summary
 from longsum_jax.inference.summary_options import SummaryOptions
 from longsum_jax.serving.app import Limits, make_app
-from longsum_jax.serving.engine import Engine, _extract, _Whole
+from longsum_jax.serving.engine import Engine, _extract
+from longsum_jax.serving.pieces import WholeJob
 
 TEXT = "The council met on Monday. It raised the budget by 5 percent. Nobody objected to it."
 JSON = {"content-type": "application/json"}
@@ -41,7 +42,7 @@ class Repeater(Engine):
 
     def _preparation(self, options):
         def prepare(future, request, stream):
-            def summarize():
+            def summarize(model):
                 if stream is not None:
                     for end in range(len(request.text)):
                         stream.update(request.text[:end])
@@ -49,7 +50,7 @@ class Repeater(Engine):
                     raise RuntimeError(request.text)
                 return Summary(request.text, 9, 9, 0, 8, "eos")
 
-            return [_Whole(future, summarize, stream, time.monotonic())]
+            return [WholeJob(future, summarize, stream, time.monotonic())]
 
         return prepare
 

@@ -5,7 +5,7 @@ import dataclasses
 import threading
 import time
 from concurrent.futures import CancelledError, Future
-from types import SimpleNamespace
+from functools import partial
 
 import jax.monitoring
 import pytest
@@ -16,13 +16,9 @@ from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
 from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import get_family
-from longsum_jax.serving.engine import (
-    Engine,
-    QueueFullError,
-    TooLongError,
-    _Job,
-    _Piece,
-)
+from longsum_jax.serving.engine import Engine, QueueFullError, TooLongError
+from longsum_jax.serving.fair_queue import FairQueue
+from longsum_jax.serving.pieces import BatchKind, Job, JobPiece
 
 TEXTS = [" ".join(f"Number {i} of {n} is said." for i in range(n)) for n in (3, 2, 1)]
 
@@ -81,6 +77,8 @@ def small(name, tokenizer, draw_params):
 
 
 SEGMENTS = {"strategy": "segments", "segment_length": 32}
+ROUNDS = {"strategy": "hierarchical", "segment_length": 32}
+REFINE = {"strategy": "refine", "segment_length": 32}
 SAMPLED = {"do_sample": True, "seed": 3}
 
 
@@ -88,10 +86,13 @@ SAMPLED = {"do_sample": True, "seed": 3}
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("t5", [{}, SEGMENTS, {"num_beams": 2}]),
+        ("t5", [{}, SEGMENTS, {"num_beams": 2}, ROUNDS, REFINE]),
         ("bart", [{}, SEGMENTS, SAMPLED]),
         ("led", [{}, SEGMENTS]),
         ("locost", [SAMPLED, SEGMENTS | SAMPLED]),
+        ("longt5", [{}, ROUNDS]),
+        ("t5gemma", [{}]),
+        ("bigbird_pegasus", [{}, SEGMENTS]),
     ],
 )
 def test_ids_alone_are_ids_among_others(name, options, tiny_tokenizer, draw_params):
@@ -111,13 +112,36 @@ def test_ids_alone_are_ids_among_others(name, options, tiny_tokenizer, draw_para
     assert [summary.text for summary in among] == [summary.text for summary in alone]
     for parts, summary, (_, call) in zip(streams, among, requests, strict=True):
         assert "".join(part.text for part in parts) == summary.text
-        are_segments = "strategy" in call
+        are_segments = call.get("strategy") == "segments"
         assert all(part.is_segment == are_segments for part in parts)
-        if not are_segments and "num_beams" not in call and len(summary.text) > 40:
+        is_greedy = not call.keys() & {"strategy", "num_beams"}
+        if is_greedy and len(summary.text) > 40:
             assert len(parts) > 1
     assert len({summary.text for summary in alone}) > 1
     expected = model.summaries([TEXTS[0]], **options[0])[0].text
     assert alone[0].text == expected
+
+
+@pytest.mark.slow
+def test_letters_are_answered_before_a_book(small_model):
+    """In a row of the batch of the book, and in a batch that takes turns with it."""
+    model = load(str(small_model))
+    engine = Engine(model, batch_size=2)
+    answered = []
+    book = " ".join(TEXTS[0] for _ in range(40))
+    for name, text, options in (
+        ("book", book, SEGMENTS),
+        ("letter", TEXTS[1], {}),
+        ("another kind", TEXTS[1], {"max_new_tokens": 5}),
+    ):
+        future = submit(engine, text, options)
+        future.add_done_callback(lambda _, name=name: answered.append(name))
+    assert future.result(600).text
+    engine.close()
+    assert answered.index("book") == 2
+    [counts] = engine.statistics.values()
+    assert 0 < counts.running_row_turns <= counts.row_turns
+    assert counts.waits.total > 40
 
 
 @pytest.mark.slow
@@ -225,19 +249,41 @@ def test_ranker_and_queue(engine, monkeypatch):
         engine.submit([Request("A text.", "text", None)] * 3, {})
 
 
-def test_requests_pass_others_only_for_a_while(engine):
-    options = SimpleNamespace(do_sample=False)
+def waiting_piece(number=0, *, row_length=64, queued=None, job=None):
+    job = job or Job(Future(), None, None, None, None)
+    kind = BatchKind(None, None, row_length)
+    queued = time.monotonic() if queued is None else queued
+    return JobPiece(job, number, None, kind, False, queued)
 
-    def piece(slot_length, queued):
-        engine_of_piece = SimpleNamespace(seed=0)
-        job = _Job(Future(), None, engine_of_piece, None, None)
-        return _Piece(job, 0, None, options, slot_length, False, queued)
 
-    now = time.monotonic()
-    short = [piece(64, now) for _ in range(3)]
-    for queued, expected in ((now, short), (now - 60, short[:1])):
-        book = piece(512, queued)
-        engine._waiting.extend([short[0], book, *short[1:]])
-        assert engine._take_sharing(short[0], 8) == expected
-        assert engine._waiting[0] is book
-        engine._waiting.clear()
+def take_all(queue, kind):
+    pieces = iter(lambda: queue.take(kind, lambda _: True, lambda work: work.kind != kind), None)
+    return list(pieces)
+
+
+@pytest.mark.parametrize(("age", "count"), [(0, 3), (60, 1)])
+def test_requests_pass_others_only_for_a_while(age, count):
+    queue = FairQueue()
+    book = waiting_piece(row_length=512, queued=time.monotonic() - age)
+    short = [waiting_piece() for _ in range(3)]
+    queue.put([short[0], book, *short[1:]])
+    kind = short[0].kind
+    assert queue.take_first(lambda work: work.kind == kind, waits=False) is short[0]
+    assert take_all(queue, kind) == short[1:count]
+    assert len(queue) == 4 - count
+    assert queue.take_first(lambda _: True, waits=False) is book
+
+
+def test_a_letter_does_not_wait_behind_the_pieces_of_a_book():
+    queue = FairQueue()
+    job = Job(Future(), None, None, None, None)
+    book = [waiting_piece(number, job=job) for number in range(6)]
+    queue.put(book)
+    kind = book[0].kind
+    take = partial(queue.take, kind, lambda _: True, lambda _: False)
+    assert [take(), take()] == book[:2]
+    letter, cancelled = waiting_piece(), waiting_piece()
+    queue.put([letter, cancelled])
+    cancelled.future.cancel()
+    assert [take(), take(), *take_all(queue, kind)] == [book[2], letter, *book[3:]]
+    assert len(queue) == 0

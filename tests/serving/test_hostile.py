@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import gzip
+import json
 import logging
 import sys
 import time
@@ -16,7 +17,7 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.readers import Failure, ReadOptions
-from longsum_jax.serving import bodies
+from longsum_jax.serving import bodies, uploads
 from longsum_jax.serving.app import Limits, make_app
 from longsum_jax.serving.engine import READING_OPTIONS, Engine
 from longsum_jax.tokenizers.bytes import ByteTokenizer
@@ -177,7 +178,7 @@ def test_limits_of_readers_are_413():
 
 
 def test_slow_bodies(client, monkeypatch):
-    monkeypatch.setattr(bodies, "_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(uploads, "_IDLE_SECONDS", 0.05)
     answers = []
 
     async def receive():
@@ -198,6 +199,53 @@ def test_slow_bodies(client, monkeypatch):
     assert answers[0]["status"] == 408
     assert b"no data of the body" in answers[1]["body"]
     assert time.monotonic() - started < 5
+
+
+def test_slow_bodies_take_no_place_of_the_queue():
+    """200 connections of one or many clients that send nothing, or a byte and then nothing."""
+    app = make_app(Engine(max_queue=2))
+    body = json.dumps({"text": TEXT}).encode()
+
+    async def post(client, messages, statuses):
+        async def receive():
+            if not messages:
+                await asyncio.sleep(60)
+            return messages.pop(0)
+
+        async def send(message):
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": SUMMARIES, "headers": headers}
+        await app(scope | {"query_string": b"", "client": (client, 1)}, receive, send)
+
+    async def run():
+        slow, good = [], []
+        tasks = []
+        for number in range(200):
+            first = [{"type": "http.request", "body": b"{", "more_body": True}]
+            messages = first if number % 2 else []
+            client = f"10.0.0.{number % 3}" if number < 100 else "127.0.0.1"
+            tasks.append(asyncio.create_task(post(client, messages, slow)))
+            await asyncio.sleep(0)
+            if number % 20 == 0:
+                half = [body[:9], body[9:]]
+                parts = [
+                    {"type": "http.request", "body": part, "more_body": part is half[0]}
+                    for part in half
+                ]
+                await post("127.0.0.1", parts, good)
+        await asyncio.sleep(0.1)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return slow, good
+
+    slow, good = asyncio.run(run())
+    assert good == [200] * 10
+    # All but the four that are read at once had to make room.
+    assert slow == [408] * 196
 
 
 def test_nothing_is_opened_as_path_or_url(client, tmp_path, caplog):

@@ -1,0 +1,160 @@
+"""A batch that is open: pieces enter and leave its rows one by one.
+
+    turn            1         2         3         4
+    row 0      book 0 ------------------> book 2 -----
+    row 1                letter 0 ------> letter 9 ---
+    row 2                book 1 ----------------------
+
+A turn encodes a few new pieces, and decodes a few tokens of every row.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from longsum_jax.inference.continuous import num_slots
+from longsum_jax.inference.documents import TokenizedDocument
+from longsum_jax.inference.summary import Summary
+from longsum_jax.serving.lengths import read_length
+from longsum_jax.serving.pieces import JobPiece, fail
+from longsum_jax.serving.statistics import SecondsHistogram
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
+
+# Tokens that a turn encodes at most, except for a single longer piece: other
+# batches wait meanwhile.
+_TOKENS_PER_TURN = 2**12
+# On several devices, the programs depend on the placement of their arguments.
+# It is stable after pieces have entered an empty batch, and a decoded one.
+WARM_UP_PIECES = 3
+_WARM_UP_PIECES_PER_TURN = 2
+_WARM_UP_TURNS = 3
+
+# True if a piece has room -> the next piece, or None
+TakePiece = Callable[[Callable[[JobPiece], bool]], JobPiece | None]
+
+
+class OpenBatch:
+    """A batch of pieces of one kind.
+
+    Args:
+        model: model of the replica.
+        first: first piece of the batch.
+        take: function that takes further pieces from the queue.
+        max_rows: maximum number of rows.
+        waits: histogram of the seconds that pieces wait for a row.
+
+    Attributes:
+        kind: kind of the pieces.
+        num_rows: number of rows.
+        num_running: number of rows that decode a piece in this turn.
+    """
+
+    def __init__(
+        self,
+        model: "Model",
+        first: JobPiece,
+        take: TakePiece,
+        *,
+        max_rows: int,
+        waits: SecondsHistogram,
+    ) -> None:
+        self.kind = first.kind
+        self.num_rows = num_slots(
+            model.config, [first.kind.row_length] * max_rows
+        )
+        self.num_running = 0
+        self._config = model.config
+        self._warm_up = first.future if first.is_warm_up else None
+        self._num_turns = 0
+        self._first: JobPiece | None = first
+        self._take = take
+        self._waits = waits
+        # the pieces that are being decoded, by number of arrival
+        self._inside: dict[int, JobPiece] = {}
+        self._num_arrived = 0
+        self._turns = model.document_summarizer.decode_arriving(
+            self._arrivals,
+            slot_length=first.kind.row_length,
+            padded_length=partial(read_length, model.config),
+            batch_size=self.num_rows,
+            options=first.kind.options,
+            seed=first.job.engine.seed,
+            on_text=self._send_text,
+        )
+
+    @property
+    def pieces(self) -> list[JobPiece]:
+        """The pieces that are not finished."""
+        first = [] if self._first is None else [self._first]
+        return [*first, *self._inside.values()]
+
+    def turn(self) -> list[tuple[JobPiece, Summary]] | None:
+        """Decodes a few tokens; returns the finished pieces, or None if the batch is empty."""
+        finished = next(self._turns, None)
+        self._num_turns += 1
+        is_last = finished is None or self._num_turns == _WARM_UP_TURNS
+        if self._warm_up is not None and is_last:
+            self._warm_up.cancel()  # the programs are compiled
+        if finished is None:
+            return None
+        pieces = [
+            (self._inside.pop(index), summary) for index, summary in finished
+        ]
+        return [pair for pair in pieces if not pair[0].is_warm_up]
+
+    def _arrivals(
+        self, inside: Sequence[int], size: int
+    ) -> tuple[set[int], list[TokenizedDocument]]:
+        """Returns the pieces that leave and enter, see ``ContinuousBatch``."""
+        cancelled = {
+            index for index in inside if self._inside[index].future.done()
+        }
+        for index in cancelled:
+            del self._inside[index]
+        documents = []
+        for piece in self._entering(size - len(self._inside)):
+            self._inside[self._num_arrived] = piece
+            self._num_arrived += 1
+            if not piece.is_warm_up:
+                self._waits.add(time.monotonic() - piece.queued)
+            documents.append(piece.document)
+        self.num_running = len(self._inside)
+        return cancelled, documents
+
+    def _entering(self, num_free: int) -> list[JobPiece]:
+        """Takes the pieces that enter in this turn, at least one if there is room."""
+        pieces: list[JobPiece] = []
+        num_tokens = 0
+        if self._first is not None:
+            pieces.append(self._first)
+            num_tokens += self._num_read(self._first)
+            self._first = None
+
+        def has_room(piece: JobPiece) -> bool:
+            total = num_tokens + self._num_read(piece)
+            if piece.is_warm_up and len(pieces) == _WARM_UP_PIECES_PER_TURN:
+                return False
+            return not pieces or total <= _TOKENS_PER_TURN
+
+        while len(pieces) < num_free:
+            piece = self._take(has_room)
+            if piece is None:
+                break
+            pieces.append(piece)
+            num_tokens += self._num_read(piece)
+        return pieces
+
+    def _num_read(self, piece: JobPiece) -> int:
+        return read_length(self._config, len(piece.document.ids))
+
+    def _send_text(self, index: int, decode: Callable[[], str]) -> None:
+        piece = self._inside[index]
+        if piece.job.stream is None or not piece.is_final:
+            return
+        try:
+            piece.job.stream.update(decode())
+        except Exception as error:  # of this stream only
+            fail(piece.future, error)
