@@ -73,12 +73,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _pin_source(config: dict[str, Any], workdir: str) -> None:
-    """Sets the commit of a data set of the Hub in ``task.source``, for the run's record.
+    """Sets the commits of data sets of the Hub in ``task.source``, for the run's record.
 
-    A run goes on with the commit that it began with.
+    A run goes on with the commits that it began with.
     """
     source = config.get("task", {}).get("source") or ""
-    if not source.startswith("hf:"):
+    if "hf:" not in source:
         return
     from longsum_jax.data.hub_source import pin_source
     from longsum_jax.files import read_json
