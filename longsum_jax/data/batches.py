@@ -27,6 +27,7 @@ from longsum_jax.data.examples.base import (
 )
 from longsum_jax.data.order import ExampleOrder, Shuffle
 from longsum_jax.data.padding import ClassLabels, SegmentShape, pad_batch
+from longsum_jax.data.stores import ExampleStream, StreamMark
 from longsum_jax.errors import InputError
 from longsum_jax.typing import IGNORED_LABEL, NumpyBatch
 
@@ -151,23 +152,27 @@ class Batches(Iterator[NumpyBatch]):
 
     def state(self) -> dict[str, Any]:
         """Returns the position after the batches returned so far, ready for JSON."""
-        return {
+        pending = [index for indices in self._buckets for index in indices]
+        state = {
             "epoch": self._epoch,
             "position": self._position,
-            "pending": [
-                index for indices in self._buckets for index in indices
-            ],
+            "pending": pending,
             "seed": self._seed,
             "shuffle": self._shuffle,
             **self._fingerprint,
         }
+        if isinstance(self._store, ExampleStream):
+            marks = self._store.marks([self._position, *pending])
+            state["marks"] = [list(mark) for mark in marks]
+        return state
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues exactly after the examples recorded in ``state``.
 
         The state may come from another number of hosts, and from prepared
         shards for a stream of the same documents or vice versa (unless
-        ``shuffle`` is "all").
+        ``shuffle`` is "all"). A stream continues from its state at once; from a
+        state of prepared shards, it reads all earlier documents.
 
         Raises:
             InputError: the state belongs to other examples, or to another order
@@ -179,7 +184,10 @@ class Batches(Iterator[NumpyBatch]):
             # None for a stream; missing in older versions
             if None not in (state.get(key), value):
                 _check_same(key, state[key], value)
+        # From another reader, or an older version, there are no marks.
+        marks = [StreamMark(*mark) for mark in state.get("marks", ())]
         numbers = [state["epoch"], state["position"], *state["pending"]]
+        numbers += [number for mark in marks for number in mark]
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise InputError(
                 f"the position in the data is damaged: {numbers!r:.200}"
@@ -188,8 +196,10 @@ class Batches(Iterator[NumpyBatch]):
         self._position = state["position"]
         self._buckets = [[] for _ in self._source_lengths]
         self._held = {}
+        if isinstance(self._store, ExampleStream):
+            self._store.add_marks(marks)
         if self._lengths is None:
-            # a stream can only be read forwards
+            # a stream is read forwards
             for index in sorted(state["pending"]):
                 self._held[index] = self._store[index]
         for index in state["pending"]:
