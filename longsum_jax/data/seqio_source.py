@@ -106,19 +106,23 @@ def _registered(source: str) -> Any:
         try:
             importlib.import_module(module)
         except Exception as error:  # the module is the user's
+            remedy = "correct it"
+            if isinstance(error, ModuleNotFoundError):
+                remedy = "install it, or add its folder to PYTHONPATH"
             raise InputError(
                 f'{source}: the module "{module}" cannot be imported ({type(error).__name__}: '
-                f"{first_line(error)}); install it, or add its folder to PYTHONPATH"
+                f"{first_line(error)}); {remedy}"
             ) from error
     names = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
     if name not in names:
-        place = f'the module "{module}"' if module else "no imported module"
-        remedy = "" if module else f"{SCHEME}:package.module:{name} imports it"
-        remedy = remedy or "register it there, with seqio.TaskRegistry.add"
-        raise InputError(
-            f'{source}: {place} registers the seqio task or mixture "{name}"'
-            f"{' not' if module else ''}; {remedy}; {did_you_mean(name, names)}"
-        )
+        guess = f"; {did_you_mean(name, names)}" if names else ""
+        if module:
+            problem = f'the module "{module}" registers no seqio task or mixture "{name}"'
+            remedy = "register it there, with seqio.TaskRegistry.add"
+        else:
+            problem = f'no seqio task or mixture "{name}" is registered'
+            remedy = f"name the module that does so, {SCHEME}:package.module:{name}"
+        raise InputError(f"{source}: {problem}; {remedy}{guess}")
     return seqio.get_mixture_or_task(name)
 
 

@@ -71,7 +71,9 @@ class TestRunner:
         def prepare_with_beam():
             write_prepared(tmp_path / "beam", report_task, tokenizer, "train", beam=FLAGS, **write)
 
-        with pytest.raises(atomic.UnfinishedError, match=r"no space left.*the same command goes on"):
+        with pytest.raises(
+            atomic.UnfinishedError, match=r"no space left.*the same command goes on"
+        ):
             prepare_with_beam()
         num_before = len(calls)
         prepare_with_beam()
