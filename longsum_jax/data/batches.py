@@ -54,6 +54,9 @@ class Batches(Iterator[NumpyBatch]):
     Args:
         store: ExampleList, PreparedExamples or ExampleStream.
         batch_size: rows of the global batch, over all hosts.
+        batch_by_tokens: whether ``batch_size`` are the rows of the longest
+            bucket, and shorter ones have more, as many times as they fit into
+            its length. Batches then have similar numbers of tokens.
         source_lengths: bucket lengths in tokens (or segments), ascending; the
             last one must fit the longest examples.
         target_length: length of every row of labels, in tokens; 0 for examples
@@ -82,6 +85,7 @@ class Batches(Iterator[NumpyBatch]):
         store: ExampleStore,
         *,
         batch_size: int,
+        batch_by_tokens: bool = False,
         source_lengths: Sequence[int],
         target_length: int = 0,
         classes: ClassLabels | None = None,
@@ -112,6 +116,14 @@ class Batches(Iterator[NumpyBatch]):
         self._pad_id = pad_id
         self._label_pad_id = label_pad_id
         self._check_options()
+        # rows of the batches of each bucket; all are multiples of batch_size,
+        # so that hosts, devices and micro-batches divide them
+        self._rows = [
+            batch_size * (self._source_lengths[-1] // length)
+            if batch_by_tokens
+            else batch_size
+            for length in self._source_lengths
+        ]
         self._lengths = getattr(store, "lengths", None)  # None for a stream
         # Examples of a stream cannot be read twice, so examples that wait in a
         # bucket are stored.
@@ -147,8 +159,8 @@ class Batches(Iterator[NumpyBatch]):
         if self._lengths is None:
             return None
         buckets = np.searchsorted(self._source_lengths, self._lengths[:, 0])
-        counts = np.bincount(buckets)
-        return int(np.sum(-(-counts // self._batch_size)))
+        counts = np.bincount(buckets, minlength=len(self._rows))
+        return int(np.sum(-(-counts // self._rows)))
 
     def state(self) -> dict[str, Any]:
         """Returns the position after the batches returned so far, ready for JSON."""
@@ -207,7 +219,7 @@ class Batches(Iterator[NumpyBatch]):
 
     def _full_bucket(self) -> int | None:
         for bucket, indices in enumerate(self._buckets):
-            if len(indices) >= self._batch_size:
+            if len(indices) >= self._rows[bucket]:
                 return bucket
         return None
 
@@ -255,9 +267,10 @@ class Batches(Iterator[NumpyBatch]):
     def _pop_batch(self, bucket: int) -> NumpyBatch:
         """Removes a batch from a bucket and pads this host's rows of it."""
         waiting = self._buckets[bucket]
-        indices = waiting[: self._batch_size]
-        self._buckets[bucket] = waiting[self._batch_size :]
-        rows = self._batch_size // self._host_count
+        global_rows = self._rows[bucket]
+        indices = waiting[:global_rows]
+        self._buckets[bucket] = waiting[global_rows:]
+        rows = global_rows // self._host_count
         # Adjacent rows: concatenating the hosts' rows gives the batch of a
         # single host, so dropout, whose keys depend on the row, does not depend
         # on the number of hosts.

@@ -121,7 +121,9 @@ def _registered(source: str) -> Any:
             remedy = "register it there, with seqio.TaskRegistry.add"
         else:
             problem = f'no seqio task or mixture "{name}" is registered'
-            remedy = f"name the module that does so, {SCHEME}:package.module:{name}"
+            remedy = (
+                f"name the module that does so, {SCHEME}:package.module:{name}"
+            )
         raise InputError(f"{source}: {problem}; {remedy}{guess}")
     return seqio.get_mixture_or_task(name)
 
