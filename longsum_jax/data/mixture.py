@@ -106,9 +106,9 @@ def schedule(weights: Sequence[int]) -> Iterator[int]:
     while True:
         for part, weight in enumerate(weights):
             balances[part] += weight
-        chosen = balances.index(max(balances))
-        balances[chosen] -= total
-        yield chosen
+        largest = balances.index(max(balances))
+        balances[largest] -= total
+        yield largest
 
 
 def counts_before(position: int, weights: Sequence[int]) -> list[int]:

@@ -85,7 +85,7 @@ def _mixed(task: Task, split: str, start: int) -> Iterator[DataRow]:
 
 
 def _read_source(task: Task, split: str, start: int) -> Iterator[DataRow]:
-    """Yields the documents of a source that is no mixture."""
+    """Yields the documents of a single source."""
     source_split = task.source_split(split)
     scheme, _, location = task.source.partition(":")
     num_read = 0  # documents that the source leaves out by itself

@@ -131,18 +131,17 @@ class ExampleStream:
 
     def marks(self, indices: Iterable[int]) -> list[StreamMark]:
         """Returns the marks from which the examples ``indices`` can be read at once."""
-        chosen = {self._mark_before(index) for index in indices}
-        return sorted(chosen)
+        return sorted({self._mark_before(index) for index in indices})
 
     def add_marks(self, marks: Iterable[StreamMark]) -> None:
-        """Adds the marks of an earlier process; with another window, some of them are no use."""
+        """Adds the marks of an earlier process, without the marks of another window."""
         usable = {mark for mark in marks if mark.index % self.window == 0}
         self._marks = sorted(usable.union(self._marks))
 
     def _mark_before(self, index: int) -> StreamMark:
         """Returns the last mark at or before the window of an example."""
-        place = bisect_right(self._marks, index, key=lambda mark: mark.index)
-        return self._marks[place - 1]
+        end = bisect_right(self._marks, index, key=lambda mark: mark.index)
+        return self._marks[end - 1]
 
     def _seek(self, index: int) -> None:
         mark = self._mark_before(index)

@@ -357,15 +357,15 @@ def mixture_parts(task: Task) -> tuple[tuple[Fraction, Task], ...]:
     """Returns the rates and the tasks of the parts of a mixture.
 
     A part that is a named task has the fields and splits of that task; all
-    other options are those of ``task``.
+    other options are copied from ``task``.
     """
     parts = []
     for rate, source in parse_mixture(task.source):
-        place: dict[str, Any] = {"source": source}
+        fields: dict[str, Any] = {"source": source}
         if source in TASKS:
             named = TASKS[source]
-            place = {name: getattr(named, name) for name in _PLACE_OF_TASK}
-        parts.append((rate, dataclasses.replace(task, **place)))
+            fields = {name: getattr(named, name) for name in _PLACE_OF_TASK}
+        parts.append((rate, dataclasses.replace(task, **fields)))
     return tuple(parts)
 
 
