@@ -165,7 +165,7 @@ class Batches(Iterator[NumpyBatch]):
     def state(self) -> dict[str, Any]:
         """Returns the position after the batches returned so far, ready for JSON."""
         pending = [index for indices in self._buckets for index in indices]
-        state = {
+        state: dict[str, Any] = {
             "epoch": self._epoch,
             "position": self._position,
             "pending": pending,
@@ -198,7 +198,11 @@ class Batches(Iterator[NumpyBatch]):
                 _check_same(key, state[key], value)
         # From another reader, or an older version, there are no marks.
         marks = [StreamMark(*mark) for mark in state.get("marks", ())]
-        numbers = [state["epoch"], state["position"], *state["pending"]]
+        numbers: list[Any] = [
+            state["epoch"],
+            state["position"],
+            *state["pending"],
+        ]
         numbers += [number for mark in marks for number in mark]
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise InputError(

@@ -268,9 +268,9 @@ def _worker_tokenizer(path: str) -> Tokenizer:
 
 def _to_document(line: str) -> DataRow:
     """Returns a document from JSON, which has lists instead of tuples."""
-    values = json.loads(line)
-    return DataRow(
-        *(tuple(one) if isinstance(one, list) else one for one in values)
+    values: list[Any] = json.loads(line)
+    return DataRow._make(
+        tuple(value) if isinstance(value, list) else value for value in values
     )
 
 

@@ -174,11 +174,8 @@ def _with_usual_features(
     task = dataclasses.replace(
         task, document_key=document_key, summary_key=summary_key
     )
-    optional = {"id_key": task.id_key, "query_key": task.query_key}
-    absent = {
-        key: None for key, value in optional.items() if value not in features
-    }
-    check_fields(dataclasses.replace(task, **absent), features)
+    required = dataclasses.replace(task, id_key=None, query_key=None)
+    check_fields(required, features)
     return task
 
 

@@ -24,6 +24,8 @@ from longsum_jax.text.gap_sentences import (
     gap_sentence_texts,
 )
 
+# Schemes of sources that are read from any document.
+_SEEKABLE = ("seqio", "tfds", "parquet", "hf")
 # Documents of which duplicate ids are counted, a bound on the memory for them.
 _MAX_CHECKED = 10**6
 
@@ -65,11 +67,13 @@ def _read(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
         return _mixed(task, split, start)
     is_cached = task.cache_dir is not None and task.source.startswith("tfds:")
     is_filtered = task.holds_out or (task.half and split == "train")
+    first = start
     if is_filtered or (task.piece_words is not None and not is_cached):
         # The source has other positions than its selected documents and pieces.
-        docs = islice(_read_source(task, split, 0), start, None)
-    else:
-        docs = _read_source(task, split, start)
+        first = 0
+    docs: Iterator[DataRow] = islice(
+        _read_source(task, split, first), start - first, None
+    )
     return map(_split_query, docs) if task.leading_query else docs
 
 
@@ -88,7 +92,8 @@ def _read_source(task: Task, split: str, start: int) -> Iterator[DataRow]:
     """Yields the documents of a single source."""
     source_split = task.source_split(split)
     scheme, _, location = task.source.partition(":")
-    num_read = 0  # documents that the source leaves out by itself
+    # documents that the source leaves out by itself
+    num_skipped = start if scheme in _SEEKABLE else 0
     if scheme == "tfds" and task.cache_dir is not None:
         from longsum_jax.data import seqio_source  # needs the extra "data"
 
@@ -98,24 +103,20 @@ def _read_source(task: Task, split: str, start: int) -> Iterator[DataRow]:
         from longsum_jax.data import seqio_source  # needs the extra "data"
 
         docs = seqio_source.registered_documents(task, split, start)
-        num_read = start
     elif scheme == "tfds":
         from longsum_jax.data import tfds_source  # needs the extra "data"
 
         docs = tfds_source.documents(task, split, start)
-        num_read = start
     elif scheme == "parquet":
         from longsum_jax.data import parquet_source  # needs the extra "data"
 
         docs = parquet_source.documents(task, split, start)
-        num_read = start
         docs = _hold_out(task, split, docs)
     elif scheme == "hf":
         # needs the extras "hf" and "files"
         from longsum_jax.data import hub_source
 
         docs = hub_source.documents(task, split, start)
-        num_read = start
     elif scheme == "embedded":
         docs = _embedded_documents(source_split)
     elif scheme == "minutes":
@@ -130,7 +131,7 @@ def _read_source(task: Task, split: str, start: int) -> Iterator[DataRow]:
     if task.half and split == "train":
         docs = _take_half(task, docs)
     docs = (
-        islice(docs, start - num_read, None)
+        islice(docs, start - num_skipped, None)
         if start
         else _counted_oddities(task, split, docs)
     )

@@ -62,12 +62,12 @@ class StreamMark(NamedTuple):
     """A position from which a stream can be read.
 
     Attributes:
-        index: index of the example, a multiple of the window.
+        example: index of the example, a multiple of the window.
         document: number of documents before the example's document.
         part: number of earlier examples of the same document.
     """
 
-    index: int
+    example: int
     document: int
     part: int
 
@@ -135,17 +135,17 @@ class ExampleStream:
 
     def add_marks(self, marks: Iterable[StreamMark]) -> None:
         """Adds the marks of an earlier process, without the marks of another window."""
-        usable = {mark for mark in marks if mark.index % self.window == 0}
+        usable = {mark for mark in marks if mark.example % self.window == 0}
         self._marks = sorted(usable.union(self._marks))
 
     def _mark_before(self, index: int) -> StreamMark:
         """Returns the last mark at or before the window of an example."""
-        end = bisect_right(self._marks, index, key=lambda mark: mark.index)
+        end = bisect_right(self._marks, index, key=lambda mark: mark.example)
         return self._marks[end - 1]
 
     def _seek(self, index: int) -> None:
         mark = self._mark_before(index)
-        if index < self._start or mark.index > self._start + self.window:
+        if index < self._start or mark.example > self._start + self.window:
             self._restart(mark)
         while (
             index >= self._start + self.window
@@ -162,7 +162,7 @@ class ExampleStream:
         self._source = self._made_examples(mark.document)
         for _ in islice(self._source, mark.part):
             pass
-        self._start = mark.index
+        self._start = mark.example
         self._fill()
 
     def _made_examples(self, first_document: int) -> Iterator[Example]:
@@ -191,6 +191,6 @@ class ExampleStream:
         self._examples = list(islice(self._source, self.window))
         end = self._start + self.window
         is_full = len(self._examples) == self.window
-        if is_full and self._mark_before(end).index < end:
+        if is_full and self._mark_before(end).example < end:
             # The last example is of the document read last.
             insort(self._marks, StreamMark(end, self._document - 1, self._part))
