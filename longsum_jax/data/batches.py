@@ -197,7 +197,7 @@ class Batches(Iterator[NumpyBatch]):
             if None not in (state.get(key), value):
                 _check_same(key, state[key], value)
         # From another reader, or an older version, there are no marks.
-        marks = [StreamMark(*mark) for mark in state.get("marks", ())]
+        marks = [StreamMark._make(mark) for mark in state.get("marks", ())]
         numbers: list[Any] = [
             state["epoch"],
             state["position"],

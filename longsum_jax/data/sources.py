@@ -152,9 +152,9 @@ def _counted_oddities(
     num_duplicates = num_longer = 0
     for document in docs:
         if len(ids) < _MAX_CHECKED:
-            hashed = hash(document.id)
-            num_duplicates += hashed in ids
-            ids.add(hashed)
+            code = hash(document.id)
+            num_duplicates += code in ids
+            ids.add(code)
         summary = document.summary
         num_longer += isinstance(summary, str) and (
             len(summary) > len(document.document)
