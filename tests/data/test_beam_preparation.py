@@ -27,6 +27,7 @@ def test_without_beam(monkeypatch, tmp_path, workers, message):
 
 def test_a_part_is_made_once(tmp_path, report_task, tokenizer, monkeypatch):
     """The files that runners and restarts share, without a runner."""
+    monkeypatch.setattr("longsum_jax.data.parallel.CHUNK", 4)
     monkeypatch.setattr(beam_preparation, "PART_CHARACTERS", 1)
     made = []
 
@@ -42,7 +43,7 @@ def test_a_part_is_made_once(tmp_path, report_task, tokenizer, monkeypatch):
     write_prepared(tmp_path / "beam", report_task, tokenizer, "train", beam=(), **write)
     sums = [(tmp_path / name / checksums.SUMS).read_bytes() for name in ("plain", "beam")]
     assert sums[0] == sums[1]
-    assert made == [1]  # 29 documents are less than a chunk
+    assert made == [8]  # of four documents, and one
 
 
 class TestRunner:
