@@ -19,7 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+from longsum_jax.errors import InputError
 from longsum_jax.locks import locked_output, part_of
+
+
+class UnfinishedError(InputError):
+    """A failure after which the same call continues, if its directory can be resumed."""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -89,8 +94,9 @@ def new_directory(
         target: missing or empty directory; its parents are created. A link is
             followed, not replaced.
         overwrite: True if a directory with content may be replaced.
-        resume: True if the directory of a killed or interrupted (Ctrl-C)
-            process is yielded with its content; otherwise it is emptied.
+        resume: True if the directory of a killed, interrupted (Ctrl-C) or
+            unfinished process is yielded with its content; otherwise it is
+            emptied.
 
     Raises:
         InputError: another process writes the directory.
@@ -121,8 +127,8 @@ def scratch_directory(target: Path, *, resume: bool = False) -> Iterator[Path]:
 
     Args:
         target: path of the output.
-        resume: True if content of a killed or interrupted (Ctrl-C) process is
-            retained.
+        resume: True if content of a killed, interrupted (Ctrl-C) or unfinished
+            process is retained.
 
     Raises:
         InputError: another process writes ``target``.
@@ -139,7 +145,7 @@ def scratch_directory(target: Path, *, resume: bool = False) -> Iterator[Path]:
             work.mkdir(mode=0o700)
         try:
             yield work
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, UnfinishedError):
             if not resume:
                 _remove(work)
             raise

@@ -45,6 +45,7 @@ DOORS = ("longsum_jax", "longsum_jax.__main__", "longsum_jax.train")
 ARRAY_ROOMS = ("ops", "layers", "models", "decoding")
 ARRAY_PACKAGES = {"jax", "jaxtyping", "flax", "lazy_loader", "numpy", "longsum_jax"}
 OPTIONAL = (
+    "apache_beam",
     "tensorflow",
     "tensorflow_datasets",
     "seqio",

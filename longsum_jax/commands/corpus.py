@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from longsum_jax import atomic
-from longsum_jax.commands import console, flags, noisy_pairs
+from longsum_jax.commands import console, flags, noisy_pairs, overlap
 from longsum_jax.errors import InputError, counted
 from longsum_jax.files import json_text
 from longsum_jax.progress import Bar
@@ -33,6 +33,9 @@ EXAMPLES = """\
   longsum corpus statistics 'arxiv/*.jsonl' arxiv/test.jsonl --tokenizer=spiece.model
   longsum corpus statistics 'scotus/*.jsonl' --document_key=text --summary_key= \\
       --tokenizer=whitespace
+
+  # test documents that share 13 words in a row with training documents
+  longsum corpus overlap reports/test.jsonl --train='reports/train.jsonl'
 
   # named data sets as JSON lines: all splits (arxiv/train.jsonl, ...), or one compressed split
   longsum corpus export --task=arxiv --out=arxiv
@@ -82,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         "corpus", "Describes data sets, and writes JSON lines.", EXAMPLES
     )
     commands = parser.add_subparsers(
-        required=True, metavar="statistics|export|govreport|pairs"
+        required=True, metavar="statistics|overlap|export|govreport|pairs"
     )
     describe = commands.add_parser(
         "statistics", help="lengths, compression, coverage and density"
@@ -98,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--out", metavar="FILE", help="JSON file for the statistics"
     )
     describe.set_defaults(run=_statistics)
+    overlap.add(commands)
     _add_export(commands)
     govreport = commands.add_parser(
         "govreport", help="write the release of GovReport as JSON lines"

@@ -236,8 +236,9 @@ def add_prediction_flags(parser: argparse.ArgumentParser) -> None:
 
 # Task fields that determine the source of documents and how they are read.
 SOURCE_FLAGS = {
-    "source": "embedded, minutes, tfds:NAME[/CONFIG], govreport:DIR or qmsum:DIR (releases), "
-    'parquet:GLOB or json:GLOB ("{split}" in it becomes the split name)',
+    "source": "embedded, minutes, tfds:NAME[/CONFIG], hf:ORG/NAME, seqio:[MODULE:]NAME, "
+    "govreport:DIR or qmsum:DIR (releases), parquet:GLOB or json:GLOB "
+    '("{split}" in it becomes the split name), or a mixture mix:RATE*SOURCE+RATE*SOURCE',
     "document_key": "field that contains the document",
     "summary_key": "field that contains the summary",
     "query_key": "field that contains a query, put before the document",

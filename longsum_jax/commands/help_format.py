@@ -51,7 +51,7 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
         ),
         "quiet",
     ),
-    "execution": ("batch_size", "workers", "seed", "dry_run"),
+    "execution": ("batch_size", "workers", "beam", "seed", "dry_run"),
 }
 # Placeholders for values of flags without a metavar, by type or by name.
 _TYPE_METAVARS: Mapping[Any, str] = {int: "N", float: "X"}

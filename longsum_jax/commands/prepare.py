@@ -22,6 +22,10 @@ EXAMPLES = """\
   longsum prepare --task=c4 --source=json:novels.jsonl --piece_words=3000 --split=train \\
       --tokenizer=spiece.model --out=data/novels/train
 
+  # the same with a runner of Apache Beam, here in four processes of this machine
+  longsum prepare --task=c4 --split=train --tokenizer=spiece.model --out=data/c4/train \\
+      --beam='--direct_running_mode=multi_processing --direct_num_workers=4'
+
   # your own reports, one JSON object per line
   longsum prepare --task=govreport --source='json:reports/{split}.jsonl' \\
       --document_key=report --summary_key=highlights --max_source_length=16384 \\
@@ -175,6 +179,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from longsum_jax.tokenizers.loading import load_tokenizer
 
     task = _task(args)
+    beam = _beam_flags(args)
     auxiliary: dict[str, Any] = {}
     if task.objective == "summarize_segments":
         # A local import, because jax takes a second to import and other
@@ -195,10 +200,30 @@ def main(argv: Sequence[str] | None = None) -> None:
         seed=args.seed,
         workers=args.workers,
         overwrite=args.overwrite,
+        beam=beam,
         progress=not args.quiet,
         **auxiliary,
     )
     console.print_stdout(_report(args.out, metadata))
+
+
+def _beam_flags(args: argparse.Namespace) -> list[str] | None:
+    """Returns the flags in --beam; None without it.
+
+    Raises:
+        InputError: Beam is not installed or has no such flag, or --workers is
+            given as well.
+    """
+    if args.beam is None:
+        return None
+    if args.workers != 1:
+        raise InputError(
+            f"--workers={args.workers} has no effect with --beam, whose flags set the number; "
+            "leave it out"
+        )
+    from longsum_jax.data.beam_preparation import parse_flags
+
+    return parse_flags(args.beam)
 
 
 def _task(args: argparse.Namespace) -> Task:
@@ -234,7 +259,9 @@ def _check_flags(args: argparse.Namespace, task: Task) -> None:
             )
     flags.check_half(args)
     for name in ("data_dir", "cache_dir"):
-        if getattr(args, name) and not task.source.startswith("tfds:"):
+        if getattr(args, name) and not task.source.startswith(
+            ("tfds:", "mix:")
+        ):
             raise InputError(
                 f"--{name} is for --source=tfds:NAME, not for {task.source}; leave it out"
             )
@@ -279,6 +306,13 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=1,
         help="number of processes, which does not affect the result",
+    )
+    parser.add_argument(
+        "--beam",
+        metavar="FLAGS",
+        help="make the examples with Apache Beam instead of --workers, with these flags of "
+        "its runner, in one pair of quotes (extra beam); does not affect the result; --out "
+        "must be on a disk that all machines share",
     )
     parser.add_argument(
         "--seed",

@@ -77,12 +77,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _pin_source(config: dict[str, Any], workdir: str) -> None:
-    """Sets the commit of a data set of the Hub in ``task.source``, for the run's record.
+    """Sets the commits of data sets of the Hub in ``task.source``, for the run's record.
 
-    A resumed run uses the commit with which it began.
+    A resumed run uses the commits with which it began.
     """
     source = config.get("task", {}).get("source") or ""
-    if not source.startswith("hf:"):
+    if "hf:" not in source:
         return
     from longsum_jax.data.hub_source import pin_source
     from longsum_jax.files import read_json

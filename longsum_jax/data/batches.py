@@ -27,6 +27,7 @@ from longsum_jax.data.examples.base import (
 )
 from longsum_jax.data.order import ExampleOrder, Shuffle
 from longsum_jax.data.padding import ClassLabels, SegmentShape, pad_batch
+from longsum_jax.data.stores import ExampleStream, StreamMark
 from longsum_jax.errors import InputError
 from longsum_jax.typing import IGNORED_LABEL, NumpyBatch
 
@@ -53,6 +54,9 @@ class Batches(Iterator[NumpyBatch]):
     Args:
         store: ExampleList, PreparedExamples or ExampleStream.
         batch_size: rows of the global batch, over all hosts.
+        batch_by_tokens: whether ``batch_size`` are the rows of the longest
+            bucket, and shorter ones have more, as many times as they fit into
+            its length. Batches then have similar numbers of tokens.
         source_lengths: bucket lengths in tokens (or segments), ascending; the
             last one must fit the longest examples.
         target_length: length of every row of labels, in tokens; 0 for examples
@@ -81,6 +85,7 @@ class Batches(Iterator[NumpyBatch]):
         store: ExampleStore,
         *,
         batch_size: int,
+        batch_by_tokens: bool = False,
         source_lengths: Sequence[int],
         target_length: int = 0,
         classes: ClassLabels | None = None,
@@ -111,6 +116,14 @@ class Batches(Iterator[NumpyBatch]):
         self._pad_id = pad_id
         self._label_pad_id = label_pad_id
         self._check_options()
+        # rows of the batches of each bucket; all are multiples of batch_size,
+        # so that hosts, devices and micro-batches divide them
+        self._rows = [
+            batch_size * (self._source_lengths[-1] // length)
+            if batch_by_tokens
+            else batch_size
+            for length in self._source_lengths
+        ]
         self._lengths = getattr(store, "lengths", None)  # None for a stream
         # Examples of a stream cannot be read twice, so examples that wait in a
         # bucket are stored.
@@ -146,28 +159,32 @@ class Batches(Iterator[NumpyBatch]):
         if self._lengths is None:
             return None
         buckets = np.searchsorted(self._source_lengths, self._lengths[:, 0])
-        counts = np.bincount(buckets)
-        return int(np.sum(-(-counts // self._batch_size)))
+        counts = np.bincount(buckets, minlength=len(self._rows))
+        return int(np.sum(-(-counts // self._rows)))
 
     def state(self) -> dict[str, Any]:
         """Returns the position after the batches returned so far, ready for JSON."""
-        return {
+        pending = [index for indices in self._buckets for index in indices]
+        state: dict[str, Any] = {
             "epoch": self._epoch,
             "position": self._position,
-            "pending": [
-                index for indices in self._buckets for index in indices
-            ],
+            "pending": pending,
             "seed": self._seed,
             "shuffle": self._shuffle,
             **self._fingerprint,
         }
+        if isinstance(self._store, ExampleStream):
+            marks = self._store.marks([self._position, *pending])
+            state["marks"] = [list(mark) for mark in marks]
+        return state
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues exactly after the examples recorded in ``state``.
 
         The state may come from another number of hosts, and from prepared
         shards for a stream of the same documents or vice versa (unless
-        ``shuffle`` is "all").
+        ``shuffle`` is "all"). A stream continues from its state at once; from a
+        state of prepared shards, it reads all earlier documents.
 
         Raises:
             InputError: the state belongs to other examples, or to another order
@@ -179,7 +196,14 @@ class Batches(Iterator[NumpyBatch]):
             # None for a stream; missing in older versions
             if None not in (state.get(key), value):
                 _check_same(key, state[key], value)
-        numbers = [state["epoch"], state["position"], *state["pending"]]
+        # From another reader, or an older version, there are no marks.
+        marks = [StreamMark._make(mark) for mark in state.get("marks", ())]
+        numbers: list[Any] = [
+            state["epoch"],
+            state["position"],
+            *state["pending"],
+        ]
+        numbers += [number for mark in marks for number in mark]
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise InputError(
                 f"the position in the data is damaged: {numbers!r:.200}"
@@ -188,8 +212,10 @@ class Batches(Iterator[NumpyBatch]):
         self._position = state["position"]
         self._buckets = [[] for _ in self._source_lengths]
         self._held = {}
+        if isinstance(self._store, ExampleStream):
+            self._store.add_marks(marks)
         if self._lengths is None:
-            # a stream can only be read forwards
+            # a stream is read forwards
             for index in sorted(state["pending"]):
                 self._held[index] = self._store[index]
         for index in state["pending"]:
@@ -197,7 +223,7 @@ class Batches(Iterator[NumpyBatch]):
 
     def _full_bucket(self) -> int | None:
         for bucket, indices in enumerate(self._buckets):
-            if len(indices) >= self._batch_size:
+            if len(indices) >= self._rows[bucket]:
                 return bucket
         return None
 
@@ -245,9 +271,10 @@ class Batches(Iterator[NumpyBatch]):
     def _pop_batch(self, bucket: int) -> NumpyBatch:
         """Removes a batch from a bucket and pads this host's rows of it."""
         waiting = self._buckets[bucket]
-        indices = waiting[: self._batch_size]
-        self._buckets[bucket] = waiting[self._batch_size :]
-        rows = self._batch_size // self._host_count
+        global_rows = self._rows[bucket]
+        indices = waiting[:global_rows]
+        self._buckets[bucket] = waiting[global_rows:]
+        rows = global_rows // self._host_count
         # Adjacent rows: concatenating the hosts' rows gives the batch of a
         # single host, so dropout, whose keys depend on the row, does not depend
         # on the number of hosts.

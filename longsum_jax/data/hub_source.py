@@ -7,10 +7,12 @@ entry in the data set's card or, without one, by their names.
 import fnmatch
 import re
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from longsum_jax.data import parquet_source
+from longsum_jax.data.mixture import sources_of
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean, first_line
 from longsum_jax.schema import first_names
@@ -63,6 +65,7 @@ def pin_source(source: str, earlier: str = "") -> str:
 
     Args:
         source: source of a task; of another scheme, it is returned unchanged.
+            The parts of a mixture are pinned.
         earlier: pinned source of the same run when it began; it is returned if
             ``source`` is the same data set and does not have another revision.
 
@@ -70,6 +73,15 @@ def pin_source(source: str, earlier: str = "") -> str:
         InputError: there is no such data set or revision, or the Hub cannot be
             reached.
     """
+    parts = sources_of(source)
+    if parts != (source,):
+        earlier_parts = sources_of(earlier)
+        for part, earlier_part in zip_longest(
+            parts, earlier_parts[: len(parts)], fillvalue=""
+        ):
+            pinned = pin_source(part, earlier_part)
+            source = source.replace(f"*{part}", f"*{pinned}", 1)
+        return source
     if not source.startswith(f"{SCHEME}:"):
         return source
     parsed = parse_source(source)
@@ -80,7 +92,7 @@ def pin_source(source: str, earlier: str = "") -> str:
     return parsed._replace(revision=_info(parsed).sha).name
 
 
-def documents(task: Task, split: str) -> Iterator[DataRow]:
+def documents(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
     """Yields the documents of a split, file by file in sorted order.
 
     Columns with the usual names ("article", "highlights") are read as in
@@ -89,6 +101,7 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
     Args:
         task: task whose source is of this scheme.
         split: key of ``task.splits``.
+        start: number of documents to leave out, without reading them.
 
     Raises:
         InputError: no such data set, revision, config, split or column, or the
@@ -99,7 +112,7 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
     names = _names_of_split(source, info, task.source_split(split))
     paths = [_download(source, info.sha, name) for name in names]
     yield from parquet_source.documents_of(
-        parquet_source.with_usual_keys(task, paths[0]), paths
+        parquet_source.with_usual_keys(task, paths[0]), paths, start
     )
 
 

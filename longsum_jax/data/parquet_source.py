@@ -16,7 +16,7 @@ from longsum_jax.text.rows import DOCUMENT_NAMES, SUMMARY_NAMES, choose_keys
 _ROWS = 256  # rows in memory at a time
 
 
-def documents(task: Task, split: str) -> Iterator[DataRow]:
+def documents(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
     """Yields the documents of all files of a split, file by file in sorted order.
 
     As in JSON lines, the fields of id and query may be absent; the default id
@@ -25,6 +25,7 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
     Args:
         task: task whose source is "parquet:GLOB".
         split: key of ``task.splits``.
+        start: number of documents to leave out, without reading them.
 
     Raises:
         InputError: pyarrow is not installed, a file is missing or damaged, or
@@ -33,13 +34,20 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
     pattern = task.source.removeprefix("parquet:").replace(
         "{split}", task.source_split(split)
     )
-    yield from documents_of(task, find_files(pattern))
+    yield from documents_of(task, find_files(pattern), start)
 
 
-def documents_of(task: Task, paths: Iterable[str | Path]) -> Iterator[DataRow]:
+def documents_of(
+    task: Task, paths: Iterable[str | Path], start: int = 0
+) -> Iterator[DataRow]:
     """Yields the documents of files, see ``documents``."""
     for path in paths:
-        for number, record in enumerate(_records(task, path)):
+        with _opened(path) as file:
+            num_rows = file.metadata.num_rows
+        first, start = min(start, num_rows), max(0, start - num_rows)
+        if first and first == num_rows:
+            continue
+        for number, record in enumerate(_records(task, path, first), first):
             document = to_document(task, record)
             yield document._replace(
                 id=document.id or f"{Path(path).stem}:{number}"
@@ -82,8 +90,10 @@ def _opened(path: str | Path) -> Iterator[Any]:
         ) from None
 
 
-def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yields the rows of one file, reading only the columns of the task."""
+def _records(
+    task: Task, path: str | Path, start: int
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of one file from ``start`` on, reading only the columns of the task."""
     with _opened(path) as file:
         names = file.schema_arrow.names
         check_fields(
@@ -93,5 +103,14 @@ def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
         others = (task.summary_key, task.query_key, task.id_key, task.label_key)
         selected = {*texts, *others, task.choices_key, task.rejected_key}
         columns = [name for name in names if name in selected]
-        for batch in file.iter_batches(_ROWS, columns=columns):
-            yield from batch.to_pylist()
+        group = 0  # the row group with the first row
+        while start and start >= (
+            size := file.metadata.row_group(group).num_rows
+        ):
+            group, start = group + 1, start - size
+        groups = list(range(group, file.metadata.num_row_groups))
+        for batch in file.iter_batches(
+            _ROWS, row_groups=groups, columns=columns
+        ):
+            yield from batch.slice(start).to_pylist()
+            start = max(0, start - len(batch))

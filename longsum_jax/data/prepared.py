@@ -14,19 +14,22 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from longsum_jax import __version__, atomic, checksums
+from longsum_jax.data import beam_preparation
+from longsum_jax.data.beam_preparation import RecordChunk
+from longsum_jax.data.example_records import pack, unpack
 from longsum_jax.data.examples.base import Counts, Example, example_lengths
 from longsum_jax.data.labels import collect_labels
 from longsum_jax.data.parallel import (
     DocumentChunk,
-    ExampleChunk,
     document_chunks,
     make_chunks,
 )
@@ -57,8 +60,6 @@ FORMAT_VERSION = 1
 METADATA = "metadata.json"
 LENGTHS = "lengths.npy"
 _MAX_NAME = 200  # bytes; file systems allow 255, and shard names add a number
-# Keys of examples that have a different name in records.
-_RECORD_NAMES = {"segment_lengths": "part_lengths"}
 # Options of a task that do not affect examples: its name, places on this
 # machine, and a field that segments do not use.
 _PLACES = ("name", "data_dir", "cache_dir", "rejected_key")
@@ -87,7 +88,6 @@ _FLAGS = {
     "half": "--config.task.half",
     "split": "--config.data.split",
 }
-_EXAMPLE_NAMES = {record: example for example, record in _RECORD_NAMES.items()}
 
 
 def write_prepared(
@@ -100,6 +100,7 @@ def write_prepared(
     seed: int = 0,
     workers: int = 1,
     overwrite: bool = False,
+    beam: Sequence[str] | None = None,
     progress: bool = True,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
     fingerprints: Mapping[str, str] = MappingProxyType({}),
@@ -123,9 +124,12 @@ def write_prepared(
         workers: number of processes that make examples; does not affect the
             result.
         overwrite: whether to replace an existing prepared directory.
+        beam: flags of Apache Beam's pipeline options, to make the examples with
+            one of its runners; None to make them without it. Does not affect
+            the result. See ``data.beam_preparation``.
         progress: whether to show a progress bar on standard error.
         auxiliary: functions as for ``make_examples``; picklable if there are
-            several workers.
+            several workers, or Beam.
         fingerprints: hashes of the models in ``auxiliary``, by their names in
             ``task.segments``.
 
@@ -145,7 +149,9 @@ def write_prepared(
         task = collect_labels(task, split)
     metadata = _settings(task, tokenizer, split, num_shards, seed)
     metadata["auxiliary"] = dict(fingerprints)
-    preparation = _Preparation(task, tokenizer, split, seed, workers, auxiliary)
+    preparation = _Preparation(
+        task, tokenizer, split, seed, workers, auxiliary, beam
+    )
     try:
         with atomic.new_directory(
             target, overwrite=overwrite, resume=True
@@ -158,6 +164,7 @@ def write_prepared(
             _check_not_empty(lengths, task, split, counts)
             np.save(work / LENGTHS, lengths)
             remove_progress(work)
+            shutil.rmtree(work / beam_preparation.DIRECTORY, ignore_errors=True)
             metadata |= {
                 "examples": len(lengths),
                 "counts": dataclasses.asdict(counts),
@@ -342,32 +349,6 @@ class PreparedExamples(Sequence[Example]):
             )
 
 
-def pack(example: Example) -> bytes:
-    """Returns the serialized record of an example."""
-    from flax import serialization
-
-    record = {
-        _RECORD_NAMES.get(key, key): value for key, value in example.items()
-    }
-    if "vectors" in record:
-        # msgpack does not support tuples
-        record["vectors"] = list(example["vectors"])
-    return serialization.msgpack_serialize(record)
-
-
-def unpack(record: bytes) -> Example:
-    """Returns the example in a serialized record."""
-    from flax import serialization
-
-    values = serialization.msgpack_restore(record)
-    example = {
-        _EXAMPLE_NAMES.get(key, key): value for key, value in values.items()
-    }
-    if "vectors" in example:
-        example["vectors"] = tuple(example["vectors"])
-    return cast(Example, example)
-
-
 def shard_paths(directory: Path, split: str, num_shards: int) -> Iterator[Path]:
     """Yields the paths of the shards in order."""
     for shard in range(num_shards):
@@ -384,6 +365,7 @@ class _Preparation:
     seed: int
     workers: int
     auxiliary: Auxiliary
+    beam: Sequence[str] | None
 
     def spool(
         self, shards: Sequence[Path], settings: str, *, progress: bool
@@ -417,16 +399,20 @@ class _Preparation:
             Spool(shards, state) as spool,
             self._bar(state.examples, progress) as bar,
         ):
+            # at the start of a preparation, so that a restart finds it
+            spool.checkpoint(num_documents, digest, dataclasses.asdict(counts))
             for chunk in self._make(work, chunks):
-                for example in chunk.examples:
-                    spool.append(pack(example), example_lengths(example))
+                num_examples = 0
+                for record, lengths in chunk.records:
+                    spool.append(record, lengths)
+                    num_examples += 1
                 counts.merge(chunk.counts)
                 num_documents += chunk.num_documents
                 digest = chunk.digest
                 spool.checkpoint(
                     num_documents, digest, dataclasses.asdict(counts)
                 )
-                _show(bar, len(chunk.examples), counts)
+                _show(bar, num_examples, counts)
             spool.checkpoint(
                 num_documents,
                 digest,
@@ -437,8 +423,18 @@ class _Preparation:
 
     def _make(
         self, work: Path, chunks: Iterable[DocumentChunk]
-    ) -> Iterator[ExampleChunk]:
-        return make_chunks(
+    ) -> Iterator[RecordChunk]:
+        if self.beam is not None:
+            yield from beam_preparation.make_records(
+                self.task,
+                work,
+                chunks,
+                self.beam,
+                seed=self.seed,
+                auxiliary=self.auxiliary,
+            )
+            return
+        made = make_chunks(
             self.task,
             self.tokenizer,
             work / "tokenizer",
@@ -447,6 +443,14 @@ class _Preparation:
             workers=self.workers,
             auxiliary=self.auxiliary,
         )
+        for chunk in made:
+            records = (
+                (pack(example), example_lengths(example))
+                for example in chunk.examples
+            )
+            yield RecordChunk(
+                chunk.num_documents, chunk.digest, records, chunk.counts
+            )
 
     def _bar(self, num_examples: int, is_shown: bool) -> Bar:
         name = f"preparing {self.task.name}/{self.split}"

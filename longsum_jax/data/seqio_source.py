@@ -1,16 +1,22 @@
-"""TFDS data sets as seqio Tasks, for caches written by ``seqio_cache_tasks`` on a cluster.
+"""seqio: caches of TFDS data sets, and tasks and mixtures that users registered.
 
-TensorFlow and seqio are imported inside the functions. Without a cache, the
-same documents are read by ``tfds_source``, which does not need seqio.
+TFDS data sets are seqio Tasks for caches written by ``seqio_cache_tasks`` on a
+cluster. Without a cache, the same documents are read by ``tfds_source``, which
+does not need seqio. TensorFlow and seqio are imported inside the functions.
 """
 
 import dataclasses
 import hashlib
+import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
+from longsum_jax.data.mixture import mix
 from longsum_jax.data.pieces import in_pieces
+from longsum_jax.data.records import check_fields, to_document
 from longsum_jax.data.tasks import TASKS, Task
 from longsum_jax.data.tfds_source import (
     cannot_open,
@@ -19,24 +25,32 @@ from longsum_jax.data.tfds_source import (
     not_installed,
     tfds_name,
 )
+from longsum_jax.errors import InputError, did_you_mean, first_line
 from longsum_jax.text.documents import DataRow
 from longsum_jax.text.gap_sentences import gap_sentence_texts
+from longsum_jax.text.rows import DOCUMENT_NAMES, SUMMARY_NAMES, choose_keys
 
+SCHEME = "seqio"
 FIELDS = ("id", "document", "summary", "query")
+# Features of users' tasks that are the document and the summary, in the order
+# of preference. seqio stores the texts of tokenized features under the former.
+_INPUTS = ("inputs_pretokenized", "inputs")
+_TARGETS = ("targets_pretokenized", "targets")
 
 
-def documents(task: Task, split: str) -> Iterator[DataRow]:
+def documents(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
     """Yields the documents (or pieces) of a seqio Task in its fixed order, unshuffled.
 
     Reads the cache in ``task.cache_dir``; without one, runs the pipeline on the
-    data set.
+    data set. The first ``start`` documents are left out.
 
     Raises:
         InputError: TensorFlow is not installed, or TFDS cannot load the data
             set.
     """
     has_summary = task.needs_summary or selects_before_cache(task)
-    for number, record in enumerate(_open(task, split).as_numpy_iterator()):
+    records = _open(task, split).skip(start).as_numpy_iterator()
+    for number, record in enumerate(records, start):
         texts = {field: record[field].decode("utf-8") for field in FIELDS}
         yield DataRow(
             id=texts["id"] or f"{task.name}/{split}:{number}",
@@ -44,6 +58,137 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
             summary=texts["summary"] if has_summary else None,
             query=texts["query"] or None,
         )
+
+
+def registered_documents(
+    task: Task, split: str, start: int = 0
+) -> Iterator[DataRow]:
+    """Yields the documents of a Task or Mixture that a user registered with seqio.
+
+    A Task is read in its order, unshuffled. The Tasks of a Mixture are mixed at
+    its rates by ``data.mixture``; outside of training, each document occurs
+    once. The document is the feature "inputs" and the summary "targets", unless
+    the task names others; token ids are decoded by the feature's vocabulary,
+    unless seqio has kept the text.
+
+    Args:
+        task: task whose source is "seqio:NAME" or "seqio:MODULE:NAME"; the
+            module registers the name on import.
+        split: key of ``task.splits``.
+        start: number of documents to leave out; of a mixture, at once.
+
+    Raises:
+        InputError: seqio is not installed, the module cannot be imported, or no
+            such name, split or field is registered.
+    """
+    seqio = import_seqio()
+    provider = _registered(task.source)
+    source_split = task.source_split(split)
+    if source_split not in provider.splits:
+        raise InputError(
+            f'{task.source} has no split "{source_split}"; '
+            f"{did_you_mean(source_split, provider.splits)}"
+        )
+    if not isinstance(provider, seqio.Mixture):
+        yield from _of_registered(task, split, provider, start)
+        return
+    members = [one for one in provider.tasks if source_split in one.splits]
+    readers = [partial(_of_registered, task, split, one) for one in members]
+    rates = [Fraction(provider.get_rate(one)) for one in members]
+    yield from mix(readers, rates, start=start, repeats=split == "train")
+
+
+def _registered(source: str) -> Any:
+    """Returns the Task or Mixture of a source "seqio:[MODULE:]NAME"."""
+    seqio = import_seqio()
+    module, _, name = source.removeprefix(f"{SCHEME}:").rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # the module is the user's
+            remedy = "correct it"
+            if isinstance(error, ModuleNotFoundError):
+                remedy = "install it, or add its folder to PYTHONPATH"
+            raise InputError(
+                f'{source}: the module "{module}" cannot be imported ({type(error).__name__}: '
+                f"{first_line(error)}); {remedy}"
+            ) from error
+    names = {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}
+    if name not in names:
+        guess = f"; {did_you_mean(name, names)}" if names else ""
+        if module:
+            problem = f'the module "{module}" registers no seqio task or mixture "{name}"'
+            remedy = "register it there, with seqio.TaskRegistry.add"
+        else:
+            problem = f'no seqio task or mixture "{name}" is registered'
+            remedy = (
+                f"name the module that does so, {SCHEME}:package.module:{name}"
+            )
+        raise InputError(f"{source}: {problem}; {remedy}{guess}")
+    return seqio.get_mixture_or_task(name)
+
+
+def _of_registered(
+    task: Task, split: str, provider: Any, start: int
+) -> Iterator[DataRow]:
+    """Yields the documents of a registered Task from ``start`` on."""
+    try:
+        dataset = provider.get_dataset(
+            sequence_length=None,
+            split=task.source_split(split),
+            use_cached=False,
+            shuffle=False,
+            num_epochs=1,
+        )
+    except Exception as error:  # the preprocessors are the user's
+        raise InputError(
+            f'{task.source}: the seqio task "{provider.name}" cannot be read '
+            f"({first_line(error)}); correct the task"
+        ) from error
+    task = _with_usual_features(task, dataset.element_spec, provider.name)
+    records = dataset.skip(start).as_numpy_iterator()
+    for number, record in enumerate(records, start):
+        document = to_document(task, _texts(record, provider.output_features))
+        name = document.id or f"{provider.name}/{split}:{number}"
+        yield document._replace(id=name)
+
+
+def _with_usual_features(
+    task: Task, features: Mapping[str, Any], name: str
+) -> Task:
+    """Returns the task with the features of usual names; InputError if there are none."""
+    document_key = choose_keys(
+        features,
+        task.document_key,
+        (DOCUMENT_NAMES[0], *_INPUTS, *DOCUMENT_NAMES[1:]),
+        name,
+    )
+    summary_key = task.summary_key
+    if task.needs_summary:
+        summary_key = choose_keys(
+            features,
+            summary_key,
+            (SUMMARY_NAMES[0], *_TARGETS, *SUMMARY_NAMES[1:]),
+            name,
+        )
+    task = dataclasses.replace(
+        task, document_key=document_key, summary_key=summary_key
+    )
+    required = dataclasses.replace(task, id_key=None, query_key=None)
+    check_fields(required, features)
+    return task
+
+
+def _texts(
+    record: Mapping[str, Any], features: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns a record with decoded texts instead of token ids."""
+    return {
+        name: features[name].vocabulary.decode(value.tolist())
+        if name in features and getattr(value, "dtype", None) == "int32"
+        else value
+        for name, value in record.items()
+    }
 
 
 def register(task: Task) -> str:

@@ -1,15 +1,20 @@
 """Reads the documents of every task, from any source."""
 
+import functools
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from itertools import islice
 
 from longsum_jax.data.derived import with_claims, with_cloze_questions
 from longsum_jax.data.govreport import read_govreport
 from longsum_jax.data.minutes import minutes
+from longsum_jax.data.mixture import SCHEME as MIXTURE
+from longsum_jax.data.mixture import mix
 from longsum_jax.data.pieces import in_pieces
 from longsum_jax.data.qmsum import read_qmsum
-from longsum_jax.data.tasks import RELEASES, Task
+from longsum_jax.data.tasks import RELEASES, Task, mixture_parts
 from longsum_jax.errors import InputError, counted
 from longsum_jax.text.claims import ClaimOptions
 from longsum_jax.text.cloze import ClozeOptions
@@ -19,8 +24,13 @@ from longsum_jax.text.gap_sentences import (
     gap_sentence_texts,
 )
 
+# Schemes of sources that are read from any document.
+_SEEKABLE = ("seqio", "tfds", "parquet", "hf")
+# Documents of which duplicate ids are counted, a bound on the memory for them.
+_MAX_CHECKED = 10**6
 
-def documents(task: Task, split: str) -> Iterator[DataRow]:
+
+def documents(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
     """Yields the documents of a split, or their pieces, in a fixed order.
 
     Documents of gap-sentence tasks have no summary, unless they come from a
@@ -31,47 +41,82 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
         task: task, whose ``source`` and ``cache_dir`` locate the data; with
             ``piece_words``, long documents are cut.
         split: key of ``task.splits``.
+        start: number of documents (or pieces) to leave out. Sources with random
+            access and mixtures do so at once, others read the texts.
 
     Raises:
         InputError: an unknown split, missing or malformed data (the message
             names file and line), or no documents left for training.
     """
-    source_split = task.source_split(split)
-    docs = _read(task, split, source_split)
-    if task.leading_query:
-        docs = map(_split_query, docs)
+    task.source_split(split)  # raises for an unknown split
     if task.objective == "claims":
-        return _checked(
-            task, split, with_claims(docs, task.claims or ClaimOptions())
-        )
+        claims = with_claims(_read(task, split), task.claims or ClaimOptions())
+        return islice(_checked(task, split, claims), start, None)
     if task.objective == "cloze":
-        summarized = _with_summaries(docs, task.gap_sentences)
+        summarized = _with_summaries(_read(task, split), task.gap_sentences)
         questions = with_cloze_questions(
             summarized, task.cloze or ClozeOptions()
         )
-        return _checked(task, split, questions)
-    return docs
+        return islice(_checked(task, split, questions), start, None)
+    return _read(task, split, start)
 
 
-def _read(task: Task, split: str, source_split: str) -> Iterator[DataRow]:
+def _read(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
+    """Yields the documents of a source, or of a mixture, from ``start`` on."""
+    if task.source.startswith(f"{MIXTURE}:"):
+        return _mixed(task, split, start)
+    is_cached = task.cache_dir is not None and task.source.startswith("tfds:")
+    is_filtered = task.holds_out or (task.half and split == "train")
+    first = start
+    if is_filtered or (task.piece_words is not None and not is_cached):
+        # The source has other positions than its selected documents and pieces.
+        first = 0
+    docs: Iterator[DataRow] = islice(
+        _read_source(task, split, first), start - first, None
+    )
+    return map(_split_query, docs) if task.leading_query else docs
+
+
+def _mixed(task: Task, split: str, start: int) -> Iterator[DataRow]:
+    """Yields the documents of a mixture; outside of training, each of them once."""
+    rates: list[Fraction] = []
+    readers = []
+    for rate, part in mixture_parts(task):
+        part.source_split(split)  # raises for an unknown split
+        rates.append(rate)
+        readers.append(functools.partial(_read, part, split))
+    return mix(readers, rates, start=start, repeats=split == "train")
+
+
+def _read_source(task: Task, split: str, start: int) -> Iterator[DataRow]:
+    """Yields the documents of a single source."""
+    source_split = task.source_split(split)
     scheme, _, location = task.source.partition(":")
+    # documents that the source leaves out by itself
+    num_skipped = start if scheme in _SEEKABLE else 0
     if scheme == "tfds" and task.cache_dir is not None:
         from longsum_jax.data import seqio_source  # needs the extra "data"
 
-        return seqio_source.documents(task, split)  # already cut into pieces
-    if scheme == "tfds":
+        # already cut into pieces
+        return seqio_source.documents(task, split, start)
+    if scheme == "seqio":
+        from longsum_jax.data import seqio_source  # needs the extra "data"
+
+        docs = seqio_source.registered_documents(task, split, start)
+    elif scheme == "tfds":
         from longsum_jax.data import tfds_source  # needs the extra "data"
 
-        docs = tfds_source.documents(task, split)
+        docs = tfds_source.documents(task, split, start)
     elif scheme == "parquet":
         from longsum_jax.data import parquet_source  # needs the extra "data"
 
-        docs = _hold_out(task, split, parquet_source.documents(task, split))
+        docs = parquet_source.documents(task, split, start)
+        docs = _hold_out(task, split, docs)
     elif scheme == "hf":
         # needs the extras "hf" and "files"
         from longsum_jax.data import hub_source
 
-        docs = hub_source.documents(task, split)
+        docs = hub_source.documents(task, split, start)
     elif scheme == "embedded":
         docs = _embedded_documents(source_split)
     elif scheme == "minutes":
@@ -85,8 +130,56 @@ def _read(task: Task, split: str, source_split: str) -> Iterator[DataRow]:
         )
     if task.half and split == "train":
         docs = _take_half(task, docs)
+    docs = (
+        islice(docs, start - num_skipped, None)
+        if start
+        else _counted_oddities(task, split, docs)
+    )
     return (
         docs if task.piece_words is None else in_pieces(docs, task.piece_words)
+    )
+
+
+def _counted_oddities(
+    task: Task, split: str, docs: Iterable[DataRow]
+) -> Iterator[DataRow]:
+    """Yields documents; logs once per process how many are odd, after the last one.
+
+    Odd are ids that an earlier document has (among the first
+    ``_MAX_CHECKED``), and summaries that are longer than their documents.
+    """
+    ids: set[int] = set()
+    num_duplicates = num_longer = 0
+    for document in docs:
+        if len(ids) < _MAX_CHECKED:
+            code = hash(document.id)
+            num_duplicates += code in ids
+            ids.add(code)
+        summary = document.summary
+        num_longer += isinstance(summary, str) and (
+            len(summary) > len(document.document)
+        )
+        yield document
+    if num_duplicates or num_longer:
+        _log_oddities(task.source, split, num_duplicates, num_longer)
+
+
+@functools.cache
+def _log_oddities(
+    source: str, split: str, num_duplicates: int, num_longer: int
+) -> None:
+    """Logs the numbers once per process."""
+    oddities = []
+    if num_duplicates:
+        oddities.append(
+            f"{counted(num_duplicates, 'document')} with the id of an earlier one"
+        )
+    if num_longer:
+        oddities.append(
+            f"{counted(num_longer, 'summary')} longer than the document"
+        )
+    logging.getLogger(__name__).warning(
+        '%s: split "%s" has %s', source, split, " and ".join(oddities)
     )
 
 

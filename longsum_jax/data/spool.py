@@ -8,6 +8,7 @@ disk holds at most one shard twice.
 """
 
 import json
+import math
 import os
 import struct
 import time
@@ -90,7 +91,9 @@ class Spool:
     def __init__(self, shards: Sequence[Path], progress: SpoolProgress) -> None:
         self._progress = progress
         self._paths = _spools_of(shards)
-        self._written = time.monotonic()
+        # A new preparation writes its first checkpoint immediately.
+        is_new = not progress.sizes
+        self._written = -math.inf if is_new else time.monotonic()
         self._num_examples = progress.examples
         self._files: list[BinaryIO] = []
         self._stack = ExitStack()
@@ -132,7 +135,7 @@ class Spool:
         *,
         is_complete: bool = False,
     ) -> None:
-        """Makes the appended records permanent, if ``SECONDS`` have passed.
+        """Makes the appended records permanent, at first and after ``SECONDS``.
 
         Args:
             documents, digest, counts: values of ``SpoolProgress``.

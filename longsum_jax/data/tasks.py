@@ -2,8 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
+from longsum_jax.data.mixture import SCHEME as MIXTURE
+from longsum_jax.data.mixture import parse_mixture, sources_of
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import (
     Positive,
@@ -29,6 +32,7 @@ _BUILT_IN = ("embedded", "minutes")  # sources without files
 _FILES = ("parquet", "json")  # schemes of sources in users' files
 # schemes of data sets in their originally released form
 RELEASES = ("govreport", "qmsum")
+_SCHEMES = ("tfds", "hf", "seqio", *RELEASES, *_FILES)
 # Fields of Task for which an override "" selects the named task's value, as in
 # config files.
 _BLANK_MEANS_DEFAULT = (
@@ -41,6 +45,20 @@ _BLANK_MEANS_DEFAULT = (
     "rejected_key",
     "data_dir",
     "cache_dir",
+)
+# Sources whose fields have the names of JSON lines, not of the task's data set.
+_STANDARD_FIELDS = ("json:", f"{MIXTURE}:", "seqio:")
+# Fields that locate the documents of a named task, and its texts in a record.
+_PLACE_OF_TASK = (
+    "name",
+    "source",
+    "splits",
+    "document_key",
+    "summary_key",
+    "query_key",
+    "leading_query",
+    "id_key",
+    "label_key",
 )
 _JSON_DOCUMENT_KEYS = {
     "summarize": "document",
@@ -91,8 +109,11 @@ class Task:
             "govreport:DIR" or "qmsum:DIR" (the released data set, see
             ``data.govreport`` and ``data.qmsum``),
             "hf:ORG/NAME[/CONFIG][@REVISION]" (Parquet files of the Hugging Face
-            Hub), "parquet:GLOB" or "json:GLOB" (JSON lines, plain or
-            compressed); "{split}" in a GLOB is replaced by the split's name.
+            Hub), "seqio:[MODULE:]NAME" (a task or mixture that is registered
+            with seqio, see ``data.seqio_source``), "parquet:GLOB" or
+            "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB
+            is replaced by the split's name. "mix:RATE*SOURCE+RATE*SOURCE" mixes
+            sources, or named tasks with their fields, see ``data.mixture``.
         splits: name of a split -> its name in the source.
         document_key: field with the document, which may be a list of paragraphs
             or lines; "a+b" joins two equally long lists line by line ("a: b"),
@@ -194,14 +215,9 @@ class Task:
     cache_dir: str | None = None
 
     def __post_init__(self) -> None:
-        scheme, _, rest = self.source.partition(":")
-        needs_rest = scheme in ("tfds", "hf", *RELEASES, *_FILES)
-        if self.source not in _BUILT_IN and not (needs_rest and rest):
-            raise InputError(
-                f'task "{self.name}": source "{self.source}" must be one of embedded, minutes, '
-                "tfds:NAME, hf:ORG/NAME, govreport:DIR, qmsum:DIR, parquet:GLOB, json:GLOB"
-            )
         try:
+            for source in self.sources:
+                _check_source(source, in_mixture=source != self.source)
             check_ranges(self)
         except InputError as error:
             raise InputError(f'task "{self.name}": {error}') from None
@@ -214,6 +230,11 @@ class Task:
         if self.objective == "prefer" and self.cache_dir is not None:
             raise InputError(
                 f'task "{self.name}": a seqio cache holds no rejected summaries; leave out '
+                f"cache_dir={self.cache_dir}"
+            )
+        if self.cache_dir is not None and len(self.sources) > 1:
+            raise InputError(
+                f'task "{self.name}": a seqio cache holds one task, not a mixture; leave out '
                 f"cache_dir={self.cache_dir}"
             )
         if self.half and self.cache_dir is not None:
@@ -281,8 +302,20 @@ class Task:
 
     @property
     def _has_one_pattern(self) -> bool:
-        scheme, _, pattern = self.source.partition(":")
-        return scheme in _FILES and "{split}" not in pattern
+        return any(
+            source.startswith(tuple(f"{scheme}:" for scheme in _FILES))
+            and "{split}" not in source
+            for source in self.sources
+        )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources of a mixture, or the only source.
+
+        Raises:
+            InputError: a mixture without rates.
+        """
+        return sources_of(self.source)
 
     def source_split(self, split: str) -> str:
         """Returns the name of ``split`` in the source.
@@ -305,10 +338,42 @@ class Task:
         return self.splits[split]
 
 
+def _check_source(source: str, *, in_mixture: bool) -> None:
+    """Raises InputError unless a source has a known form; parts of a mixture may be tasks."""
+    scheme, _, rest = source.partition(":")
+    if source in _BUILT_IN or (scheme in _SCHEMES and rest):
+        return
+    if in_mixture and source in TASKS:
+        return
+    task = ", or the name of a task" if in_mixture else ""
+    mixture = "" if in_mixture else ", mix:RATE*SOURCE+RATE*SOURCE"
+    raise InputError(
+        f'source "{source}" must be one of embedded, minutes, tfds:NAME, hf:ORG/NAME, '
+        f"seqio:NAME, govreport:DIR, qmsum:DIR, parquet:GLOB, json:GLOB{mixture}{task}"
+    )
+
+
+def mixture_parts(task: Task) -> tuple[tuple[Fraction, Task], ...]:
+    """Returns the rates and the tasks of the parts of a mixture.
+
+    A part that is a named task has the fields and splits of that task; all
+    other options are copied from ``task``.
+    """
+    parts = []
+    for rate, source in parse_mixture(task.source):
+        fields: dict[str, Any] = {"source": source}
+        if source in TASKS:
+            named = TASKS[source]
+            fields = {name: getattr(named, name) for name in _PLACE_OF_TASK}
+        parts.append((rate, dataclasses.replace(task, **fields)))
+    return tuple(parts)
+
+
 def get_task(name: str, **overrides: Any) -> Task:
     """Returns the task ``name`` of ``TASKS`` with some fields replaced.
 
-    A ``source="json:..."`` uses the field names of this library's JSON lines
+    A source "json:...", "mix:..." or "seqio:..." uses the field names of this
+    library's JSON lines
     (``document``, ``summary``, ``query``, ``id``, ``label``; ``text`` for gap
     sentences, ``text`` or ``document`` for encoders; ``claim`` for the query of
     pairs; ``context``, ``question`` and ``answer`` for answers, ``label`` and
@@ -333,7 +398,7 @@ def get_task(name: str, **overrides: Any) -> Task:
         field.name: getattr(task, field.name)
         for field in dataclasses.fields(Task)
     }
-    if str(overrides.get("source", "")).startswith("json:"):
+    if str(overrides.get("source", "")).startswith(_STANDARD_FIELDS):
         values |= _json_fields(overrides.get("objective", task.objective))
     if overrides.get("objective", "gap_sentences") != "gap_sentences":
         values["piece_words"] = None

@@ -8,8 +8,9 @@ with ``tfds.load``, which needs TensorFlow.
 import contextlib
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, cast
 
 from longsum_jax.data.records import check_fields, to_document
 from longsum_jax.data.tasks import Task
@@ -19,17 +20,32 @@ from longsum_jax.text.documents import DataRow
 RANDOM_ACCESS = "array_record"
 
 
-def documents(task: Task, split: str) -> Iterator[DataRow]:
+def documents(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
     """Yields the documents of a TFDS data set in TFDS's fixed order, unshuffled and uncut.
+
+    Args:
+        task: task whose source is "tfds:NAME".
+        split: key of ``task.splits``.
+        start: number of documents to leave out, at once with random access.
 
     Raises:
         InputError: TFDS is not installed, cannot load the data set, or the data
             set lacks a field; raised at the first document.
     """
-    for number, record in enumerate(_open(task, split)):
+    for number, record in enumerate(_from(_open(task, split), start), start):
         document = to_document(task, record)
         name = document.id or default_id(task, split, number, document.document)
         yield document._replace(id=name)
+
+
+def _from(
+    records: Iterable[Mapping[str, Any]], start: int
+) -> Iterator[Mapping[str, Any]]:
+    """Returns the records without the first ``start``; by index, if the data set has indices."""
+    if not hasattr(records, "__getitem__"):
+        return islice(records, start, None)
+    indexed = cast(Sequence[Mapping[str, Any]], records)
+    return (indexed[index] for index in range(start, len(indexed)))
 
 
 def default_id(task: Task, split: str, number: int, text: str) -> str:

@@ -61,6 +61,8 @@ class DataOptions:
         prepared: directory of prepared examples.
         split: split of the task to train on.
         batch_size: rows per step, over all devices and micro-batches.
+        batch_by_tokens: True for more rows per step in shorter buckets, as many
+            times ``batch_size`` as they fit into the longest one.
         source_lengths: padded lengths (buckets) in tokens, or in sentences for
             extraction, ascending; empty for the task's maximum.
         shuffle: "all" (not for streams), "block" (within blocks of
@@ -74,6 +76,7 @@ class DataOptions:
     prepared: str = ""
     split: str = "train"
     batch_size: _BatchSize = 8
+    batch_by_tokens: bool = False
     source_lengths: tuple[Length, ...] = ()
     shuffle: Literal["all", "block", "none"] = "all"
     shuffle_block: Positive = 4096

@@ -444,6 +444,7 @@ def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
     return Batches(
         store,
         batch_size=data.batch_size,
+        batch_by_tokens=data.batch_by_tokens,
         source_lengths=objective.source_lengths,
         **objective.batch_options(),
         seed=setup.run.training.seed,

@@ -407,7 +407,23 @@ def check_batch_size(rows: int, mesh: Mesh, accumulation: int = 1) -> None:
         raise InputError(
             f"batch_size: {rows} rows do not divide into {accumulation} micro-batch(es) over "
             f"batch x fsdp = {devices} devices; give a multiple of {devices * accumulation}"
+            f"{_other_remedies(rows, devices, accumulation)}"
         )
+
+
+def _other_remedies(rows: int, devices: int, accumulation: int) -> str:
+    """Returns the accumulation and the mesh with which ``rows`` divide, as text; "" for none."""
+    remedies = ""
+    if accumulation > 1 and rows % devices == 0:
+        largest = math.gcd(rows // devices, accumulation)
+        remedies += f", or training.accumulation={largest}"
+    if devices > 1 and rows % accumulation == 0:
+        fitting = math.gcd(rows // accumulation, devices)
+        remedies += (
+            f", or batch x fsdp = {fitting} with the other devices along mesh.tensor or "
+            "mesh.sequence"
+        )
+    return remedies
 
 
 def put_batch(

@@ -34,6 +34,7 @@ RESERVED_METRICS = (
     "clipped",
     "mfu",
     "seconds_left",
+    "padding",
 )
 
 
@@ -222,7 +223,9 @@ def make_train_step(
         The step. Its metrics are () arrays: loss (mean per unit of weight),
         grad_norm (before clipping), param_norm (after the update),
         learning_rate and spikes (if the optimizer state has them), weight,
-        skipped, bad_streak, and the sums of the loss function's metrics.
+        skipped, bad_streak, padding (share of the positions of sources without
+        a token, if the batch has an "attention_mask"), and the sums of the loss
+        function's metrics.
     """
     summed_gradient = _summed_gradient_fn(loss_fn, accumulation, shardings)
 
@@ -261,7 +264,12 @@ def make_train_step(
             skipped=state.skipped + ~finite,
             bad_streak=_bad_streak(state.bad_streak, finite, out.weight),
         )
-        return new_state, _metrics(out, loss, norm, new_state)
+        metrics = _metrics(out, loss, norm, new_state)
+        if "attention_mask" in batch:
+            metrics["padding"] = 1 - jnp.mean(
+                batch["attention_mask"], dtype=jnp.float32
+            )
+        return new_state, metrics
 
     donated = (0,) if donate else ()
     if shardings is None:

@@ -300,6 +300,64 @@ def check_missing(directory: Path) -> dict:
     return found
 
 
+OWN_TASKS = """
+import functools
+import seqio
+import tensorflow as tf
+
+ROWS = {"reports": 6, "dialogues": 3}
+
+def read(split, shuffle_files, seed=None, *, name):
+    numbers = tf.data.Dataset.range(ROWS[name])
+    text = tf.strings.as_string
+    return numbers.map(lambda n: {"inputs": name + " " + text(n), "targets": "sum " + text(n)})
+
+features = {
+    name: seqio.Feature(seqio.ByteVocabulary(), add_eos=True) for name in ("inputs", "targets")
+}
+for name, preprocessors in (
+    ("reports", [seqio.preprocessors.tokenize, seqio.preprocessors.append_eos]),
+    ("dialogues", [functools.partial(seqio.preprocessors.tokenize, copy_pretokenized=False)]),
+):
+    source = seqio.FunctionDataSource(functools.partial(read, name=name), splits=["train"])
+    seqio.TaskRegistry.add(
+        f"own_{name}", source=source, preprocessors=preprocessors, output_features=features
+    )
+seqio.MixtureRegistry.add("own_mixture", [("own_reports", 2), ("own_dialogues", 1)])
+"""
+
+
+def check_registered(directory: Path) -> dict:
+    """Tasks and a mixture of the user's own."""
+    (directory / "own_seqio.py").write_text(OWN_TASKS, encoding="utf-8")
+    sys.path.insert(0, str(directory))
+    errors = {}
+    for name, source, split in (
+        ("not_imported", "own_reports", "train"),
+        ("no_module", "no_such_module:own_reports", "train"),
+        ("no_name", "own_seqio:own_report", "train"),
+        ("no_split", "own_seqio:own_reports", "validation"),
+    ):
+        try:
+            errors[name] = list(documents(get_task("summaries", source=f"seqio:{source}"), split))
+        except InputError as error:
+            errors[name] = str(error)
+
+    def rows(source: str, start: int = 0) -> list:
+        found = documents(get_task("summaries", source=source), "train", start)
+        return [[row.id, row.document, row.summary] for row in found]
+
+    mixture = "seqio:own_seqio:own_mixture"
+    return {
+        "own_errors": errors,
+        "own_task": rows("seqio:own_seqio:own_reports"),
+        "own_decoded": rows("seqio:own_seqio:own_dialogues"),
+        "own_mixture": rows(mixture),
+        "own_mixture_rest": rows(mixture, 7),
+        "own_mix": rows("mix:2*seqio:own_seqio:own_reports+1*seqio:own_seqio:own_dialogues"),
+    }
+
+
 def check_devices(directory: Path) -> dict:
     import tensorflow as tf
 
@@ -321,6 +379,7 @@ def main() -> None:
         check_builders,
         check_registry,
         check_missing,
+        check_registered,
         check_devices,
     )
     for check in checks:

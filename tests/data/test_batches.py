@@ -53,6 +53,25 @@ def test_every_epoch_holds_every_example_once(stores, shuffle):
         assert sorted(row for batch in epoch for row in rows(batch)) == expected
 
 
+@pytest.mark.parametrize("kind", ["list", "stream"])
+def test_batches_by_tokens_have_more_rows_in_short_buckets(stores, kind):
+    options = {"batch_size": 2, "source_lengths": (24, 48, 64), "target_length": 12}
+    options |= {"shuffle": 4, "epochs": 2, "batch_by_tokens": True}
+    whole = Batches(stores[kind](), **options)
+    batches = list(whole)
+    shapes = {batch["input_ids"].shape for batch in batches}
+    assert shapes == {(4, 24), (2, 48), (2, 64)}
+    seen = sorted(row for batch in batches for row in rows(batch))
+    assert seen[::2] == seen[1::2]
+    assert len(set(seen)) == 25
+    if kind == "list":
+        assert whole.batches_per_epoch == len(batches) / 2
+    hosts = [Batches(stores[kind](), **options, host_index=i, host_count=2) for i in range(2)]
+    for batch, *parts in zip(batches, *hosts, strict=True):
+        together = np.concatenate([part["input_ids"] for part in parts])
+        np.testing.assert_array_equal(together, batch["input_ids"])
+
+
 def test_rows_are_padded_to_the_smallest_bucket_that_fits(stores):
     store = stores["list"]()
     by_ids = {tuple(e["input_ids"].tolist()): e for e in store}

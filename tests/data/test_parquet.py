@@ -107,3 +107,17 @@ def test_empty_cells_are_no_text(tmp_path):
     found = list(documents(task, "train"))
     assert [(d.query, d.summary) for d in found] == [(None, ""), ("Why?", "y")]
     assert [d.id for d in found] == ["a", "train:1"]
+
+
+def test_reading_from_any_row(tmp_path):
+    from pyarrow.parquet import write_table
+
+    for part in range(2):
+        table = pyarrow.table({"document": [f"{part}.{row}" for row in range(7)]})
+        path = tmp_path / f"train-{part}.parquet"
+        write_table(table, path, row_group_size=3)
+    task = get_task("masked_tokens", source=f"parquet:{tmp_path}/{{split}}-*.parquet")
+    whole = list(documents(task, "train"))
+    assert len(whole) == 14
+    for start in range(16):
+        assert list(documents(task, "train", start)) == whole[start:]

@@ -126,5 +126,31 @@ def test_fields_that_a_data_set_lacks(answers):
     assert '"speaker+utt+odd" have [2, 2, 3] items' in answers["uneven"]
 
 
+def test_a_users_task_is_read_as_text(answers):
+    task = [[f"own_reports/train:{n}", f"reports {n}", f"sum {n}"] for n in range(6)]
+    assert answers["own_task"] == task
+    # token ids without their text are decoded
+    assert [row[1:] for row in answers["own_decoded"]] == [
+        [f"dialogues {n}", f"sum {n}"] for n in range(3)
+    ]
+
+
+def test_a_users_mixture_has_its_rates(answers):
+    rows = answers["own_mixture"]
+    # seqio sorts the tasks of a mixture by name
+    names = [row[1].split()[0] for row in rows]
+    assert names == ["reports", "dialogues", "reports"] * 3
+    assert [row[1] for row in answers["own_mix"]] == [row[1] for row in rows]
+    assert answers["own_mixture_rest"] == rows[7:]
+
+
+def test_a_task_that_is_not_registered(answers):
+    errors = answers["own_errors"]
+    assert "name the module that does so, seqio:package.module:own_" in errors["not_imported"]
+    assert 'the module "no_such_module" cannot be imported' in errors["no_module"]
+    assert 'did you mean "own_reports"' in errors["no_name"]
+    assert 'has no split "validation"' in errors["no_split"]
+
+
 def test_accelerators_are_hidden_from_tensorflow(answers):
     assert set(answers["devices"]) <= {"CPU"}

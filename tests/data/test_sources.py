@@ -130,3 +130,20 @@ def test_halves_of_the_training_documents_have_none_in_common(tmp_path):
         get_task("c4", half="first", cache_dir="cache")
     with pytest.raises(InputError, match="a seqio cache holds no rejected summaries"):
         get_task("c4", objective="prefer", cache_dir="cache")
+
+
+def test_odd_documents_are_counted_and_said_once(tmp_path, caplog):
+    rows = [
+        {"id": "a", "document": "A long text.", "summary": "Short."},
+        {"id": "a", "document": "Another text.", "summary": "Short."},
+        {"id": "b", "document": "Short.", "summary": "A long text."},
+    ]
+    write(tmp_path / "odd.jsonl", rows)
+    task = get_task("summaries", source=f"json:{tmp_path}/odd.jsonl")
+    for _ in range(2):
+        assert len(list(documents(task, "train"))) == 3
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [
+        f'{task.source}: split "train" has 1 document with the id of an earlier one and 1 summary '
+        "longer than the document"
+    ]

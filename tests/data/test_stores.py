@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from longsum_jax.data import stores
@@ -12,10 +14,10 @@ def expected(report_task, tokenizer):
 
 @pytest.fixture
 def starts(monkeypatch):
-    """Collects one entry for each time the source is read from its beginning."""
+    """Collects the first document of each time that the source is read."""
     found = []
     read = stores.documents
-    monkeypatch.setattr(stores, "documents", lambda *a: [found.append(1), read(*a)][1])
+    monkeypatch.setattr(stores, "documents", lambda *a: [found.append(a[2]), read(*a)][1])
     return found
 
 
@@ -40,7 +42,21 @@ def test_going_back_starts_again(report_task, tokenizer, expected, starts):
     stream = ExampleStream(report_task, tokenizer, "train", 4)
     for index in (20, 3, 24, 0):
         assert stream[index]["input_ids"].tolist() == expected[index]
+    assert starts == [0, 0, 26, 0]  # document 26 has the example before 24
+
+
+@pytest.mark.parametrize("piece_words", [None, 20])
+def test_another_process_starts_at_a_mark(report_task, tokenizer, expected, starts, piece_words):
+    task = dataclasses.replace(report_task, piece_words=piece_words)
+    stream = ExampleStream(task, tokenizer, "train", 4)
+    last = stream[23]["input_ids"].tolist()
+    other = ExampleStream(task, tokenizer, "train", 4)
+    other.add_marks(stream.marks([13, 23]))
+    starts.clear()
+    assert other[23]["input_ids"].tolist() == last
+    assert other[13]["input_ids"].tolist() == stream[13]["input_ids"].tolist()
     assert len(starts) == 3
+    assert min(starts[:2]) > 0
 
 
 def test_past_the_end_and_back(report_task, tokenizer, expected):

@@ -13,6 +13,7 @@ from longsum_jax.training.mesh import (
     MESH_AXES,
     PRESETS,
     MeshOptions,
+    check_batch_size,
     create_sharded,
     make_mesh,
     place,
@@ -127,3 +128,17 @@ def test_a_device_that_is_listed_twice_is_named():
 def test_bad_mesh_options_are_named(values, message):
     with pytest.raises(InputError, match=message):
         MeshOptions(**values)
+
+
+@pytest.mark.parametrize(
+    ("rows", "devices", "accumulation", "message"),
+    [
+        (256, 256, 8, r"2048, or training.accumulation=1, or batch x fsdp = 32 with the other"),
+        (24, 4, 4, r"16, or training.accumulation=2, or batch x fsdp = 2 "),
+        (4, 1, 3, r"3, or training.accumulation=1$"),
+    ],
+)
+def test_rows_that_do_not_divide(rows, devices, accumulation, message):
+    mesh = AbstractMesh((devices, 1), ("batch", "fsdp"), axis_types=(AxisType.Auto,) * 2)
+    with pytest.raises(InputError, match=f"give a multiple of {message}"):
+        check_batch_size(rows, mesh, accumulation)

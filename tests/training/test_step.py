@@ -196,6 +196,16 @@ def test_batch_without_weight_is_skipped(toy):
     assert (metrics["weight"], metrics["skipped"]) == (0, 1)
 
 
+def test_padding_is_the_share_of_positions_without_a_token(toy):
+    class Masked(toy.ToyBatches):
+        def __next__(self):
+            mask = np.arange(20).reshape(4, 5) < 15
+            return super().__next__() | {"attention_mask": mask}
+
+    (_, metrics), *_ = run(toy, 1, Masked(rows=4), steps=1)
+    assert metrics["padding"] == 0.25
+
+
 def test_one_compilation_per_batch_shape():
     optimizer = make_optimizer(OptimizerOptions())
     state = fresh(lambda rng: {"w": jnp.ones(1)}, optimizer)

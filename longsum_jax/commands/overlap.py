@@ -1,0 +1,117 @@
+"""longsum corpus overlap: finds evaluation documents that share text with training documents."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longsum_jax import atomic
+from longsum_jax.commands import console
+from longsum_jax.errors import check_whole
+from longsum_jax.progress import Bar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from longsum_jax.text.documents import DataRow
+
+_COLUMNS = ("documents", "with overlap", "mostly shared")
+_MOSTLY = 0.5  # share of n-grams
+
+
+def add(commands: Any) -> None:
+    """Adds the subcommand to the parser of ``longsum corpus``."""
+    parser = commands.add_parser(
+        "overlap", help="n-grams that evaluation and training data share"
+    )
+    parser.add_argument(
+        "data",
+        nargs="+",
+        metavar="FILE",
+        help="evaluation documents: JSON lines, plain or compressed, or a glob",
+    )
+    parser.add_argument(
+        "--train",
+        required=True,
+        metavar="FILE",
+        help="training documents: a file or a glob",
+    )
+    parser.add_argument(
+        "--ngram",
+        type=int,
+        default=13,
+        metavar="N",
+        help="words of an n-gram; default: 13",
+    )
+    parser.add_argument(
+        "--document_key",
+        default="document",
+        help="field of the document; default: document",
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        metavar="FILE",
+        help="JSON file for the share of n-grams of each document that shares any",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints how many documents of each evaluation set share n-grams with the training data.
+
+    Raises:
+        InputError: the data are invalid, or a file cannot be written.
+    """
+    from longsum_jax.text.overlap import NgramOverlap
+
+    check_whole("--ngram", args.ngram, 1)
+    names: list[tuple[str, str]] = []  # data set and id of each document
+    texts: list[str] = []
+    for path in args.data:
+        for document in _rows(path, args.document_key):
+            names.append((path, document.id))
+            texts.append(document.document)
+    overlap = NgramOverlap(texts, args.ngram)
+    for document in Bar(
+        _rows(args.train, args.document_key), args.train, unit="document"
+    ):
+        overlap.add(document.document)
+    shares: dict[str, dict[str, float]] = {path: {} for path in args.data}
+    counts = dict.fromkeys(args.data, 0)
+    for (path, name), share in zip(names, overlap.shares(), strict=True):
+        counts[path] += 1
+        if share:
+            shares[path][name] = share
+    _print(counts, shares)
+    if args.out:
+        _write(Path(args.out), json.dumps(shares, indent=2) + "\n")
+
+
+def _rows(path: str, document_key: str) -> "Iterator[DataRow]":
+    from longsum_jax.text.documents import read_json_lines
+
+    return read_json_lines(
+        path,
+        document_key=document_key,
+        summary_key="",
+        query_key="",
+        require_summary=False,
+    )
+
+
+def _print(counts: dict[str, int], shares: dict[str, dict[str, float]]) -> None:
+    width = max(len(path) for path in counts)
+    heads = [f"{head:>14}" for head in _COLUMNS]
+    console.print_stdout(" ".join([" " * width, *heads]))
+    for path, count in counts.items():
+        mostly = sum(share > _MOSTLY for share in shares[path].values())
+        cells = [f"{n:14,}" for n in (count, len(shares[path]), mostly)]
+        console.print_stdout(" ".join([f"{path:<{width}}", *cells]))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        atomic.write_text(path, text)
+    except OSError as error:
+        raise console.unwritable(path, error) from error
