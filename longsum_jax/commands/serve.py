@@ -11,6 +11,8 @@ from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
     from longsum_jax.readers import ReadOptions
 
 _MAX_EXPANSION = 8  # size of unpacked files in sizes of a body
@@ -52,8 +54,14 @@ EXAMPLES = """\
 """
 
 
-def main(argv: Sequence[str]) -> None:
-    """Serves until SIGTERM or Ctrl-C; unfinished requests are answered first.
+def make_application(
+    argv: Sequence[str],
+) -> "tuple[Starlette, argparse.Namespace]":
+    """Returns the application for the flags of the command, and their values.
+
+    Args:
+        argv: flags of ``longsum serve``; --host and --port have no effect on
+            the application.
 
     Raises:
         InputError: a flag, the model or the file of keys is invalid, or an
@@ -79,7 +87,7 @@ def main(argv: Sequence[str]) -> None:
     keys = _keys(args.api_keys)
     options = _read_options(args)
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401: missing extras are named before loading
 
         from longsum_jax.serving.app import make_app
         from longsum_jax.serving.guard import Limits
@@ -107,6 +115,18 @@ def main(argv: Sequence[str]) -> None:
     )
     name = "longsum" if args.model is None else Path(args.model).name
     app = make_app(engine, name=name, limits=request_limits, options=options)
+    return app, args
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serves until SIGTERM or Ctrl-C; unfinished requests are answered first.
+
+    Raises:
+        InputError: see ``make_application``.
+    """
+    app, args = make_application(argv)
+    import uvicorn
+
     logging.basicConfig(
         level=logging.WARNING, format="%(levelname)s: %(message)s"
     )
