@@ -87,7 +87,8 @@ def make_application(
     keys = _keys(args.api_keys)
     options = _read_options(args)
     try:
-        import uvicorn  # noqa: F401: missing extras are named before loading
+        # A missing extra is reported before the model is loaded.
+        import uvicorn  # noqa: F401
 
         from longsum_jax.serving.app import make_app
         from longsum_jax.serving.guard import Limits

@@ -108,7 +108,8 @@ def test_pods_have_keys_and_no_rights(pod):
     assert pod["securityContext"]["runAsUser"] == int(dict(image())["USER"])
     assert pod["securityContext"]["runAsNonRoot"]
     rights = container["securityContext"]
-    assert rights["readOnlyRootFilesystem"] and not rights["allowPrivilegeEscalation"]
+    assert rights["readOnlyRootFilesystem"]
+    assert not rights["allowPrivilegeEscalation"]
     assert rights["capabilities"] == {"drop": ["ALL"]}
 
 
