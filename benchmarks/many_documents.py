@@ -21,6 +21,7 @@ Models may be measured one after another, with other flags each.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -68,9 +69,11 @@ class Numbers:
         return " ".join(map(str, ids))
 
 
-def model_of(name: str, args: argparse.Namespace) -> Model:
-    """A model with random weights that tells documents apart."""
-    model = make_model(*make_config(name, args.size, args.max_source_length))
+def model_of(name: str, args: argparse.Namespace, rows: int = 0) -> Model:
+    """A model with random weights that tells documents apart; ``rows`` is the least size of its
+    vocabulary."""
+    family, config = make_config(name, args.size, args.max_source_length)
+    model = make_model(family, dataclasses.replace(config, vocab_size=max(config.vocab_size, rows)))
     flat = flax.traverse_util.flatten_dict(model.params, sep="/")
     for path in flat:
         if path.endswith(("cross_attention/v/kernel", "cross_attention/o/kernel")):
