@@ -374,7 +374,7 @@ def main() -> None:
                 print(json.dumps(shown), file=sys.stderr, flush=True)
                 if args.out:
                     rows = totals(entries, lengths, args.clients)
-                    write_report(args.out, rows, settings=settings, entries=entries)
+                    write_report(args.out, rows, size=args.size, settings=settings, entries=entries)
     print_table(totals(entries, lengths, args.clients))
 
 
