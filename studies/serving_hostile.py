@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import select
 import socket
 import time
@@ -161,7 +162,7 @@ def malformed_http(rng: np.random.Generator) -> Attack:
         rng.bytes(100) + b"\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.bytes(100),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/x.y\r\nhost: a\r\n\r\n",
         b"GET /%ff\x00 HTTP/1.1\r\nhost: a\r\n\r\n",
         body.replace(b"content-length: ", b"content-length: -"),
         body.replace(b"host: ", b"content-length: 3\r\nhost: "),
@@ -234,6 +235,9 @@ def outcome(answer: bytes) -> str:
         return CLOSED
     head, _, body = answer.partition(b"\r\n\r\n")
     status = head.split(b" ")[1:2]
+    # A second answer may follow, to bytes that the server took for another request.
+    if length := re.search(rb"(?i)\r\ncontent-length: (\d+)", head):
+        body = body[: int(length[1])]
     text = body.decode("utf-8", "replace").strip()
     try:
         text = json.loads(text)["error"]["message"]

@@ -70,6 +70,10 @@ def test_what_is_cut_is_asked_again(soak):
         (b"", "closed"),
         (b'HTTP/1.1 422 a\r\n\r\n{"error": {"message": "send less"}}', "sentence"),
         (b"HTTP/1.1 400 a\r\ncontent-type: text/plain\r\n\r\nInvalid.", "sentence"),
+        (
+            b'HTTP/1.1 404 a\r\nContent-Length: 33\r\n\r\n{"error": {"message": "no such"}}HTTP',
+            "sentence",
+        ),
         (b'HTTP/1.1 500 a\r\n\r\n{"error": {"message": "the server failed"}}', "status"),
         (b'HTTP/1.1 200 a\r\n\r\n{"summaries": []}', "no sentence"),
         (b"HTTP/1.1 400 a\r\ncontent-type: text/plain\r\n\r\nTraceback\n a", "status"),
