@@ -128,6 +128,8 @@ def main(argv: Sequence[str]) -> None:
     app, args = make_application(argv)
     import uvicorn
 
+    from longsum_jax.serving.connections import TimedProtocol
+
     logging.basicConfig(
         level=logging.WARNING, format="%(levelname)s: %(message)s"
     )
@@ -138,6 +140,7 @@ def main(argv: Sequence[str]) -> None:
         port=args.port,
         log_level="info",
         access_log=False,  # it would contain queries of URLs
+        http=TimedProtocol,
         # Unfinished requests end at their time limit at the latest.
         timeout_graceful_shutdown=int(args.max_request_seconds) + 1,
     )
