@@ -108,7 +108,7 @@ def large_sizes(rng: np.random.Generator) -> Attack:
 
 
 def bombs(rng: np.random.Generator) -> Attack:
-    size = int(rng.integers(2, 50)) * LIMITS["max_bytes"]
+    size = int(rng.integers(2, 20)) * LIMITS["max_bytes"]
     packed = gzip.compress(b"a " * (size // 2), 9)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as writer:
