@@ -1,9 +1,9 @@
 """Hostile requests of serving_soak.py, as bytes on a connection, and their outcomes."""
 
 import gzip
+import http.client
 import io
 import json
-import re
 import select
 import socket
 import time
@@ -131,7 +131,7 @@ def malformed_forms(rng: np.random.Generator) -> Attack:
         whole.replace(b"--x", b"--y"),
         whole.replace(b'name="file"', b""),
         b"--x\r\n" * 1000,
-        form_body("a.txt", b"a") * 101,
+        form_body("a.txt", b"a").removesuffix(b"--x--\r\n") * 101 + b"--x--\r\n",
         rng.bytes(500),
     ]
     headers = FORM if rng.integers(5) else {"content-type": "multipart/form-data"}
@@ -230,21 +230,33 @@ def send(port: int, attack: Attack, patience: float = PATIENCE) -> tuple[str, fl
 
 
 def outcome(answer: bytes) -> str:
-    """Returns the outcome of an answer as it came over the connection."""
+    """Returns the outcome of an answer as it came over the connection; a second answer may follow,
+    to bytes that the server took for another request."""
     if not answer:
         return CLOSED
-    head, _, body = answer.partition(b"\r\n\r\n")
-    status = head.split(b" ")[1:2]
-    # A second answer may follow, to bytes that the server took for another request.
-    if length := re.search(rb"(?i)\r\ncontent-length: (\d+)", head):
-        body = body[: int(length[1])]
-    text = body.decode("utf-8", "replace").strip()
     try:
-        text = json.loads(text)["error"]["message"]
-    except (ValueError, TypeError, KeyError):
-        if b"text/plain" not in head.lower():
-            return f"no sentence: {answer[:200]!r}"
-    is_refusal = (status and status[0].startswith(b"4")) or status == [b"504"]
+        response = http.client.HTTPResponse(_Received(answer))
+        response.begin()
+        text = response.read().decode("utf-8", "replace").strip()
+    except (OSError, http.client.HTTPException) as error:
+        return f"no answer in HTTP ({error}): {answer[:200]!r}"
+    if response.getheader("content-type", "").startswith("application/json"):
+        try:
+            text = json.loads(text)["error"]["message"]
+        except (ValueError, TypeError, KeyError):
+            return f"status {response.status}, no error: {text[:200]}"
+    is_refusal = 400 <= response.status < 500 or response.status == 504
     if is_refusal and text and "\n" not in text and "Traceback" not in text:
         return SENTENCE
-    return f"status {status}: {text[:200]}"
+    return f"status {response.status}: {text[:200]}"
+
+
+class _Received:
+    """A connection whose bytes are all there."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        """Returns the bytes as a file."""
+        return io.BytesIO(self._content)
