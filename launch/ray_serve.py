@@ -1,6 +1,6 @@
 """Serves summaries on a Ray cluster: replicas of the application of ``longsum serve``.
 
-    pip install 'longsum_jax[serve]' 'ray[serve]'
+    pip install 'longsum_jax[serve,ray]'
     serve run launch.ray_serve:application flags="--model=/models/reports" replicas=4 gpus=1
 
 Ray's proxies listen, spread the requests over the replicas and restart what dies; every replica
