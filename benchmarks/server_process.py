@@ -83,11 +83,11 @@ class ServerProcess:
         finally:
             connection.close()
 
-    def metrics(self) -> dict[str, float]:
-        """Returns the numbers of /metrics by name, with their labels."""
+    def metric(self, name: str) -> float:
+        """Returns a number of /metrics, the sum of all labels that it has."""
         text = self.get("/metrics")[1].decode()
-        lines = [line for line in text.splitlines() if not line.startswith("#")]
-        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+        pattern = rf"^{re.escape(name)}(?:{{.*}})? (\S+)$"
+        return sum(map(float, re.findall(pattern, text, re.MULTILINE)))
 
     @property
     def cpu_seconds(self) -> float | None:

@@ -2,14 +2,11 @@
 
     python docs/serve_pictures.py --browser=CHROMIUM
 
-The bundled ranker summarizes a document of the example report twice.
+The bundled ranker summarizes the package's example text twice.
 """
 
 import argparse
-import base64
-import gzip
 import json
-import re
 import socket
 import sys
 import threading
@@ -17,25 +14,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvicorn
-from example_report import HERE, REPORT, save_picture
+from example_report import HERE, save_picture
 
 from longsum_jax.serving.app import make_app
 from longsum_jax.serving.engine import Engine
 
-DOCUMENT = 6  # index in the example report
-FILE = "proposal.md"
+FILE = "example.md"  # in the package
 SIZE = (1280, 900)
 PHONE = (390, 844)
 LENGTHS = ((100, "words", "summarize"), (3, "sentences", "compare"))
 SELECT = "document.querySelectorAll('{} .sentence')[1].click()"
-
-
-def example() -> str:
-    """Returns the text of a document in the example report."""
-    page = REPORT.read_text(encoding="utf-8")
-    [packed] = re.findall('id="chunk-0">([^<]*)<', page)
-    documents = json.loads(gzip.decompress(base64.b64decode(packed)))
-    return "".join(documents[DOCUMENT]["source"])
 
 
 def summarize(browser: Any, text: str) -> None:
@@ -72,7 +60,9 @@ def main() -> None:
             browser.resize(*SIZE)
             browser.open(f"http://127.0.0.1:{listener.getsockname()[1]}/")
             browser.wait("at('facts').textContent", 60)
-            summarize(browser, example())
+            text = (HERE.parent / "longsum_jax" / FILE).read_text(encoding="utf-8")
+            summarize(browser, text)
+            browser.run("document.activeElement.blur()")
             browser.run("scrollTo(0, 0)")
             save_picture(browser, "serve_page.png")
             browser.set_theme("dark")

@@ -1,9 +1,10 @@
 """Long-document summarization in JAX and Flax.
 
-    text = open("report.txt").read() print(longsum_jax.summarize(text,
-    length="150 words").text)  # extractive, runs instantly
-    print(longsum_jax.load("org/name").summarize(text)[0])  # abstractive, with
-    a model
+    text = open("report.txt").read()
+    # extractive: the most important sentences, at once
+    print(longsum_jax.summarize(text, length="150 words").text)
+    # abstractive: a model writes new sentences
+    print(longsum_jax.load("org/name").summarize(text)[0])
 
 Subpackages are imported on first use: ``longsum_jax.ops``, ``.layers``,
 ``.models``, ``.conversion``, ``.tokenizers``, ``.text``, ``.ranking``,

@@ -44,7 +44,7 @@ def _usage() -> str:
     return (
         "usage: longsum COMMAND ...\n\n"
         + "\n".join(lines)
-        + "\n\nlongsum help COMMAND shows flags and examples, longsum --version the version"
+        + "\n\nlongsum help COMMAND shows flags and examples; longsum --version prints the version"
     )
 
 

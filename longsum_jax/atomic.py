@@ -88,8 +88,8 @@ def new_directory(
     Args:
         target: missing or empty directory; its parents are created. A link is
             followed, not replaced.
-        overwrite: whether a directory with content may be replaced.
-        resume: whether the directory of a killed or interrupted (Ctrl-C)
+        overwrite: True if a directory with content may be replaced.
+        resume: True if the directory of a killed or interrupted (Ctrl-C)
             process is yielded with its content; otherwise it is emptied.
 
     Raises:
@@ -121,7 +121,7 @@ def scratch_directory(target: Path, *, resume: bool = False) -> Iterator[Path]:
 
     Args:
         target: path of the output.
-        resume: whether content of a killed or interrupted (Ctrl-C) process is
+        resume: True if content of a killed or interrupted (Ctrl-C) process is
             retained.
 
     Raises:

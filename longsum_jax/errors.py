@@ -97,7 +97,10 @@ def first_line(error: BaseException) -> str:
 def counted(number: int, noun: str) -> str:
     """Returns "1 page" or "1,234 pages"."""
     head, of, rest = noun.partition(" of ")
-    plural = f"{head[:-1]}ies" if head.endswith("y") else f"{head}s"
+    if head.endswith("y"):
+        plural = f"{head[:-1]}ies"
+    else:
+        plural = f"{head}s"
     return f"{number:,} {head if number == 1 else plural}{of}{rest}"
 
 

@@ -198,11 +198,10 @@ def bounded_lines(
             that expands to more than ``MAX_RATIO`` times its size or has too
             many blank lines.
     """
-    limit = (
-        max_bytes
-        if packed is None
-        else min(max_bytes, max(RATIO_FROM, MAX_RATIO * packed))
-    )
+    if packed is None:
+        limit = max_bytes
+    else:
+        limit = min(max_bytes, max(RATIO_FROM, MAX_RATIO * packed))
     number = size = blank = 0
     while True:
         number += 1

@@ -137,7 +137,10 @@ def _holding(
     if output in _held:
         yield
         return
-    lock_file = _open if fcntl is not None else _open_in_windows
+    if fcntl is not None:
+        lock_file = _open
+    else:
+        lock_file = _open_in_windows
     try:
         with lock_file(path):
             _held.add(output)

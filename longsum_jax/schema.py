@@ -28,7 +28,7 @@ class Range(NamedTuple):
 
     Attributes:
         low, high: ends of the range.
-        above, below: whether ``low`` and ``high`` are excluded.
+        above, below: True if ``low`` and ``high`` are excluded.
     """
 
     low: float = -math.inf
@@ -40,7 +40,10 @@ class Range(NamedTuple):
         """Returns True if a number is in the range; nan and infinities never are."""
         if isinstance(value, float) and not math.isfinite(value):
             return False
-        is_low = value > self.low if self.above else value >= self.low
+        if self.above:
+            is_low = value > self.low
+        else:
+            is_low = value >= self.low
         return is_low and (
             value < self.high if self.below else value <= self.high
         )
@@ -104,7 +107,10 @@ def check_number(
         InputError: a number outside of the range.
     """
     if allowed is None:
-        allowed = _ANY_FLOAT if isinstance(number, float) else _ANY_INT
+        if isinstance(number, float):
+            allowed = _ANY_FLOAT
+        else:
+            allowed = _ANY_INT
     if not allowed.holds(number):
         raise InputError(f"{name}={_problem(number, allowed)}")
 
@@ -128,7 +134,9 @@ def shortened(value: Any, limit: int = 80) -> str:
         # Python cannot print the longest
         return f"a whole number of more than {limit} digits"
     shown = repr(value)
-    return shown if len(shown) <= limit else f"{shown[:limit]}..."
+    if len(shown) <= limit:
+        return shown
+    return f"{shown[:limit]}..."
 
 
 @functools.cache
@@ -137,11 +145,10 @@ def _ranges(cls: type) -> dict[str, Range]:
     ranges: dict[str, Range] = {}
     for base in reversed(cls.__mro__):
         annotations = vars(base).get("__annotations__", {})
-        hints = (
-            typing.get_type_hints(base, include_extras=True)
-            if annotations
-            else {}
-        )
+        if annotations:
+            hints = typing.get_type_hints(base, include_extras=True)
+        else:
+            hints = {}
         for name in annotations:
             declared = _declared(hints[name])
             if declared is not None or name not in ranges:
@@ -161,11 +168,9 @@ def _declared(hint: Any) -> Range | None:
 
 def _default(hint: Any) -> Range:
     """Returns the default range of a numeric type without a declared one."""
-    return (
-        _ANY_FLOAT
-        if hint is float or float in typing.get_args(hint)
-        else _ANY_INT
-    )
+    if hint is float or float in typing.get_args(hint):
+        return _ANY_FLOAT
+    return _ANY_INT
 
 
 class TreeDifference(NamedTuple):
@@ -205,7 +210,9 @@ def first_names(names: Sequence[str], limit: int = 6) -> str:
     """Returns the first ``limit`` names, and the number of the remaining ones."""
     listed = ", ".join(names[:limit])
     more = len(names) - limit
-    return f"{listed} and {more} more" if more > 0 else listed
+    if more > 0:
+        return f"{listed} and {more} more"
+    return listed
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
@@ -265,7 +272,9 @@ def _fit(hint: Any, value: Any, where: str) -> Any:
         return value
     if dataclasses.is_dataclass(hint):
         cls = cast(type, hint)
-        return value if isinstance(value, cls) else from_dict(cls, value, where)
+        if isinstance(value, cls):
+            return value
+        return from_dict(cls, value, where)
     if origin is tuple and isinstance(value, list | tuple):
         inner = args[0] if args else Any
         return tuple(_fit(inner, item, where) for item in value)
@@ -303,7 +312,10 @@ def _fit_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
         if isinstance(w, str)
     ]
     if words and isinstance(value, str):
-        allowed = ["true", "false", *words] if bool in choices else words
+        if bool in choices:
+            allowed = ["true", "false", *words]
+        else:
+            allowed = words
         problem = f"{where}: {shortened(value)} is not allowed"
         raise InputError(f"{problem}; {did_you_mean(value, allowed)}")
     raise InputError(problems[0])

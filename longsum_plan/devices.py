@@ -76,11 +76,9 @@ class Target(NamedTuple):
     @property
     def title(self) -> str:
         """Name of the devices given by the vendor, or else by JAX."""
-        return (
-            self.hardware.title
-            if self.hardware
-            else self.devices[0].device_kind
-        )
+        if self.hardware:
+            return self.hardware.title
+        return self.devices[0].device_kind
 
     def report(self) -> dict[str, Any]:
         """Returns the devices as plain values for JSON."""
@@ -260,9 +258,10 @@ def find_target(name: str) -> Target:
     hosts, per_host = (int(size) for size in (sizes or "1x1").split("x"))
     devices = _gpus(name, family, hosts, per_host)
     hardware = GPUS[family]
-    return Target(
-        name, devices, hardware, hardware.memory, per_host if hosts > 1 else 0
-    )
+    devices_per_host = 0  # of a single host
+    if hosts > 1:
+        devices_per_host = per_host
+    return Target(name, devices, hardware, hardware.memory, devices_per_host)
 
 
 def _parsed(name: str) -> tuple[str, str]:
@@ -335,7 +334,9 @@ def _tpus(name: str, family: str, sizes: str) -> list["jax.Device"]:
         raise InputError(
             f"--device={name}: no such topology ({reason})"
         ) from None
-    return list(description.devices) if sizes else list(description.devices)[:1]
+    if sizes:
+        return list(description.devices)
+    return list(description.devices)[:1]
 
 
 def _gpus(
@@ -405,9 +406,10 @@ def _devices_here() -> Target:
     devices = jax.devices()
     first = devices[0]
     hosts = jax.process_count()
-    per_host = (
-        len(devices) // hosts if hosts > 1 and first.platform == "gpu" else 0
-    )
+    if hosts > 1 and first.platform == "gpu":
+        per_host = len(devices) // hosts
+    else:
+        per_host = 0
     return Target(
         HERE, devices, hardware_of(first.device_kind), local_memory(), per_host
     )
@@ -419,4 +421,6 @@ def hardware_of(kind: str) -> Hardware | None:
     for hardware in (*TPUS.values(), *GPUS.values()):
         by_kind |= dict.fromkeys(hardware.kinds, hardware)
     fitting = [begin for begin in by_kind if kind.startswith(begin)]
-    return by_kind[max(fitting, key=len)] if fitting else None
+    if fitting:
+        return by_kind[max(fitting, key=len)]
+    return None

@@ -40,7 +40,7 @@ class ProgramPlan:
             "total", in which "parameters" and "optimizer" are counted only as
             arguments. A program that XLA rejects has "parameters", "optimizer"
             and "total".
-        fits: whether the total fits into the device's memory; None if its size
+        fits: True if the total fits into the device's memory; None if its size
             is unknown.
         work: work of all parts; None for rejected programs.
         seconds: lower bounds of the time for "compute", "memory" and "links"
@@ -137,7 +137,9 @@ class PlannedPart(NamedTuple):
 
 
 def _slowest(seconds: Mapping[str, float]) -> str:
-    return max(seconds, key=lambda part: seconds[part]) if seconds else ""
+    if seconds:
+        return max(seconds, key=lambda part: seconds[part])
+    return ""
 
 
 def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
@@ -192,7 +194,9 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         key=lambda part: (part.least_seconds, part.part.work.num_bytes),
         reverse=True,
     )
-    fits = memory["total"] <= target.memory if target.memory else None
+    fits = None
+    if target.memory:
+        fits = memory["total"] <= target.memory
     times = roofline(work, target.hardware)
     return ProgramPlan(
         program.name, memory, fits, work, times, seconds, planned
@@ -229,9 +233,10 @@ def device_bytes(tree: Any) -> int:
     total = 0
     for leaf in jax.tree.leaves(tree):
         sharding = getattr(leaf, "sharding", None)
-        shape = (
-            leaf.shape if sharding is None else sharding.shard_shape(leaf.shape)
-        )
+        if sharding is None:
+            shape = leaf.shape
+        else:
+            shape = sharding.shard_shape(leaf.shape)
         total += math.prod(shape) * leaf.dtype.itemsize
     return total
 

@@ -18,11 +18,10 @@ Write = Callable[[str], None]  # prints a text and a line break
 
 def print_target(target: Target, write: Write) -> None:
     """Prints number, name and memory of the devices."""
-    memory = (
-        f"{target.memory / 1e9:.1f} GB each"
-        if target.memory
-        else "memory not known"
-    )
+    if target.memory:
+        memory = f"{target.memory / 1e9:.1f} GB each"
+    else:
+        memory = "memory not known"
     write(f"{len(target.devices)} x {target.title}, {memory}")
 
 
@@ -55,7 +54,9 @@ def print_trials(
             write(f"{name} with {trial.flags}: refused, {trial.refusal}")
         else:
             write(_trial_line(trial, trial.plan))
-            fitting = trial if trial.plan.fits else None
+            fitting = None
+            if trial.plan.fits:
+                fitting = trial
         yield trial
     if fitting is None:
         write(
@@ -91,6 +92,9 @@ def print_faster(
 
 
 def _trial_line(trial: Trial, plan: ProgramPlan, time: str = "") -> str:
-    verdict = "fits" if plan.fits else "does not fit"
+    if plan.fits:
+        verdict = "fits"
+    else:
+        verdict = "does not fit"
     total = f"{plan.total / 1e9:.2f} GB"
     return f"{plan.name} with {trial.flags}: {total}, {verdict}{time} ({trial.says})"

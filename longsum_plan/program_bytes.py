@@ -92,7 +92,8 @@ class MemoryTraffic:
             results = [fused.instructions[name] for name in root.operands]
         for result, array in zip(results, instruction.arrays, strict=False):
             is_written = result.name not in passed and not array.is_on_chip
-            num_bytes += self._written(fused, result) if is_written else 0
+            if is_written:
+                num_bytes += self._written(fused, result)
         return num_bytes
 
     def _read(
@@ -164,20 +165,28 @@ def _access_bytes(
     opcode, written = instruction.opcode, _main_memory(instruction.arrays)
     if opcode in _SLICING:
         indices = sum(_main_memory(operand.arrays) for operand in operands[1:])
-        read = 0 if operands[0].arrays[0].is_on_chip else instruction.num_bytes
+        if operands[0].arrays[0].is_on_chip:
+            read = 0
+        else:
+            read = instruction.num_bytes
         return written + read + indices
     if opcode == "slice-start":  # the result lists the operand before the slice
         part = instruction.arrays[1]
-        read = 0 if operands[0].arrays[0].is_on_chip else part.num_bytes
+        if operands[0].arrays[0].is_on_chip:
+            read = 0
+        else:
+            read = part.num_bytes
         return read + _main_memory([part])
     if opcode == "dynamic-update-slice":
-        update = operands[1].num_bytes
-        return _main_memory(operands[1].arrays) + (update if written else 0)
+        num_bytes = _main_memory(operands[1].arrays)
+        if written:
+            num_bytes += operands[1].num_bytes
+        return num_bytes
     if opcode == "scatter":
-        update = operands[-1].num_bytes
-        return _main_memory(operands[-1].arrays) + (
-            2 * update if written else 0
-        )
+        num_bytes = _main_memory(operands[-1].arrays)
+        if written:
+            num_bytes += 2 * operands[-1].num_bytes
+        return num_bytes
     read = sum(_main_memory(operand.arrays) for operand in operands)
     if opcode == "copy-start":  # the result lists the operand after the copy
         return read + _main_memory(instruction.arrays[:1])

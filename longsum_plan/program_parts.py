@@ -62,11 +62,10 @@ def program_parts(
     for instruction, work in works:
         key = origin(instruction)
         part = parts.get(key, Part(*key, Work(), None))
-        largest = (
-            _larger(part.largest, instruction)
-            if work.num_bytes
-            else part.largest
-        )
+        if work.num_bytes:
+            largest = _larger(part.largest, instruction)
+        else:
+            largest = part.largest
         parts[key] = part._replace(work=part.work.plus(work), largest=largest)
     return list(parts.values())
 
@@ -74,7 +73,10 @@ def program_parts(
 def origin(instruction: Instruction) -> tuple[str, str]:
     """Returns module and stage of an instruction, see ``Part``."""
     named = _ORIGIN.search(instruction.attributes)
-    *path, _operation = named.group(1).split("/") if named else [""]
+    if named:
+        *path, _operation = named.group(1).split("/")
+    else:
+        *path, _operation = [""]
     modules: list[str] = []
     methods = [name for names in path for name in _METHOD.findall(names)]
     for name in path:

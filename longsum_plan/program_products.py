@@ -69,7 +69,9 @@ def _precision(instruction: Instruction, factor: Instruction) -> str:
     # follows it for cuBLAS.
     before, _, rest = instruction.attributes.partition("metadata={")
     is_high = re.search(r"\bhigh(est)?\b|HIGH", before + rest.partition("}")[2])
-    return "float32, highest" if is_high else "float32"
+    if is_high:
+        return "float32, highest"
+    return "float32"
 
 
 def _dot_operations(
@@ -95,16 +97,20 @@ def _count_attention_products(instruction: Instruction) -> int:
     for other instructions.
     """
     target = instruction.target
-    name = instruction.name if target == "tpu_custom_call" else target
+    if target == "tpu_custom_call":
+        name = instruction.name
+    else:
+        name = target
     if target == _TRITON:
         kernel = re.search(r'\bname = "(\w+)"', instruction.attributes)
-        name = kernel.group(1) if kernel else ""
-    matches = [
-        count
-        for begin, count in _ATTENTION_PRODUCTS.items()
-        if name.startswith(begin)
-    ]
-    return matches[0] if matches else 0
+        if kernel:
+            name = kernel.group(1)
+        else:
+            name = ""
+    for begin, count in _ATTENTION_PRODUCTS.items():
+        if name.startswith(begin):
+            return count
+    return 0
 
 
 def _attention_operations(
@@ -121,16 +127,26 @@ def _attention_operations(
         is_causal = re.search(
             r'"mask_type": ?"(PADDING_)?CAUSAL"', instruction.attributes
         )
-        return (1.0 if is_causal else 2.0) * math.prod(shape) * of_keys[1]
+        operations = math.prod(shape) * of_keys[1]
+        if is_causal:
+            return 1.0 * operations
+        return 2.0 * operations
     if instruction.target == _TRITON:  # [rows, length, heads, head_dim]
-        shape, of_keys = (
-            (*rows, heads, length, head_dim)
-            for *rows, length, heads, head_dim in (shape, of_keys)
-        )
+        shape = _heads_first(shape)
+        of_keys = _heads_first(of_keys)
     *rows, num_queries, head_dim = shape
     named = _PAIRS.search(instruction.attributes)
-    pairs = int(named.group(1)) if named else num_queries * of_keys[-2]
+    if named:
+        pairs = int(named.group(1))
+    else:
+        pairs = num_queries * of_keys[-2]
     return 2.0 * math.prod(rows) * head_dim * pairs
+
+
+def _heads_first(shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns [rows, length, heads, head_dim] as [rows, heads, length, head_dim]."""
+    *rows, length, heads, head_dim = shape
+    return (*rows, heads, length, head_dim)
 
 
 def _is_float(operand: Instruction) -> bool:
@@ -141,11 +157,11 @@ def _fft_operations(instruction: Instruction, operand: Instruction) -> float:
     lengths = integers(instruction.attribute("fft_length"))
     length = math.prod(lengths)
     rows = math.prod(operand.arrays[0].shape[: -len(lengths)])
-    is_real = "R" in instruction.attribute("fft_type").removesuffix("FFT")
     # 5 n log2 n for a complex FFT, half of it for a real one.
-    return (
-        rows * 5.0 * length * math.log2(max(length, 2)) / (2 if is_real else 1)
-    )
+    operations = rows * 5.0 * length * math.log2(max(length, 2))
+    if "R" in instruction.attribute("fft_type").removesuffix("FFT"):
+        return operations / 2
+    return operations
 
 
 def _convolution_operations(
@@ -160,12 +176,12 @@ def _convolution_operations(
         r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes
     )
     arrays = (inputs.arrays[0], kernel.arrays[0], instruction.arrays[0])
-    of_input, of_kernel, of_output = (
-        dict(zip(names, array.shape, strict=True))
-        for names, array in zip(labels, arrays, strict=True)
-    )
+    sizes_by_name = []
+    for names, array in zip(labels, arrays, strict=True):
+        sizes_by_name.append(dict(zip(names, array.shape, strict=True)))
+    of_input, of_kernel, of_output = sizes_by_name
     window = instruction.attribute("window")
-    axes = sorted(name for name in of_output if name.isdigit())
+    axes = sorted(filter(str.isdigit, of_output))
     operations = 2.0 * of_output["b"] * of_output["f"] * of_kernel["i"]
     for axis in axes:
         sizes = (of_input[axis], of_kernel[axis], of_output[axis])
@@ -178,7 +194,9 @@ def _window(text: str, axis: int) -> dict[str, int]:
 
     def value(name: str, default: str) -> str:
         match = re.search(rf"\b{name}=(\S+?)[\s}}]", text)
-        return match.group(1).split("x")[axis] if match else default
+        if match:
+            return match.group(1).split("x")[axis]
+        return default
 
     return {
         "stride": int(value("stride", "1")),

@@ -78,7 +78,9 @@ class Instruction:
         match = re.search(
             rf"\b{name}=(\{{[^{{}}]*\}}|[^,\s]*)", self.attributes
         )
-        return match.group(1) if match else ""
+        if match:
+            return match.group(1)
+        return ""
 
     @property
     def target(self) -> str:
@@ -143,7 +145,8 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
             words = line.split()
             name = words[words[0] == "ENTRY"].lstrip("%")
             current = computations.setdefault(name, Computation(name))
-            entry = name if words[0] == "ENTRY" else entry
+            if words[0] == "ENTRY":
+                entry = name
         elif line.startswith(" ") and " = " in line:
             instruction = _instruction(_COMMENT.sub("", line))
             current.instructions[instruction.name] = instruction
@@ -154,7 +157,10 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
 
 def _instruction(line: str) -> Instruction:
     name, _, rest = line.strip().removeprefix("ROOT ").partition(" = ")
-    end = _closing(rest) if rest.startswith("(") else rest.index(" ")
+    if rest.startswith("("):
+        end = _closing(rest)
+    else:
+        end = rest.index(" ")
     types, rest = rest[:end], rest[end:].lstrip()
     opening = rest.index("(")
     opcode, end = rest[:opening], opening + _closing(rest[opening:])
@@ -262,26 +268,35 @@ def _grid(sizes: str, order: str | None) -> np.ndarray:
     """Returns the devices of a grid such as [2,4]T(1,0), numbered before the transposition."""
     shape = integers(sizes)
     ids = np.arange(math.prod(shape)).reshape(shape)
-    return ids.transpose(integers(order)) if order else ids
+    if order:
+        return ids.transpose(integers(order))
+    return ids
 
 
 def listed_groups(name: str, attributes: str) -> list[list[int]]:
     """Returns the groups in an attribute that lists them: {{0,1},{2,3}}."""
     listed = re.search(rf"\b{name}=\{{((?:\{{[\d,]*\}},?)*)\}}", attributes)
-    groups = re.findall(r"\{([\d,]+)\}", listed.group(1)) if listed else []
-    return [[int(number) for number in group.split(",")] for group in groups]
+    if not listed:
+        return []
+    groups = []
+    for group in re.findall(r"\{([\d,]+)\}", listed.group(1)):
+        groups.append(integers(group))
+    return groups
 
 
 def _mesh_groups(
     sizes: str, devices: str | None, names: str
 ) -> list[list[int]]:
-    axes = {
-        name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", sizes)
-    }
+    axes: dict[str, int] = {}
+    for name, size in re.findall(r"'([^']+)'=(\d+)", sizes):
+        axes[name] = int(size)
     ids = np.arange(math.prod(axes.values()))
     if devices:
         grid = _GRID.fullmatch(devices)
-        ids = _grid(*grid.groups()) if grid else np.array(integers(devices))
+        if grid:
+            ids = _grid(*grid.groups())
+        else:
+            ids = np.array(integers(devices))
     matches = re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", names)
     shape: list[int] = []
     inner: list[int] = []
@@ -289,23 +304,23 @@ def _mesh_groups(
     for name, size in axes.items():
         # An axis may be used partially: 'x':(2)4 is a factor of 4 after one of
         # 2.
-        of_axis = [
-            (before, part) for other, before, part in matches if other == name
-        ]
-        parts = [(int(before), int(part)) for before, part in of_axis if part]
-        whole = any(not part for _, part in of_axis)
-        before, part = parts[0] if parts else (1, size if whole else 1)
-        for factor, is_taken in (
-            (before, False),
-            (part, True),
-            (size // before // part, False),
-        ):
-            (inner if is_taken else outer).append(len(shape))
-            shape.append(factor)
+        before, part = 1, 1  # not used
+        for other, offset, factor in matches:
+            if other != name:
+                continue
+            if factor:
+                before, part = int(offset), int(factor)
+                break
+            part = size
+        # Three axes for every axis of the mesh, of which the middle one varies
+        # inside of a group.
+        first = len(shape)
+        shape += [before, part, size // before // part]
+        outer += [first, first + 2]
+        inner.append(first + 1)
     grouped = ids.reshape(shape).transpose(outer + inner)
-    return grouped.reshape(
-        -1, math.prod(shape[axis] for axis in inner)
-    ).tolist()
+    group_size = math.prod(shape[axis] for axis in inner)
+    return grouped.reshape(-1, group_size).tolist()
 
 
 def integers(text: str) -> list[int]:

@@ -152,7 +152,10 @@ class _Walk:
     def __init__(self, text: str, trips: int, devices_per_host: int) -> None:
         self._computations, self.entry = parse(text)
         match = re.search(r"num_partitions=(\d+)", text.split("\n", 1)[0])
-        self._num_devices = int(match.group(1)) if match else 1
+        if match:
+            self._num_devices = int(match.group(1))
+        else:
+            self._num_devices = 1
         self._memory = MemoryTraffic(self._computations)
         self._continued = self._continued_collectives()
         self._trips = trips
@@ -165,11 +168,8 @@ class _Walk:
             for instruction in computation.instructions.values():
                 if instruction.opcode == "fusion":
                     fused = self._computations[instruction.called[0]]
-                    names = [
-                        collective.name
-                        for collective in continued_collectives(fused)
-                    ]
-                    result.update((fused.name, name) for name in names)
+                    for collective in continued_collectives(fused):
+                        result.add((fused.name, collective.name))
         return result
 
     def instructions(
@@ -189,30 +189,32 @@ class _Walk:
                 for name in instruction.called
                 if name in self._computations
             ]
-            inner = [(name, times) for name in called]
+            inner_times = times
             if opcode == "while":
                 trips, is_open = self._loop_trips(instruction)
                 work = work._replace(open_loops=is_open)
-                inner = [(name, times * trips) for name in called]
+                inner_times = times * trips
             elif opcode == "fusion":
                 work = work.plus(self._fused(called))
-                inner = []
             yield instruction, work.scaled(times)
+            if opcode == "fusion":
+                continue  # its work includes the instructions inside
+            runs = [self.instructions(name, inner_times) for name in called]
             if opcode == "conditional":
-                branches = [
-                    list(self.instructions(*branch)) for branch in inner
-                ]
+                # the largest branch counts
+                branches = list(map(list, runs))
                 yield from max(branches, key=_size_of_branch, default=[])
             else:
-                for call in inner:
-                    yield from self.instructions(*call)
+                for run in runs:
+                    yield from run
 
     def _fused(self, called: Sequence[str]) -> Work:
         """Returns the work inside a fusion, whose values never reach main memory."""
-        works = (
-            work for name in called for _, work in self.instructions(name, 1.0)
-        )
-        return reduce(Work.plus, works, Work())._replace(num_bytes=0.0)
+        total = Work()
+        for name in called:
+            for _, work in self.instructions(name, 1.0):
+                total = total.plus(work)
+        return total._replace(num_bytes=0.0)
 
     def _loop_trips(self, loop: Instruction) -> tuple[int, bool]:
         """Returns the iterations of a loop; True if they are unknown and ``trips`` is assumed."""
@@ -224,8 +226,12 @@ class _Walk:
         condition = self._computations.get(
             loop.attribute("condition").lstrip("%")
         )
-        bound = self._bound(condition) if condition else None
-        return (self._trips, True) if bound is None else (bound, False)
+        bound = None
+        if condition:
+            bound = self._bound(condition)
+        if bound is None:
+            return (self._trips, True)
+        return (bound, False)
 
     def _bound(self, condition: Computation) -> int | None:
         """Returns N for a condition ``i < N``; None for any other one. Counters begin at 0."""
@@ -239,11 +245,11 @@ class _Walk:
             or compare.attribute("direction") != "LT"
         ):
             return None
-        constants = [
-            condition.instructions[name]
-            for name in root.operands
-            if condition.instructions[name].opcode == "constant"
-        ]
+        constants = []
+        for name in root.operands:
+            operand = condition.instructions[name]
+            if operand.opcode == "constant":
+                constants.append(operand)
         if len(constants) != 1 or not constants[0].attributes.isdigit():
             return None
         return int(constants[0].attributes)
@@ -273,14 +279,12 @@ class _Walk:
         }
         sent = num_bytes * share.get(kind, others)
         per_host = self._devices_per_host
-        is_between_hosts = (
-            per_host > 0 and len({device // per_host for device in group}) > 1
-        )
-        return {
-            kind: Traffic(
-                1.0, num_bytes, sent, sent if is_between_hosts else 0.0
-            )
-        }
+        between_hosts = 0.0
+        if per_host > 0:
+            hosts = {device // per_host for device in group}
+            if len(hosts) > 1:
+                between_hosts = sent
+        return {kind: Traffic(1.0, num_bytes, sent, between_hosts)}
 
     def _group(self, instruction: Instruction) -> Sequence[int]:
         """Returns the devices of the first group, or the most distant pair of a permutation."""
@@ -291,7 +295,9 @@ class _Walk:
             )
             return max(groups, key=_distance, default=everyone)
         groups = replica_groups(instruction.attributes)
-        return groups[0] if groups else everyone
+        if groups:
+            return groups[0]
+        return everyone
 
 
 def _is_cut_at_once(inside: Computation, instruction: Instruction) -> bool:
@@ -306,10 +312,11 @@ def _is_cut_at_once(inside: Computation, instruction: Instruction) -> bool:
 def _size_of_branch(
     branch: Sequence[tuple[Instruction, Work]],
 ) -> tuple[float, float]:
-    works = [work for _, work in branch]
-    return sum(work.num_bytes for work in works), sum(
-        work.operations for work in works
-    )
+    num_bytes = operations = 0.0
+    for _, work in branch:
+        num_bytes += work.num_bytes
+        operations += work.operations
+    return num_bytes, operations
 
 
 def _distance(pair: Sequence[int]) -> int:

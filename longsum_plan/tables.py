@@ -42,12 +42,17 @@ def memory_table(plans: Iterable[ProgramPlan], target: Target) -> Table:
         "total",
     )
     rows = [["GB per device", *names, "of", "fits"]]
-    limit = _gb(target.memory) if target.memory else "?"
+    if target.memory:
+        limit = _gb(target.memory)
+    else:
+        limit = "?"
     for plan in plans:
-        cells = [
-            _gb(plan.memory[name]) if name in plan.memory else "-"
-            for name in names
-        ]
+        cells = []
+        for name in names:
+            if name in plan.memory:
+                cells.append(_gb(plan.memory[name]))
+            else:
+                cells.append("-")
         fits = {True: "yes", False: "NO", None: "?"}[plan.fits]
         rows.append([plan.name, *cells, limit, fits])
     return Table(rows)
@@ -75,7 +80,10 @@ def work_table(plans: Iterable[ProgramPlan]) -> Table:
                 _gb(work.num_bytes),
                 _gb(work.sent),
             ]
-        shown = "-" if least is None else f"{milliseconds(least)} ms"
+        if least is None:
+            shown = "-"
+        else:
+            shown = f"{milliseconds(least)} ms"
         bound = _BOUNDS.get(plan.bound, "-")
         rows.append(
             [plan.name, *cells, shown, bound, f"{plan.compile_seconds:.0f} s"]
@@ -111,18 +119,25 @@ def parts_table(plan: ProgramPlan, count: int) -> Table | None:
         ]
         names = part.module or "(no module)", part.stage
         rows.append([*names, *times, *sizes, str(part.largest or "-")])
-    return Table(rows) if len(rows) > 1 else None
+    if len(rows) > 1:
+        return Table(rows)
+    return None
 
 
 def collectives_table(plans: Iterable[ProgramPlan]) -> Table | None:
     """Returns a table of the programs' collectives; None if there are none."""
     rows = [["collectives per device", "kind", "count", "GB", "GB sent"]]
     for plan in plans:
-        collectives = plan.work.collectives if plan.work else {}
+        if plan.work:
+            collectives = plan.work.collectives
+        else:
+            collectives = {}
         for kind, traffic in sorted(collectives.items()):
             sizes = [_gb(traffic.num_bytes), _gb(traffic.sent)]
             rows.append([plan.name, kind, f"{traffic.count:,.0f}", *sizes])
-    return Table(rows) if len(rows) > 1 else None
+    if len(rows) > 1:
+        return Table(rows)
+    return None
 
 
 def _gb(num_bytes: float) -> str:
@@ -134,4 +149,6 @@ def _gb(num_bytes: float) -> str:
 
 def milliseconds(seconds: float) -> str:
     """Returns a time in milliseconds, to three digits."""
-    return f"{1000 * seconds:,.3g}" if seconds < 1 else f"{1000 * seconds:,.0f}"
+    if seconds < 1:
+        return f"{1000 * seconds:,.3g}"
+    return f"{1000 * seconds:,.0f}"

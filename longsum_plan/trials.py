@@ -33,19 +33,19 @@ class Trial(NamedTuple):
 
     def report(self) -> dict[str, Any]:
         """Returns the trial as plain values for JSON."""
-        total = self.plan.total if self.plan else None
-        fits = self.plan.fits if self.plan else None
-        least = self.plan.least_seconds if self.plan else None
-        values = {
+        values: dict[str, Any] = {
             "changes": dict(self.values),
             "says": self.says,
-            "least_seconds": least,
-        }
-        return values | {
-            "total_bytes": total,
-            "fits": fits,
+            "least_seconds": None,
+            "total_bytes": None,
+            "fits": None,
             "refusal": self.refusal,
         }
+        if self.plan:
+            values["least_seconds"] = self.plan.least_seconds
+            values["total_bytes"] = self.plan.total
+            values["fits"] = self.plan.fits
+        return values
 
 
 def find_fit(

@@ -211,7 +211,7 @@ def soak(server: ServerProcess, args: argparse.Namespace) -> Iterator[dict[str, 
             "different": counts["different"],
             "errors": counts["errors"] + counts["cut"],
             "per_second": round(counts["answers"] / seconds, 1),
-            "compiled": int(server.metrics()["longsum_compilations_total"]),
+            "compiled": int(server.metric("longsum_compilations_total")),
             "resident_mib": round(least / 2**20, 1),
             "files": server.num_files,
         }
@@ -224,7 +224,7 @@ def soak(server: ServerProcess, args: argparse.Namespace) -> Iterator[dict[str, 
         "different": load.counts["different"],
         "lost": lost,
         # Requests that the server answered and no client has, or the other way round.
-        "uncounted": int(server.metrics()[SERVED]) - load.counts["answers"],
+        "uncounted": int(server.metric(SERVED)) - load.counts["answers"],
         "distinct": len(set(load.first.values())),
     }
 

@@ -69,6 +69,8 @@ OPTIONAL = (
     "uvicorn",
     "python_multipart",
     "markdown_it",
+    "wandb",
+    "mlflow",
 )
 NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import
 # The application of the extra "serve", which `longsum serve` imports.
@@ -193,7 +195,7 @@ def test_the_planner_has_one_tie_to_the_library():
             assert imports - of_planner <= shared, module
         elif of_planner:
             users.add(module)
-    tie = {"inference.abstract", "experiment.programs", "commands.plan"}
+    tie = {"inference.abstract", "experiment.programs", "experiment.operations", "commands.plan"}
     assert users == {f"longsum_jax.{name}" for name in tie}
 
 

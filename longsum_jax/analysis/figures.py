@@ -121,12 +121,12 @@ def _draw_baselines(ax: "Axes", runs: Sequence[Run]) -> None:
             scores.setdefault(lead.values[-1], number)
     is_shared = len(scores) == 1
     for score, number in scores.items():
-        label = (
-            "lead baseline"
-            if is_shared
-            else f"lead baseline of {runs[number].name}"
-        )
-        color = "0.4" if is_shared else _color_and_style(number)[0]
+        if is_shared:
+            label = "lead baseline"
+            color = "0.4"
+        else:
+            label = f"lead baseline of {runs[number].name}"
+            color = _color_and_style(number)[0]
         ax.axhline(score, color=color, linestyle=":")
         ax.set_ylim(top=max(ax.get_ylim()[1], 1.15 * score))
         ax.annotate(
@@ -390,7 +390,9 @@ def _models_of(rows: Sequence[Mapping[str, Any]], task: str) -> list[str]:
 
 def _short(length: int) -> str:
     """Returns "512" for 512 and "2K" for 2,048."""
-    return f"{length // 1024}K" if length % 1024 == 0 else str(length)
+    if length % 1024 == 0:
+        return f"{length // 1024}K"
+    return str(length)
 
 
 def _draw_lengths(

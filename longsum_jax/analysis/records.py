@@ -184,11 +184,10 @@ def plan_bars(
     """
     names, rows = [], []
     for program in plan["programs"]:
-        sizes = (
-            f"{program['batch_size']} x {program['length']:,}"
-            if "length" in program
-            else ""
-        )
+        if "length" in program:
+            sizes = f"{program['batch_size']} x {program['length']:,}"
+        else:
+            sizes = ""
         names.append(f"{program['program']} {sizes}".strip())
         memory = program["memory_bytes"]
         row = {part: memory.get(part, 0) for part in PLAN_PARTS}

@@ -57,9 +57,37 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
     if not (isinstance(path, str) and _NAME.fullmatch(path)):
         raise InputError(
             f"{path}: no such directory; give a model directory or a training workdir, "
-            "or ORG/NAME for a repository of the Hugging Face hub"
+            "or ORG/NAME for a repository of the Hugging Face Hub"
         )
     return _download(path, revision)
+
+
+def is_repository_name(name: str) -> bool:
+    """Returns True for a name that a Hub repository can have, ORG/NAME."""
+    return _NAME.fullmatch(name) is not None
+
+
+def model_files(directory: Path) -> list[str]:
+    """Returns the files of a model directory that loading it from the Hub would fetch.
+
+    Args:
+        directory: directory with config.json, or of an adapter.
+
+    Returns:
+        Sorted paths relative to the directory.
+    """
+    patterns = _DESCRIPTION + _TOKENIZER + _SAFETENSORS + _ADAPTER + _MODULES
+    modules = filter(_SUBDIRECTORY.fullmatch, _module_directories(directory))
+    models = ["", *_auxiliary_models(directory), *modules]
+    return sorted(
+        {
+            path.relative_to(directory).as_posix()
+            for model in models
+            for pattern in patterns
+            for path in (directory / model).glob(pattern)
+            if path.is_file()
+        }
+    )
 
 
 def _download(name: str, revision: str | None) -> Path:
@@ -120,10 +148,13 @@ def _snapshot(
         from huggingface_hub import errors, snapshot_download
     except ImportError:
         raise InputError(
-            f"{name}: no such directory; to fetch it from the Hugging Face hub, "
+            f"{name}: no such directory; to fetch it from the Hugging Face Hub, "
             "pip install 'longsum_jax[hf]'"
         ) from None
-    at = "" if revision is None else f" at revision {revision}"
+    if revision is None:
+        at = ""
+    else:
+        at = f" at revision {revision}"
     try:
         snapshot = snapshot_download(
             name,
@@ -137,12 +168,12 @@ def _snapshot(
     ) as error:  # a subclass of RepositoryNotFoundError
         remedy = "accept its conditions on its page, then log in with `hf auth login`"
         raise InputError(
-            f"{name}: this repository of the Hugging Face hub is gated; {remedy}"
+            f"{name}: this repository of the Hugging Face Hub is gated; {remedy}"
         ) from error
     except errors.RepositoryNotFoundError as error:
         remedy = "check the spelling, or log in with `hf auth login` if it is private"
         raise InputError(
-            f"{name}: neither a directory nor a repository of the Hugging Face hub; {remedy}"
+            f"{name}: neither a directory nor a repository of the Hugging Face Hub; {remedy}"
         ) from error
     except errors.RevisionNotFoundError as error:
         raise InputError(
@@ -159,7 +190,7 @@ def _snapshot(
     ) as error:  # huggingface_hub uses several transports with different errors
         reason = first_line(error)
         raise InputError(
-            f"{name}{at}: cannot be fetched from the Hugging Face hub ({reason}); try again later"
+            f"{name}{at}: cannot be fetched from the Hugging Face Hub ({reason}); try again later"
         ) from error
 
 

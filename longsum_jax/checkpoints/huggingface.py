@@ -138,11 +138,10 @@ def _document_separators(directory: Path, raw: Mapping[str, Any]) -> list[int]:
 
     Empty for a tokenizer without it, or for weights without its row.
     """
-    config = (
-        read_json(directory / TOKENIZER_CONFIG)
-        if _has(directory, TOKENIZER_CONFIG)
-        else {}
-    )
+    if _has(directory, TOKENIZER_CONFIG):
+        config = read_json(directory / TOKENIZER_CONFIG)
+    else:
+        config = {}
     ids = dict(added_ids(directory, config))
     if _has(directory, TOKENIZER):
         tokens = (
@@ -151,7 +150,9 @@ def _document_separators(directory: Path, raw: Mapping[str, Any]) -> list[int]:
         )
         ids |= {token.get("content"): token.get("id") for token in tokens}
     index, num_rows = ids.get(DOCUMENT_TOKEN), raw.get("vocab_size", 0)
-    return [index] if isinstance(index, int) and 0 <= index < num_rows else []
+    if isinstance(index, int) and 0 <= index < num_rows:
+        return [index]
+    return []
 
 
 def _has(directory: Path, name: str) -> bool:

@@ -355,7 +355,9 @@ def _merged_kernel(kernel: Any, a: Any, b: Any, scale: float) -> Array:
 
     # A and B have three more axes than a stack of kernels, two more than one.
     is_stacked = a.ndim + b.ndim - kernel.ndim == 3
-    sharding = kernel.sharding if isinstance(kernel, jax.Array) else None
+    sharding = None
+    if isinstance(kernel, jax.Array):
+        sharding = kernel.sharding
     merge_all = jax.vmap(merge) if is_stacked else merge
     return jax.jit(merge_all, out_shardings=sharding)(kernel, a, b)
 

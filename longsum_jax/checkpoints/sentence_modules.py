@@ -78,14 +78,19 @@ class SentenceModules(NamedTuple):
         sizes = [
             step.kernel.shape[1] for step in self.steps if step is not None
         ]
-        return sizes[-1] if sizes else d_model * len(self.poolings)
+        if sizes:
+            return sizes[-1]
+        return d_model * len(self.poolings)
 
     @property
     def fingerprint(self) -> str:
         """A short hash of the modules."""
         digest = hashlib.blake2b(digest_size=8)
         for step in self.steps:
-            arrays = [] if step is None else [step.kernel, step.bias]
+            if step is None:
+                arrays = []
+            else:
+                arrays = [step.kernel, step.bias]
             for array in arrays:
                 digest.update(
                     b"" if array is None else np.ascontiguousarray(array).data
@@ -121,7 +126,8 @@ class SentenceModules(NamedTuple):
             x = x @ step.kernel
             x = x if step.bias is None else x + step.bias
             name = _ACTIVATIONS[step.activation]
-            x = x if name is None else np.asarray(ACTIVATIONS[name](x))
+            if name is not None:
+                x = np.asarray(ACTIVATIONS[name](x))
         return x
 
 
@@ -157,7 +163,10 @@ def read_sentence_modules(
     is_list = isinstance(modules, list) and all(
         isinstance(x, Mapping) for x in modules
     )
-    kinds = [_kind(module, path) for module in modules] if is_list else []
+    if is_list:
+        kinds = [_kind(module, path) for module in modules]
+    else:
+        kinds = []
     if kinds[:2] != ["Transformer", "Pooling"]:
         raise InputError(
             f"{path}: the first modules must be Transformer and Pooling"
@@ -263,7 +272,9 @@ def _module_path(
 
 
 def _optional(path: Path) -> dict[str, Any]:
-    return read_json(path, _MAX_BYTES) if path.exists() else {}
+    if path.exists():
+        return read_json(path, _MAX_BYTES)
+    return {}
 
 
 def _read_pooling(path: Path) -> tuple[Pooling, ...]:

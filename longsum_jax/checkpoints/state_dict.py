@@ -50,7 +50,9 @@ class LazyArray:
         self, dtype: Any = None, copy: bool | None = None
     ) -> np.ndarray:
         array = self._read()
-        return array if dtype is None else array.astype(dtype, copy=False)
+        if dtype is None:
+            return array
+        return array.astype(dtype, copy=False)
 
     def take(self) -> np.ndarray:
         """Returns the array for the last time, and frees its source."""
@@ -184,7 +186,10 @@ def _split_parts(arrays: dict[str, Any], expected_keys: Iterable[str]) -> None:
         if match is None or match[1] not in whole:
             continue
         array, index, count = whole[match[1]], int(match[2]), int(match[3])
-        size = array.shape[0] // count if array.shape else 0
+        if array.shape:
+            size = array.shape[0] // count
+        else:
+            size = 0
         if size * count != (array.shape or (1,))[0]:
             continue  # reported as a missing part
         shape = (size, *array.shape[1:])
@@ -380,7 +385,10 @@ def _read_row(
 def _take(arrays: dict[str, Any], key: str, where: str) -> np.ndarray:
     """Removes an array, which is then never written again: a device can use its memory."""
     x = arrays.pop(key)
-    x = x.take() if isinstance(x, LazyArray) else np.array(x)
+    if isinstance(x, LazyArray):
+        x = x.take()
+    else:
+        x = np.array(x)
     check_finite(x, key, where)
     return x
 
@@ -414,7 +422,10 @@ def _keys(row: WeightRow, shape: Shape) -> list[str]:
 
 def _torch_shape(row: WeightRow, shape: Shape) -> Shape:
     """Returns the state dict shape of a parameter, or of one layer of a stacked parameter."""
-    shape = tuple(shape[1:]) if _is_stacked(row) else tuple(shape)
+    if _is_stacked(row):
+        shape = tuple(shape[1:])
+    else:
+        shape = tuple(shape)
     if row.layout == "linear":
         return math.prod(shape[row.inputs :]), math.prod(shape[: row.inputs])
     return {"same": shape, "merged": (math.prod(shape),), "row": (1, *shape)}[

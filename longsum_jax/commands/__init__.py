@@ -9,6 +9,7 @@ COMMANDS = {
     "score": "scores summaries of any system, and compares systems",
     "judge": "collects judgements of summaries by people and chat models",
     "convert": "writes a model directory, with longer inputs or another attention",
+    "push": "uploads a trained model to the Hugging Face Hub",
     "plan": "compiles programs ahead of time for TPUs or GPUs you don't have, and prints memory "
     "and time",
     "prepare": "writes the examples of a task to shards, for fast and exact reading",

@@ -52,7 +52,10 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     for stream in streams:
         # Other programs read pipes and files: JSON and pages are UTF-8 in every
         # locale.
-        encoding = stream.encoding if stream.isatty() else "utf-8"
+        if stream.isatty():
+            encoding = stream.encoding
+        else:
+            encoding = "utf-8"
         # undecodable names
         stream.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
@@ -241,7 +244,10 @@ def memory_errors(advice: str) -> Iterator[None]:
         if "RESOURCE_EXHAUSTED" not in message:
             raise
         match = re.search(r"(?:allocate|allocating) ([\d.,]+ ?\w*)", message)
-        for_what = f" for {match.group(1)} more" if match else ""
+        if match:
+            for_what = f" for {match.group(1)} more"
+        else:
+            for_what = ""
         raise InputError(
             f"the device has too little memory{for_what}; {advice}; --dry_run reports the memory "
             "of a program, longsum plan finds a change that fits"
@@ -264,6 +270,7 @@ _RANGES: Mapping[str, Range] = {
     "num_processes": Range(1, LARGEST),
     "num_shards": Range(1, 2**14),
     "process_id": Range(0, LARGEST),
+    "profile": Range(0, 10_000),
     "rounds": Range(1, 10**7),
     "seed": Range(0, LARGEST),
     "stopped_exit_code": Range(0, 255),
@@ -330,7 +337,9 @@ class _Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Returns the help of all flags."""
-        return full_help(self) if self.everyday else super().format_help()
+        if self.everyday:
+            return full_help(self)
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; run {self.prog} --help for usage")
@@ -389,7 +398,10 @@ def _is_text(action: argparse.Action) -> bool:
 
 
 def _check_value(action: argparse.Action, value: Any) -> None:
-    name = f"--{action.dest}" if action.option_strings else action.dest
+    if action.option_strings:
+        name = f"--{action.dest}"
+    else:
+        name = action.dest
     for item in value if isinstance(value, list | tuple) else (value,):
         if isinstance(item, str) and "\0" in item:
             raise InputError(
@@ -442,7 +454,7 @@ def print_stdout(
         text: lines, which may contain text of documents, names and model
             outputs.
         end: text printed after it.
-        flush: whether to flush the stream.
+        flush: True to flush the stream.
     """
     print(terminal_text(text), end=end, flush=flush)
 

@@ -154,8 +154,8 @@ def _check_extension(args: argparse.Namespace) -> None:
         )
     if extension not in (None, "tiled") and args.encoder_attention == "lsg":
         raise InputError(
-            f"--position_extension={extension} does not go with --encoder_attention=lsg, whose "
-            "positions are tiled; leave it out, or convert in two steps"
+            f"--position_extension={extension} cannot be combined with --encoder_attention=lsg, "
+            "whose positions are tiled; leave it out, or convert in two steps"
         )
 
 
@@ -168,8 +168,10 @@ def main(argv: Sequence[str]) -> None:
     """
     args = _parser().parse_args(argv)
     _check(args)
+    from longsum_jax.analysis.model_card import copy_card
     from longsum_jax.checkpoints.huggingface import check_target
     from longsum_jax.inference.loading import load
+    from longsum_jax.training.workdir import has_checkpoint
 
     check_target(Path(args.target))  # first, because reading may take minutes
     with console.spinner(f"reading {args.source}"):
@@ -182,18 +184,18 @@ def main(argv: Sequence[str]) -> None:
         )
     model = _with_encoder(original, args)
     if args.cross_attention is not None:
-        stride = (
-            {}
-            if args.hepos_stride is None
-            else {"hepos_stride": args.hepos_stride}
-        )
+        if args.hepos_stride is None:
+            stride = {}
+        else:
+            stride = {"hepos_stride": args.hepos_stride}
         model = model.with_cross_attention(args.cross_attention, **stride)
     model.save(args.target, dtype=args.dtype)
-    note = (
-        ""
-        if model.has_tokenizer
-        else "; it holds no tokenizer, add one with --tokenizer"
-    )
+    if has_checkpoint(Path(args.source)):
+        copy_card(Path(args.source), Path(args.target))
+    if model.has_tokenizer:
+        note = ""
+    else:
+        note = "; it holds no tokenizer, add one with --tokenizer"
     console.print_stdout(
         f"{args.target}: {model.family.name}, {model.num_parameters:,} parameters{note}"
     )
@@ -221,7 +223,7 @@ def _run_test(original: Any, args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
         "convert",
-        "Writes config.json, model.safetensors and tokenizer files.",
+        "Writes a model directory: config.json, model.safetensors and tokenizer files.",
         EXAMPLES,
         EVERYDAY,
     )

@@ -251,7 +251,9 @@ def _describe(
         nonlocal count
         for row in Bar(rows, path, args.examples, unit="document"):
             count += 1
-            summary = row.only_summary if has_summaries else None
+            summary = None
+            if has_summaries:
+                summary = row.only_summary
             for kind, text in (
                 ("document", row.document),
                 ("summary", summary),
@@ -329,7 +331,10 @@ def _export(args: argparse.Namespace) -> None:
             )
         # the reader of the file will cut them
         task = dataclasses.replace(task, piece_words=None)
-    splits = list(task.splits) if args.split is None else args.split.split(",")
+    if args.split is None:
+        splits = list(task.splits)
+    else:
+        splits = args.split.split(",")
     for split in splits:
         task.source_split(split)  # raises for an unknown split
     for split, path in _targets(args.out, splits).items():
@@ -343,7 +348,10 @@ def _targets(out: str, splits: Sequence[str]) -> dict[str, Path]:
         raise InputError(
             f"--out={out}: end it in {', '.join(EXPORT_SUFFIXES)}, or name a directory"
         )
-    pattern = out if is_file else str(Path(out) / "{split}.jsonl")
+    if is_file:
+        pattern = out
+    else:
+        pattern = str(Path(out) / "{split}.jsonl")
     if "{split}" not in pattern and len(splits) > 1:
         raise InputError(
             f'--out={out} is one file for {len(splits)} splits; put "{{split}}" into its name or '
@@ -353,7 +361,7 @@ def _targets(out: str, splits: Sequence[str]) -> dict[str, Path]:
     for path in paths.values():
         if path.exists():
             raise InputError(
-                f"{path} is there already; remove it or give another --out"
+                f"{path} already exists; remove it or give another --out"
             )
     return paths
 
@@ -523,7 +531,10 @@ def _write_split(
         f"{statistics.fmean(counts):.1f} ({name})"
         for name, counts in sections.items()
     ]
-    left_out = f", {len(unreadable):,} left out" if unreadable else ""
+    if unreadable:
+        left_out = f", {len(unreadable):,} left out"
+    else:
+        left_out = ""
     return f"{counted(written, 'report')}{left_out}; sections of a report: {', '.join(means)}"
 
 
@@ -532,5 +543,5 @@ def _write(path: Path, text: str) -> None:
         atomic.write_text(path, text)
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be written ({error.strerror}); give another place"
+            f"{path}: cannot be written ({error.strerror}); give another path"
         ) from error

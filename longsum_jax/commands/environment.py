@@ -115,11 +115,10 @@ def not_started(error: Exception, environment: Mapping[str, str]) -> str | None:
         return None
     if value in _REMEDIES:  # JAX names another platform for gpu
         platform = value
-    variable = (
-        "JAX_PLATFORMS is not set"
-        if value is None
-        else f"JAX_PLATFORMS={value}"
-    )
+    if value is None:
+        variable = "JAX_PLATFORMS is not set"
+    else:
+        variable = f"JAX_PLATFORMS={value}"
     install = _REMEDIES.get(platform, "check its driver and its plug-in of JAX")
     return in_one_line(
         f"{variable}: the device {platform} does not start ({_short(reason)}); "

@@ -171,7 +171,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
 
     if args.batch_size == "auto":
         raise InputError(
-            f"--batch_size=auto is for summaries, which --task={task.name} has not"
+            f"--batch_size=auto is for summaries, which --task={task.name} does not have"
         )
     split = args.split or DEFAULT_SPLIT
     task.source_split(split)
@@ -521,11 +521,10 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
     checksums.check(out)
     path = out / SETTINGS
     try:
-        before = (
-            read_json(path)
-            if path.exists() and _holds_predictions(out)
-            else settings
-        )
+        if path.exists() and _holds_predictions(out):
+            before = read_json(path)
+        else:
+            before = settings
         differing = _differing(before, settings)
         if differing:
             raise InputError(

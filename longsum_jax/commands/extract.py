@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
     out = Path(args.out)
     if out.exists():
         raise InputError(
-            f"--out={out} is there already; remove it or give another name"
+            f"--out={out} already exists; remove it or give another name"
         )
     documents, choose, model = _documents_and_choice(args)
     _write(out, documents, choose, _settings(args, model))
@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
         "extract",
-        "Cuts documents down to the sentences that an extractor chooses.",
+        "Reduces documents to their most important sentences.",
         EXAMPLES,
     )
     source = parser.add_mutually_exclusive_group(required=True)
@@ -214,7 +214,9 @@ def _settings(args: Any, model: "Model | None") -> dict[str, Any]:
     from longsum_jax.ranking.ranker import builtin_ranker
     from longsum_jax.text.sentences import splitter_name
 
-    weights = builtin_ranker().fingerprint if args.length else None
+    weights = None
+    if args.length:
+        weights = builtin_ranker().fingerprint
     settings = {
         "longsum_jax": __version__,
         "splitter": splitter_name(),

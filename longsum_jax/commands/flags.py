@@ -341,12 +341,18 @@ def _parsed(value: str) -> Any:
         return value
 
 
-def add_report_flag(parser: argparse.ArgumentParser) -> None:
-    """Adds --report; see ``write_report``."""
+def add_report_flag(
+    parser: argparse.ArgumentParser,
+    content: str = "scores, plots, and every document next to its summaries",
+) -> None:
+    """Adds --report; see ``write_report``.
+
+    Args:
+        parser: parser of the command.
+        content: content of the page, for the help text.
+    """
     parser.add_argument(
-        "--report",
-        metavar="FILE",
-        help="HTML page to write: scores, plots, and every document next to its summaries",
+        "--report", metavar="FILE", help=f"HTML page to write: {content}"
     )
 
 
@@ -583,11 +589,9 @@ def on_devices(
     args: argparse.Namespace, model: "Model"
 ) -> contextlib.AbstractContextManager["Model"]:
     """Returns a context with the model; on all devices if it reads several documents at once."""
-    return (
-        contextlib.nullcontext(model)
-        if args.batch_size == 1
-        else model.on_all_devices()
-    )
+    if args.batch_size == 1:
+        return contextlib.nullcontext(model)
+    return model.on_all_devices()
 
 
 def _batch_size(text: str) -> int | str:
@@ -612,7 +616,7 @@ def generation_options(args: argparse.Namespace) -> dict[str, Any]:
             )
         if name in (*_GENERATION_FLAGS, "do_sample"):
             raise InputError(
-                f"--generation_option={text}: has a flag of its own, --{name}"
+                f"--generation_option={text}: has its own flag, --{name}"
             )
         options[name] = _parsed(value)
     return options

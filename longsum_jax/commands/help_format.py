@@ -85,7 +85,10 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         text = action.help or ""
         if not _needs_default(action):
             return text
-        default = "none" if action.default in (None, [], ()) else "%(default)s"
+        if action.default in (None, [], ()):
+            default = "none"
+        else:
+            default = "%(default)s"
         return f"{text}; default: {default}"
 
     def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
@@ -93,7 +96,10 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
             return "true|false"
         if action.type in _TYPE_METAVARS:
             return _TYPE_METAVARS[action.type]
-        kind = "FIELD" if action.dest.endswith("_key") else "NAME"
+        if action.dest.endswith("_key"):
+            kind = "FIELD"
+        else:
+            kind = "NAME"
         return _METAVARS.get(action.dest, kind)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:

@@ -199,7 +199,9 @@ def _sheets(args: argparse.Namespace) -> None:
     from longsum_jax.evaluation.judging import read_prompt, write_key
     from longsum_jax.evaluation.sheets import write_sheets
 
-    prompt = read_prompt(args.prompt_file) if args.prompt_file else None
+    prompt = None
+    if args.prompt_file:
+        prompt = read_prompt(args.prompt_file)
     key, pairs, systems = _sample(
         args, args.protocol, judges=args.judges, aspects=args.aspects
     )
@@ -229,11 +231,9 @@ def _prompts(args: argparse.Namespace) -> None:
     )
     from longsum_jax.evaluation.judging import read_prompt, write_key
 
-    prompt = (
-        read_prompt(args.prompt_file, REQUIRED, OPTIONAL)
-        if args.prompt_file
-        else None
-    )
+    prompt = None
+    if args.prompt_file:
+        prompt = read_prompt(args.prompt_file, REQUIRED, OPTIONAL)
     key, pairs, systems = _sample(args, PROTOCOL)
     out = Path(args.out)
     try:
@@ -379,10 +379,14 @@ def _report(
         console.print_stdout(score_table(key.systems, _aspect_rows(judgements)))
         console.print_stdout()
     for name, agreement in judgements.agreement.items():
-        alpha = (
-            f"{agreement.alpha:.2f}" if agreement.alpha is not None else "none"
-        )
-        reason = f" ({agreement.no_alpha})" if agreement.no_alpha else ""
+        if agreement.alpha is not None:
+            alpha = f"{agreement.alpha:.2f}"
+        else:
+            alpha = "none"
+        if agreement.no_alpha:
+            reason = f" ({agreement.no_alpha})"
+        else:
+            reason = ""
         units = counted(agreement.units, "unit")
         missing = counted(agreement.missing, "answer")
         console.print_stdout(

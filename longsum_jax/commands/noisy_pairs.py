@@ -234,7 +234,10 @@ class PairsFile(RowsFile):
         Raises:
             InputError: the file cannot be written; earlier rows are kept.
         """
-        query = {} if pair.query is None else {"query": pair.query}
+        if pair.query is None:
+            query = {}
+        else:
+            query = {"query": pair.query}
         row = {
             "id": pair.id,
             "document": pair.source,

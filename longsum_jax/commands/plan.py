@@ -466,7 +466,10 @@ def _compiled(
     from longsum_plan.devices import HERE
     from longsum_plan.plan import plan_program
 
-    name = "this machine" if target.name == HERE else target.name
+    if target.name == HERE:
+        name = "this machine"
+    else:
+        name = target.name
     for program in programs:
         with (
             console.spinner(f"compiling {program.name} for {name}"),
@@ -546,11 +549,9 @@ def _attention_line(plans: Iterable["ProgramPlan"]) -> str:
     reasons = [
         f"{', '.join(names)} ({reason})" for reason, names in layers.items()
     ]
-    return (
-        f"attention without a fused kernel: {'; '.join(reasons)}"
-        if reasons
-        else ""
-    )
+    if reasons:
+        return f"attention without a fused kernel: {'; '.join(reasons)}"
+    return ""
 
 
 def _print_plans(

@@ -242,7 +242,7 @@ def _check_flags(args: argparse.Namespace, task: Task) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     tasks = "\n".join(map(_task_line, TASKS.values()))
-    description = "Runs the text side of a task once and writes shards that training reads fast."
+    description = "Processes the texts of a task once, and writes shards that training reads fast."
     parser = console.parser(
         "prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}", EVERYDAY
     )
@@ -297,7 +297,10 @@ def _parser() -> argparse.ArgumentParser:
     for title, options in GROUPS.items():
         group = parser.add_argument_group(title)
         for name, (value_type, text) in options.items():
-            default = "" if "default: " in text else "; default: the task's"
+            if "default: " in text:
+                default = ""
+            else:
+                default = "; default: the task's"
             group.add_argument(
                 f"--{name}", type=value_type, help=text + default
             )

@@ -74,7 +74,9 @@ def main(argv: Sequence[str]) -> None:
     parser = _parser()
     args = parser.parse_args(argv)
     suite = _suite(args)
-    whole = suite if suite is not None and suite.task == "all" else None
+    whole = None
+    if suite is not None and suite.task == "all":
+        whole = suite
     if args.submission is not None and whole is None:
         raise InputError(
             f"--submission={args.submission} needs --scrolls=all or --zero_scrolls=all"
@@ -369,11 +371,10 @@ def _submit(args: argparse.Namespace, suite: _Suite) -> None:
         raise console.unwritable(
             args.submission, error, "submission"
         ) from error
-    checked = (
-        f"ids match {args.split}"
-        if ids
-        else "ids not checked, without --references"
-    )
+    if ids:
+        checked = f"ids match {args.split}"
+    else:
+        checked = "ids not checked, without --references"
     console.print_stdout(
         f"{args.submission}: {count} predictions of {len(predictions)} tasks, {checked}"
     )
@@ -417,11 +418,11 @@ def _refuse_with_all(
         idle += ["out"]
     for name in flags.changed(args, parser, idle):
         raise InputError(
-            f"--{name} does not go with {suite.flag}; score one task instead"
+            f"--{name} cannot be combined with {suite.flag}; score one task instead"
         )
     if args.submission is not None and args.on_missing == "skip":
         raise InputError(
-            "--on_missing=skip does not go with --submission, which needs all ids"
+            "--on_missing=skip cannot be combined with --submission, which needs all ids"
         )
 
 
@@ -460,11 +461,10 @@ def _references(
     reading = [name for name, metric in metrics.items() if metric.reads_sources]
     if args.references is None:
         if reading or args.report:
-            flag = (
-                f"--metrics={','.join(reading)}"
-                if reading
-                else f"--report={args.report}"
-            )
+            if reading:
+                flag = f"--metrics={','.join(reading)}"
+            else:
+                flag = f"--report={args.report}"
             raise InputError(
                 f"{flag} needs the documents; give --references=FILE"
             )
@@ -615,9 +615,10 @@ def _print_published(
             None,
             rouge.options.stemmer,
         ):
-            remedy = (
-                "give --stemmer" if paper.stemmer else "leave out --stemmer"
-            )
+            if paper.stemmer:
+                remedy = "give --stemmer"
+            else:
+                remedy = "leave out --stemmer"
             console.print_stdout(
                 f"{name}: stemming differs from the paper; {remedy} for the same ROUGE"
             )
@@ -633,16 +634,18 @@ def _print_block(block: "PublishedBlock", systems: Sequence["System"]) -> None:
     )
     scored = systems[0].values
     if not scored.keys().isdisjoint(block.metrics):
-        values = {system.name: system.values for system in systems} | dict(
-            block.systems
-        )
-        rows = {
-            name: [
-                f"{scores[metric]:.2f}" if metric in scores else "-"
-                for metric in block.metrics
-            ]
-            for name, scores in values.items()
-        }
+        values: dict[str, Mapping[str, float]] = {}
+        for system in systems:
+            values[system.name] = system.values
+        values.update(block.systems)
+        rows: dict[str, list[str]] = {}
+        for name, scores in values.items():
+            row = rows[name] = []
+            for metric in block.metrics:
+                if metric in scores:
+                    row.append(f"{scores[metric]:.2f}")
+                else:
+                    row.append("-")
         console.print_stdout(score_table(block.metrics, rows))
         for note in block.notes:
             console.print_stdout(note)

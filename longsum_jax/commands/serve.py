@@ -114,7 +114,10 @@ def make_application(
         max_tokens=args.max_tokens,
         max_new_tokens=args.max_new_tokens,
     )
-    name = "longsum" if args.model is None else Path(args.model).name
+    if args.model is None:
+        name = "longsum"
+    else:
+        name = Path(args.model).name
     app = make_app(engine, name=name, limits=request_limits, options=options)
     return app, args
 

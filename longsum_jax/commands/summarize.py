@@ -47,7 +47,7 @@ EXAMPLES = """\
   # one summary of all reports of a day
   longsum summarize --model=allenai/PRIMERA-multinews --join reports/2026-11-22/
 
-  # a certain version of a model of the Hugging Face Hub (extra hf)
+  # a specific version of a model on the Hugging Face Hub (extra hf)
   longsum summarize --model=facebook/bart-large-cnn --revision=main report.docx
 
   # a summary for one question, with a model that was trained with queries
@@ -62,11 +62,11 @@ archives of these. Some need packages: pip install 'longsum_jax[files]'.
 
 Summaries are printed on standard output, and a line about each document on standard error: what was
 read, what was left out, and how the summary was made. --format=jsonl prints both as one JSON object
-per document: tokens in the document, read and dropped; whether the summary ended by itself ("eos")
-or at --max_new_tokens or --length ("limit"); the strategy; and the share of the summary that rests
-on each tenth of the document. --out writes this object to NAME_summary.json. Without --model, the
-summary consists of sentences of the document, selected by the bundled ranker; --query changes the
-selection.
+per document: tokens in the document, read and dropped; whether the model ended the summary ("eos")
+or --max_new_tokens or --length did ("limit"); the strategy; and the share of each tenth of the
+document that supports the summary. --out writes this object to NAME_summary.json. Without --model,
+the summary consists of sentences of the document, selected by the bundled ranker; --query changes
+the selection.
 
 Documents that cannot be read are listed at the end. The exit code is then 3, or 2 if no document
 was summarized.
@@ -246,7 +246,10 @@ def _parser() -> argparse.ArgumentParser:
         "existing summaries are kept unless the document or a setting has changed; "
         "default: standard output",
     )
-    flags.add_report_flag(parser)
+    flags.add_report_flag(
+        parser,
+        "all summaries, and the documents with the sources of each sentence",
+    )
     parser.add_argument(
         "--format",
         choices=FORMATS,
@@ -281,9 +284,15 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(
             f"--json is --format=jsonl, but --format={args.format}; give one of them"
         )
-    args.format = "jsonl" if args.json else args.format or "text"
+    if args.json:
+        args.format = "jsonl"
+    else:
+        args.format = args.format or "text"
     if args.stream and (args.format != "text" or args.out):
-        conflicting = "--out" if args.out else f"--format={args.format}"
+        if args.out:
+            conflicting = "--out"
+        else:
+            conflicting = f"--format={args.format}"
         raise InputError(
             f"--stream prints text as it comes; leave {conflicting} out"
         )
@@ -444,9 +453,10 @@ def _print_summaries(
     print_empty(run.empty)
     if not args.out:
         return
-    finished = (
-        f", {run.num_finished} of them before" if run.num_finished else ""
-    )
+    if run.num_finished:
+        finished = f", {run.num_finished} of them before"
+    else:
+        finished = ""
     console.print_stderr(
         f"{counted(run.num_done, 'summary')} in {args.out}{finished}"
     )

@@ -27,8 +27,8 @@ class Printer:
 
     Args:
         format: one of ``FORMATS``.
-        has_summary: whether the summaries themselves are to be printed.
-        has_headings: whether to print the name of each document before its
+        has_summary: True if the summaries themselves are to be printed.
+        has_headings: True to print the name of each document before its
             summary, if the format is text; other formats have headings or
             fields for it.
     """
@@ -59,9 +59,10 @@ class Printer:
             console.print_stdout(self._format.end, end="", flush=True)
 
     def _print(self, entry: Entry) -> None:
-        before = (
-            self._format.between if self._num_printed else self._format.begin
-        )
+        if self._num_printed:
+            before = self._format.between
+        else:
+            before = self._format.begin
         self._num_printed += 1
         if self._has_headings:
             before += f"==> {printable(entry.file)} <==\n"
@@ -123,11 +124,10 @@ class Progress:
             return next(batches, None)
         # most files have one document, after which the input ends
         self._is_quiet = True
-        name = (
-            "standard input"
-            if self._files == ["-"]
-            else printable(str(self._files[0]))
-        )
+        if self._files == ["-"]:
+            name = "standard input"
+        else:
+            name = printable(str(self._files[0]))
         with console.spinner(f"summarizing {name}"):
             return next(batches, None)
 
@@ -143,7 +143,7 @@ class Progress:
         Args:
             run: run of the command.
             num_unread: number of documents that could not be read.
-            is_end: whether all documents are finished; files may be duplicates
+            is_end: True if all documents are finished; files may be duplicates
                 or empty.
         """
         if self._bar.disable:
@@ -151,9 +151,10 @@ class Progress:
         num_done = run.num_done + len(run.failures) + num_unread
         num_known = run.num_read + run.num_finished + num_unread
         # Archives and tables contain several documents.
-        self._bar.total = (
-            num_done if is_end else max(len(self._files), num_known)
-        )
+        if is_end:
+            self._bar.total = num_done
+        else:
+            self._bar.total = max(len(self._files), num_known)
         self._bar.initial = run.num_finished
         self._bar.set_postfix_str(
             f"{run.tokens_per_second:,.0f} {self._unit}/s", refresh=False
@@ -189,11 +190,9 @@ def _reading(summary: Summary) -> str:
     )
     if summary.strategy != "direct":
         return f"{count} (--strategy={summary.strategy})"
-    return (
-        f"only the first {count} (--max_source_length)"
-        if summary.dropped_tokens
-        else ""
-    )
+    if summary.dropped_tokens:
+        return f"only the first {count} (--max_source_length)"
+    return ""
 
 
 def print_empty(names: Sequence[str]) -> None:
@@ -271,7 +270,10 @@ def write_report(args: argparse.Namespace, shown: Sequence[Shown]) -> None:
         document.name: Prediction(document.summary) for document in shown
     }
     metrics, sampling = make_metrics(["support", "extractiveness"]), Sampling()
-    name = Path(args.model).name if args.model else "extracts"
+    if args.model:
+        name = Path(args.model).name
+    else:
+        name = "extracts"
     system = score_system(name, predictions, pairs, metrics, sampling)
     content = ReportContent(pairs, [system], metrics, {}, sampling)
     # Without --out, standard output has the summaries, which a program may

@@ -146,9 +146,9 @@ class SummaryRun:
             self.failures.append(Failure.of(pending.document.name, result))
             return None
         try:
-            statements = (
-                self._summarizer.sources(result) if self._args.sources else None
-            )
+            statements = None
+            if self._args.sources:
+                statements = self._summarizer.sources(result)
         except (
             InputError
         ) as error:  # attention sources of a document that was read in parts
@@ -191,7 +191,9 @@ class SummaryRun:
     @property
     def tokens_per_second(self) -> float:
         """The speed up to the last batch; 0 before the first."""
-        return self._num_tokens / self._clock.total if self._num_tokens else 0.0
+        if self._num_tokens:
+            return self._num_tokens / self._clock.total
+        return 0.0
 
     def shown(self) -> list[Shown]:
         """Returns the content of --report in command-line order; call it after the last result."""
@@ -281,7 +283,7 @@ class _DocumentReader:
     Args:
         out: output directory, which may already contain summaries, or None.
         query: query that replaces the queries of the documents, or None.
-        keeps_texts: whether to keep the texts of documents, for --report.
+        keeps_texts: True to keep the texts of documents, for --report.
 
     Attributes:
         pending: documents to be summarized, by the index of their request.
@@ -319,9 +321,10 @@ class _DocumentReader:
                         _shown(number, document, files.finished)
                     )
                 continue
-            stored = (
-                document if self._keeps_texts else document._replace(text="")
-            )
+            if self._keeps_texts:
+                stored = document
+            else:
+                stored = document._replace(text="")
             self.pending.append(_PendingDocument(number, stored, files))
             yield Request(
                 document.text,

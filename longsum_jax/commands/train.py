@@ -65,17 +65,21 @@ def main(argv: Sequence[str]) -> int:
         return 0
     try:
         with console.memory_errors(console.TRAINING_ADVICE):
-            result = _train(run_config(config), args.workdir, args.debug_nans)
+            result = _train(
+                run_config(config), args.workdir, args.debug_nans, args.profile
+            )
     except TrainingDiverged as error:
         console.print_stderr(f"error: {error}")
         return 1
-    return args.stopped_exit_code if result.stopped_by in _SIGNALS else 0
+    if result.stopped_by in _SIGNALS:
+        return args.stopped_exit_code
+    return 0
 
 
 def _pin_source(config: dict[str, Any], workdir: str) -> None:
     """Sets the commit of a data set of the Hub in ``task.source``, for the run's record.
 
-    A run goes on with the commit that it began with.
+    A resumed run uses the commit with which it began.
     """
     source = config.get("task", {}).get("source") or ""
     if not source.startswith("hf:"):
@@ -102,24 +106,36 @@ def _check_memory(compiled: "jax.stages.Compiled") -> None:
     check_memory(compiled, "a training step", advice)
 
 
-def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
+def _train(
+    run: "RunConfig", workdir: str, debug_nans: bool, profile: int
+) -> "FitResult":
+    from longsum_jax.commands.run_record import RunRecord
     from longsum_jax.data.prefetch import Prefetcher
     from longsum_jax.experiment import experiment as steps
+    from longsum_jax.experiment.operations import (
+        PROFILE,
+        StepOperations,
+        StepProfiler,
+    )
     from longsum_jax.training.distributed import require_agreement
     from longsum_jax.training.loop import fit
     from longsum_jax.training.optimizers import make_optimizer
+    from longsum_jax.training.trackers import require_packages
     from longsum_jax.training.workdir import locked_workdir
 
     # The model, the task and the data. Input errors are raised here, before
     # anything is written.
     steps.check_run(run)
     steps.check_mesh(run)
+    require_packages(run.training)
     with console.spinner("reading documents"):
         experiment = steps.make_experiment(run, workdir)
         store = steps.make_store(experiment)
         batches = steps.make_batches(experiment, store)
         run = steps.with_run_length(run, batches)
         evaluator = steps.make_evaluator(experiment)
+    record = RunRecord(experiment, run, evaluator, store)
+    operations = StepOperations.of_devices(keeps_texts=profile > 0)
     fingerprint = experiment.setup.tokenizer.fingerprint
     size = _describe_size(experiment, store)
     require_agreement({"tokenizer": fingerprint, "examples": size}, "data")
@@ -132,9 +148,15 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked_workdir(workdir, run.description))
+        record.begin()
         steps.write_model_directory(experiment)
         steps.set_reference(experiment, store, initial_params)
         prefetched = stack.enter_context(Prefetcher(batches, run.data.prefetch))
+        hooks = []
+        if profile:
+            directory = Path(workdir) / PROFILE
+            profiler = StepProfiler(directory, profile, operations)
+            hooks.append(stack.enter_context(profiler))
         result = fit(
             loss_fn=steps.make_loss(experiment),
             init=experiment.init,
@@ -147,12 +169,16 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
             model_name=run.family.name,
             evaluate=evaluator,
             initial_params=steps.with_matrices(experiment, initial_params),
+            hooks=hooks,
+            evaluation_hooks=[record],
             check_program=_check_memory,
+            count_seconds=operations,
             debug_nans=debug_nans,
             clip_norm=run.optimizer.clip_norm,
         )
 
     # The report
+    record.write_pages()
     _report(experiment, evaluator, result)
     return result
 
@@ -160,7 +186,7 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
 def _parser() -> "argparse.ArgumentParser":
     parser = console.parser(
         "train",
-        "Trains a model as a config file says, and resumes it.",
+        "Trains a model from a config file, or resumes its training.",
         EXAMPLES,
     )
     parser.add_argument(
@@ -172,7 +198,7 @@ def _parser() -> "argparse.ArgumentParser":
     parser.add_argument(
         "--workdir",
         required=True,
-        help="directory of the run: checkpoints, metrics.jsonl, tokenizer",
+        help="directory of the run: checkpoints, metrics.jsonl, report.html, tokenizer",
     )
     parser.add_argument(
         "--config.KEY",
@@ -184,6 +210,14 @@ def _parser() -> "argparse.ArgumentParser":
         "--debug_nans",
         action="store_true",
         help="stop at the first step that is not finite, and name the first tensor that is not",
+    )
+    parser.add_argument(
+        "--profile",
+        type=int,
+        default=0,
+        metavar="STEPS",
+        help="profile this many steps after the first: a trace, and profile/operations.md with "
+        "the ten dearest operations, in --workdir; default: 0, for none",
     )
     parser.add_argument(
         "--stopped_exit_code",
@@ -206,7 +240,8 @@ def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
         "--distributed",
         choices=("auto", "on", "off"),
         default="auto",
-        help="default: auto",
+        help="connection with other processes: if the environment describes them (auto), always "
+        "(on) or never (off); default: auto",
     )
     group.add_argument(
         "--coordinator", metavar="HOST:PORT", help="address of process 0"

@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--unverified",
         action="store_true",
-        help="first write the missing checksums of directories, from their files as they are",
+        help="first write the missing checksums of directories, from their current files",
     )
     return parser
 
@@ -220,7 +220,7 @@ def _proof(path: Path) -> str:
 def _read_blob(path: Path) -> None:
     if checksums.digest_of(path) != Path(os.path.realpath(path)).name:
         raise InputError(
-            "its SHA-256 is not the one of its name; delete it and fetch it again"
+            "its SHA-256 differs from its name; delete it and fetch it again"
         )
 
 
@@ -243,7 +243,7 @@ def _read_zip(path: Path) -> None:
         ) from None
     if damaged is not None:
         raise InputError(
-            f"the checksum of its part {damaged} is another; fetch it again"
+            f"the checksum of its part {damaged} does not match; fetch it again"
         )
 
 

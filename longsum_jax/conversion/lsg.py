@@ -124,11 +124,9 @@ def first_token(config: ModelConfig, first_id: int | None) -> int | None:
     """Returns the token of the first global token: ``first_id``, else the config's, else None."""
     if first_id is not None:
         return first_id
-    return (
-        config.eos_token_id
-        if config.bos_token_id is None
-        else config.bos_token_id
-    )
+    if config.bos_token_id is None:
+        return config.eos_token_id
+    return config.bos_token_id
 
 
 def _check_source(
@@ -155,9 +153,9 @@ def _check_source(
 
 def _word_embeddings(flat: Mapping[str, Any]) -> Any:
     """Returns the embedding table, [vocab, d_model]."""
-    return (
-        flat["word_embeddings"] if "word_embeddings" in flat else flat["shared"]
-    )
+    if "word_embeddings" in flat:
+        return flat["word_embeddings"]
+    return flat["shared"]
 
 
 def _omits_token_type(config: ModelConfig) -> bool:

@@ -92,7 +92,10 @@ def check_length(config: ModelConfig) -> None:
         return
     size = config.block_size
     below, above = length // size * size, -(-length // size) * size
-    nearest = f"{below} and {above}" if below else f"{above}"
+    if below:
+        nearest = f"{below} and {above}"
+    else:
+        nearest = f"{above}"
     raise InputError(
         f"max_source_length={length} is not a multiple of block_size {size}; the nearest that fit "
         f"are {nearest}"

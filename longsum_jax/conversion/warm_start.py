@@ -65,8 +65,10 @@ def warm_start(
             f"the decoder has {attention} attention, but decoders need full attention; give "
             "another encoder"
         )
-    start_id = encoder[1].bos_token_id if start_id is None else start_id
-    end_id = encoder[1].eos_token_id if end_id is None else end_id
+    if start_id is None:
+        start_id = encoder[1].bos_token_id
+    if end_id is None:
+        end_id = encoder[1].eos_token_id
     if start_id is None or end_id is None:
         raise InputError(
             "the encoder defines no tokens that begin and end a summary; load it with "

@@ -113,11 +113,10 @@ def look_up(
         count: number of tokens of a draft.
         longest: maximum number of tokens to compare.
     """
-    texts = (
-        sequences
-        if documents is None
-        else jnp.concatenate([documents, sequences], 1)
-    )
+    if documents is None:
+        texts = sequences
+    else:
+        texts = jnp.concatenate([documents, sequences], 1)
     columns = jnp.arange(texts.shape[1])
     start = texts.shape[1] - sequences.shape[1]
     # In a sequence only the tokens before the newest have a continuation.

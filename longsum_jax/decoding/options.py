@@ -146,9 +146,10 @@ class GenerationOptions:
         for name in ("eos_token_id", "forced_eos_token_id"):
             object.__setattr__(self, name, _as_tuple(getattr(self, name)))
         if self.pad_token_id is None:
-            first_eos = (
-                self.eos_ids[0] if self.eos_ids else self.decoder_start_token_id
-            )
+            if self.eos_ids:
+                first_eos = self.eos_ids[0]
+            else:
+                first_eos = self.decoder_start_token_id
             object.__setattr__(self, "pad_token_id", first_eos)
         check_ranges(self)
         _check_values(self)
@@ -218,7 +219,9 @@ class GenerationOptions:
     @property
     def decoder_beams(self) -> int:
         """Number of beams per document in the decoder's cache."""
-        return self.num_return_sequences if self.do_sample else self.num_beams
+        if self.do_sample:
+            return self.num_return_sequences
+        return self.num_beams
 
 
 def of_whole_texts(
@@ -305,10 +308,14 @@ def _merge(
     }
     values = _without_other_unit(values, overrides)
     for name, value in overrides.items():
-        value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, np.generic):
+            value = value.item()
         if value is None and name in _REQUIRED:
             continue  # required for decoding: None keeps the checkpoint's value
-        values[name] = _OFF.get(name) if value is None else value
+        if value is None:
+            values[name] = _OFF.get(name)
+        else:
+            values[name] = value
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -387,8 +394,12 @@ def _check_combinations(o: GenerationOptions) -> None:
             f"do_sample=True with num_beams={o.num_beams} is not supported; set num_beams=1"
         )
     if o.prompt_lookup_num_tokens and (o.do_sample or o.num_beams > 1):
-        search = "do_sample=True" if o.do_sample else f"num_beams={o.num_beams}"
-        greedy = "do_sample=False" if o.do_sample else "num_beams=1"
+        if o.do_sample:
+            search = "do_sample=True"
+            greedy = "do_sample=False"
+        else:
+            search = f"num_beams={o.num_beams}"
+            greedy = "num_beams=1"
         raise InputError(
             f"prompt_lookup_num_tokens={o.prompt_lookup_num_tokens} is for greedy search, not for "
             f"{search}; set it to 0, or {greedy}"

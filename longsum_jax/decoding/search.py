@@ -161,11 +161,9 @@ def advance(
     if options.prompt_lookup_num_tokens:
         step = partial(extend_by_draft, decoder, options=options)
     elif _is_sampled(options):
-        keys = (
-            row_keys(rng, batch_size, options.decoder_beams)
-            if options.do_sample
-            else None
-        )
+        keys = None
+        if options.do_sample:
+            keys = row_keys(rng, batch_size, options.decoder_beams)
         step = partial(extend_samples, decoder, options=options, keys=keys)
     else:
         step = partial(extend_beams, decoder, options=options)

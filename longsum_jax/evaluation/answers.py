@@ -23,7 +23,7 @@ class Answers(Metric):
 
     @dataclasses.dataclass(frozen=True)
     class Options:
-        """Attributes: strip_accents: whether "é" counts as "e", as in ZeroSCROLLS."""
+        """Attributes: strip_accents: True if "é" counts as "e", as in ZeroSCROLLS."""
 
         strip_accents: bool = False
 

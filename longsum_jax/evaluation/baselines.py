@@ -83,7 +83,8 @@ def _take(
         if length >= limit:
             break
         selected.append(index)
-        length += (
-            ngrams.num_words(sentences[index]) if num_sentences is None else 1
-        )
+        if num_sentences is None:
+            length += ngrams.num_words(sentences[index])
+        else:
+            length += 1
     return selected

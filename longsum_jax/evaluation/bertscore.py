@@ -96,7 +96,7 @@ class BertScore(ModelMetric):
         Attributes:
             layer: encoder layer whose states are compared; None for
                 bert-score's default by the name of the model (``LAYERS``).
-            idf: whether to weight tokens by inverse document frequency in the
+            idf: True to weight tokens by inverse document frequency in the
                 references.
             baseline: precision, recall and F1 of unrelated texts, from 0 to 1,
                 which are rescaled to 0; or a baseline file of bert-score, with
@@ -168,7 +168,10 @@ class BertScore(ModelMetric):
             f"|idf:{idf}|rescaled:{rescaled}|long:{options.long_texts}"
         )
         described = super().describe() | {"layer": self._layer}
-        baseline = None if self._baseline is None else list(self._baseline)
+        if self._baseline is None:
+            baseline = None
+        else:
+            baseline = list(self._baseline)
         return {"signature": signature} | described | {"baseline": baseline}
 
     def _chosen_layer(self) -> int:
@@ -322,7 +325,10 @@ class _StateReader:
     def ids(self, texts: Sequence[str]) -> list[_Ids]:
         """Returns the ids of texts, truncated if the options require it."""
         # bert-score prepends a space only for RoBERTa's tokenizer.
-        space = " " if self._model.family.name == "roberta" else ""
+        if self._model.family.name == "roberta":
+            space = " "
+        else:
+            space = ""
         stripped = [text.strip() for text in texts]
         encoded = self._model.tokenizer.encode_batch(
             [text and space + text for text in stripped]

@@ -51,9 +51,9 @@ class Blanc(ModelMetric):
     Each document sentence is read with every ``gap``-th of its longer words
     masked, once after the summary and once after as many dots. blanc_help is
     the share of masked words predicted only with the summary minus the share
-    predicted only with the dots, from -100 to 100; blanc_improve is the former
-    share, among all masked words but the latter. Both are 0 if no word can be
-    masked.
+    predicted only with the dots, from -100 to 100; blanc_improve divides the
+    number of words predicted only with the summary by the number of masked
+    words not predicted only with the dots. Both are 0 if no word can be masked.
     """
 
     @dataclasses.dataclass(frozen=True)

@@ -156,11 +156,10 @@ def parse_reply(text: str, questions: Sequence[Question]) -> dict[str, float]:
     values = _json_values(text)
     answers = {}
     for question in questions:
-        value = (
-            values.get(question.name)
-            if values is not None
-            else _named(text, question)
-        )
+        if values is not None:
+            value = values.get(question.name)
+        else:
+            value = _named(text, question)
         if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
             value = int(value)
         is_number = isinstance(value, int | float) and not isinstance(

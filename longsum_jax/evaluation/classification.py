@@ -22,7 +22,7 @@ def classification_scores(
 
     Args:
         predicted, labels: bool [documents, classes].
-        multi_label: whether a document may have several labels or none.
+        multi_label: True if a document may have several labels or none.
 
     Returns:
         Keys accuracy, micro_f1, macro_f1.

@@ -132,11 +132,10 @@ def read_predictions(
                 row[key], bool
             ):
                 names = ", ".join(sorted(row)) or "nothing"
-                what = (
-                    f"but {json.dumps(row[key])[:80]}"
-                    if key in row
-                    else f"only {names}"
-                )
+                if key in row:
+                    what = f"but {json.dumps(row[key])[:80]}"
+                else:
+                    what = f"only {names}"
                 raise InputError(
                     f'{where}: no text under "{key}", {what}; write rows '
                     f'{{"id": ..., "{text_key}": ...}} or give --prediction_key'
@@ -185,7 +184,10 @@ def _read_object(path: str | Path) -> dict[str, Prediction]:
 def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
     references = row.get("references")
     if references is None:
-        references = [row["reference"]] if "reference" in row else []
+        if "reference" in row:
+            references = [row["reference"]]
+        else:
+            references = []
     if not isinstance(references, list) or not all(
         isinstance(text, str) for text in references
     ):

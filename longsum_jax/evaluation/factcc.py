@@ -130,11 +130,10 @@ class FactCC(ModelMetric):
     def _read(self, model: "Model", summary: str, source: str) -> _Read:
         claims = split_sentences(summary)
         in_pieces = self.options.reads == "pieces"
-        pieces = (
-            cut_text(source, self.options.piece_words)
-            if in_pieces
-            else [source]
-        )
+        if in_pieces:
+            pieces = cut_text(source, self.options.piece_words)
+        else:
+            pieces = [source]
         if not claims:
             return _Read([], 0, len(pieces), 0.0)
         tokenizer, prefix = (

@@ -384,7 +384,9 @@ def make_key(
 
 def item_sentences(protocol: str, summary: str) -> list[str]:
     """Returns the sentences of a summary that judges label; [] if they label none."""
-    return split_sentences(summary) if PROTOCOLS[protocol].of_sentences else []
+    if PROTOCOLS[protocol].of_sentences:
+        return split_sentences(summary)
+    return []
 
 
 def read_prompt(
@@ -405,11 +407,10 @@ def read_prompt(
     present = re.findall(r"\{\w+\}", text)
     for placeholder in present:
         if placeholder not in allowed:
-            remedy = (
-                f"known: {', '.join(allowed)}"
-                if allowed
-                else "a sheet has no placeholders; remove it"
-            )
+            if allowed:
+                remedy = f"known: {', '.join(allowed)}"
+            else:
+                remedy = "a sheet has no placeholders; remove it"
             raise InputError(
                 f"{path}: unknown placeholder {placeholder}; {remedy}"
             )

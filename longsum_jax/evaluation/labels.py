@@ -41,7 +41,10 @@ def label_number(
         if label.lower().startswith(tuple(beginnings))
     ]
     if len(matches) != 1:
-        count = f"{len(matches)} begin" if matches else "none begins"
+        if matches:
+            count = f"{len(matches)} begin"
+        else:
+            count = "none begins"
         raise InputError(
             f"{option} is not given, and of the model's labels {', '.join(names)} {count} with "
             f"{' or '.join(beginnings)}; name the label that is meant"

@@ -36,7 +36,10 @@ class LengthMetric(Metric):
         for prediction, reference in zip(predictions, references, strict=True):
             words = len(tokenize(prediction))
             reference_words = len(tokenize(reference))
-            ratio = words / reference_words if reference_words else 0.0
+            if reference_words:
+                ratio = words / reference_words
+            else:
+                ratio = 0.0
             scores.append(
                 {"summary_words": float(words), "length_ratio": ratio}
             )

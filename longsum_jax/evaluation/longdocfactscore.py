@@ -196,5 +196,8 @@ def surroundings(
     sentences: Sequence[str], index: int, neighbors: Literal["before", "both"]
 ) -> str:
     """Returns a sentence with its neighbors, see ``LongDocFactScore.Options``."""
-    stop = index + 2 if neighbors == "both" or index == 0 else index + 1
+    if neighbors == "both" or index == 0:
+        stop = index + 2
+    else:
+        stop = index + 1
     return " ".join(sentences[max(index - 1, 0) : stop])

@@ -19,9 +19,9 @@ class Metric(ABC):
         Options: frozen dataclass of the metric's options, with defaults.
         columns: names of its values, in the order of tables, unique among all
             metrics. If they depend on options, an instance overrides them.
-        reads_references, reads_sources: whether the values depend on references
+        reads_references, reads_sources: True if the values depend on references
             and documents.
-        scored_last: whether to score all summaries in one call at the end, for
+        scored_last: True to score all summaries in one call at the end, for
             metrics that need much memory or whose values depend on all
             references.
     """

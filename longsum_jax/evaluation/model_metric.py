@@ -24,7 +24,7 @@ class Requirement(NamedTuple):
         described: description with its article, for errors: "a model with a
             head for answers".
         heads: accepted heads; () for any.
-        encoder_decoder: whether the family must have a decoder; None for
+        encoder_decoder: True if the family must have a decoder; None for
             either.
     """
 
@@ -78,9 +78,10 @@ class UserModel:
             raise InputError(
                 f"{option} names no model; give {requirement.described}, --metric_option={flag}=DIR"
             )
-        family, self.config = (
-            (model.family, model.config) if model else load_config(path)
-        )
+        if model:
+            family, self.config = (model.family, model.config)
+        else:
+            family, self.config = load_config(path)
         if not requirement.is_met(self.config, family.is_encoder_decoder):
             raise InputError(
                 f"{option}: {self.label} is a {family.name} with head {self.config.head}; give "

@@ -96,7 +96,9 @@ class ModelTagger:
 
     def _label(self, numbers: np.ndarray, token: int) -> str:
         """Returns the label of a token; "O" for ``NO_TOKEN``."""
-        return OUTSIDE if token == NO_TOKEN else self._labels[numbers[token]]
+        if token == NO_TOKEN:
+            return OUTSIDE
+        return self._labels[numbers[token]]
 
 
 def _token_labels(
@@ -113,11 +115,10 @@ def _token_labels(
     prefix = tokenizer.encode(model.summarization.get("prefix", ""))
     num_before = len(tokenizer.prefix_ids) + len(prefix)
     limit = longest_text(model)
-    room = (
-        None
-        if limit is None
-        else limit - len(tokenizer.add_special_tokens(prefix))
-    )
+    if limit is None:
+        room = None
+    else:
+        room = limit - len(tokenizer.add_special_tokens(prefix))
     ids = tokenizer.encode_batch(list(sentences))
     windows = [text_windows(len(of_sentence), room) for of_sentence in ids]
     rows = [

@@ -40,11 +40,9 @@ def _similarity(prediction: str, reference: str) -> float:
             "another metric"
         )
     predicted = _percentage(prediction)
-    return (
-        0.0
-        if predicted is None
-        else 100 * 0.5 ** (abs(predicted - right) / HALVING)
-    )
+    if predicted is None:
+        return 0.0
+    return 100 * 0.5 ** (abs(predicted - right) / HALVING)
 
 
 def _percentage(answer: str) -> float | None:

@@ -66,7 +66,7 @@ def read_pairs(
     Args:
         paths: JSON lines files, as for ``text.documents.read_json_lines``.
         document_key, summary_key, query_key: fields of the rows.
-        require_document: whether a row without a document is an error.
+        require_document: True if a row without a document is an error.
         examples: number of documents to read; None for all.
 
     Raises:
@@ -103,9 +103,10 @@ def pairs_by_id(documents: Iterable[DataRow], name: str) -> dict[str, Pair]:
 def pair_of(document: DataRow) -> Pair:
     """Returns a document with one or several summaries as a pair."""
     summary = document.summary
-    first, *others = (
-        summary if isinstance(summary, tuple) else (document.only_summary,)
-    )
+    if isinstance(summary, tuple):
+        first, *others = summary
+    else:
+        first, *others = (document.only_summary,)
     return Pair(
         document.id, document.document, first, document.query, tuple(others)
     )
@@ -242,7 +243,9 @@ def predict(
 def _documents_at_once(batch_size: int | Literal["auto"]) -> int:
     if batch_size == "auto":
         return DOCUMENTS_AT_ONCE
-    return batch_size * BATCHES_AT_ONCE if batch_size > 1 else 1
+    if batch_size > 1:
+        return batch_size * BATCHES_AT_ONCE
+    return 1
 
 
 def _summaries(

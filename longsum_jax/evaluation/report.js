@@ -59,27 +59,27 @@ const range = ([low, high]) => `${fixed(low)} to ${fixed(high)}`;
 const total = (values) => values.reduce((sum, value) => sum + value, 0);
 const mean = (values) => total(values) / values.length;
 
-// How support is told of, by words that are shared or by vectors of sentences.
+// Wordings of support, which is measured by shared words or by vectors of sentences.
 const WORDINGS = {
   words: {
-    title: "How much the document holds",
-    axis: "held by the document, at most",
-    share: "Share of sentences of which the document holds at most so much",
+    title: "Support by the document",
+    axis: "words that the document contains, at most",
+    share: "Share of sentences of which the document contains at most this share of the words",
     note: () =>
-      `no ${index.max_sources} sentences were found that hold ${percent(index.supported)} of its ` +
-      "words and pairs of words, where rare ones count more.",
+      `no ${index.max_sources} sentences of the document contain ${percent(index.supported)} of ` +
+      "the words and word pairs of such a sentence, weighted by rarity.",
     nothing: "it shares no words with the document.",
-    held: (count, share) => `which ${count === 1 ? "holds" : "hold"} ${share} of it`,
-    less: () => `the document holds less than ${percent(index.supported)} of it.`,
+    held: (count, share) => `which ${count === 1 ? "contains" : "contain"} ${share} of its words`,
+    less: () => `the document contains less than ${percent(index.supported)} of its words.`,
   },
   vectors: {
-    title: "How near the document is",
+    title: "Similarity to the document",
     axis: "similarity to the document, at most",
-    share: "Share of sentences that are at most so similar to the document",
+    share: "Share of sentences with at most this similarity to the document",
     note: () =>
-      `no ${index.max_sources} sentences were found that are ${percent(index.supported)} similar ` +
-      "to it, as 3 in 100 sentences about other documents are.",
-    nothing: "nothing in the document is like it.",
+      `no ${index.max_sources} sentences of the document have a similarity of ` +
+      `${percent(index.supported)}, which 3 in 100 sentences about other documents reach.`,
+    nothing: "the document contains nothing similar.",
     held: (count, share) => `${count === 1 ? "" : "together "}${share} similar to it`,
     less: () => `less than ${percent(index.supported)} similar to the document.`,
   },

@@ -165,10 +165,10 @@ function drawUsed(width) {
     return `${nameOf(series)} ${percent(runningShares(counts)[counts.length / 4])}`;
   });
   const labels = {
-    name: `Share of what is used that stands in the first quarter of the document: ${joined(told)}`,
+    name: `Share of the sources in the first quarter of the document: ${joined(told)}`,
     x: percent,
     y: percent,
-    below: "read of the document",
+    below: "part of the document, from its beginning",
   };
   return drawShares(width, index.used, labels, [
     [0, 0],
@@ -241,9 +241,9 @@ function makePlots() {
       drawLengths,
     ),
     plot(
-      "Where it comes from",
-      "Share of what a summary rests on that a reader of so much of the document has met; the " +
-        "dotted line is an even use.",
+      "Positions of the sources",
+      "Share of a summary's sources up to each position in the document; on the dotted line, all " +
+        "parts are used equally.",
       drawUsed,
     ),
     plot(
@@ -255,9 +255,9 @@ function makePlots() {
   if (index.has_references)
     plots.push(
       plot(
-        "Length against the reference",
-        "Each dot is a document, at the edge one that lies beyond; on the dotted line both are " +
-          "as long.",
+        "Length compared with the reference",
+        "Each dot is a document; dots at the edge are beyond it. On the dotted line, summary and " +
+          "reference are equally long.",
         drawWords,
         "full",
       ),

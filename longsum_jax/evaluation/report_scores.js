@@ -43,7 +43,7 @@ function verdictOfSeveral() {
   if (different.length)
     reasons.push(`${first.name} differs significantly from ${named(different)}.`);
   if (alike.length)
-    reasons.push(`No difference was found between ${first.name} and ${named(alike)}.`);
+    reasons.push(`${first.name} does not differ significantly from ${named(alike)}.`);
   return [`${best.name} has the highest ${metric}, ${fixed(highest)}.`, reasons.join(" ")];
 }
 
@@ -61,9 +61,10 @@ function verdictOfTwo(first, second, found) {
     return [higher, `${reason} and probably lies between ${between}.`];
   }
   return [
-    `No difference in ${metric} was found between ${first.name} and ${second.name}.`,
+    `${first.name} and ${second.name} do not differ significantly in ${metric}.`,
     `The values differ by ${by}, which may be chance (${chance(found.p_value)}). ` +
-      `So many documents show differences from about ${fixed(found.smallest)} on.`,
+      "With this number of documents, differences are detectable from about " +
+      `${fixed(found.smallest)} on.`,
   ];
 }
 
@@ -148,7 +149,7 @@ function showScores() {
     notes.push(`* differs from ${index.systems[0].name} at p < ${SIGNIFICANT}.`);
   for (const system of index.systems) {
     if (system.empty)
-      notes.push(`${system.name}: ${system.empty} empty summaries, scored as they are.`);
+      notes.push(`${system.name}: ${system.empty} empty summaries, included in the scores.`);
   }
   at("scores-note").textContent = [...notes, ...index.signatures].join(" ");
 }

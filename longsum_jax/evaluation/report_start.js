@@ -112,8 +112,8 @@ async function start() {
   at("reader-note").textContent = isForReaders()
     ? "Select a sentence to see its sources in the document. " +
       "A dotted underline marks sentences without sources."
-    : "Choose a sentence to see which sentences of the document it rests on. Dotted ones are " +
-      `unsupported: ${wording().note()}`;
+    : "Select a sentence to see the sentences of the document that it is based on. Dotted " +
+      `sentences are unsupported: ${wording().note()}`;
   at("overview").hidden = false;
   makePlots();
   showScores();

@@ -79,7 +79,7 @@ function choose(sentence) {
     pieces[i].replaceChildren(space, mark);
     return mark;
   });
-  at("support").textContent = `${told(selected.support)} ${selected.note}`.trimEnd();
+  at("support").textContent = `${describeSupport(selected.support)} ${selected.note}`.trimEnd();
   if (marks.length) {
     const view = at("source");
     const top = marks[0].getBoundingClientRect().top - view.getBoundingClientRect().top;
@@ -87,15 +87,15 @@ function choose(sentence) {
   }
 }
 
-function told(support) {
+function describeSupport(support) {
   if (!support.length) return `Unsupported: ${wording().nothing}`;
   const sentences = support.length === 1 ? "one sentence" : `${support.length} sentences`;
   const isSupported = held(support) >= index.supported;
   const start = isSupported
-    ? "Rests on"
+    ? "Based on"
     : support.length === 1
-      ? "Unsupported: nearest is"
-      : "Unsupported: nearest are";
+      ? "Unsupported: closest is"
+      : "Unsupported: closest are";
   return `${start} ${sentences}, ${wording().held(support.length, percent(held(support)))}.`;
 }
 

@@ -223,7 +223,10 @@ def rouge_parts(
     """
     tokenizer = options.tokenizer
     if tokenizer == "auto":
-        tokenizer = "default" if is_latin(reference) else "unicode"
+        if is_latin(reference):
+            tokenizer = "default"
+        else:
+            tokenizer = "unicode"
     tokenize = _tokenizer(tokenizer, options.stemmer)
     sentences = [
         _sentences(text, options.splitter) for text in (prediction, reference)
@@ -257,11 +260,10 @@ def rouge_parts(
 
 def describe(options: Rouge.Options) -> dict[str, Any]:
     """Returns the settings that determine the values, for reports: signature, splitter, options."""
-    splitter = (
-        splitter_name().replace(" ", "-")
-        if options.splitter == "sentences"
-        else "lines"
-    )
+    if options.splitter == "sentences":
+        splitter = splitter_name().replace(" ", "-")
+    else:
+        splitter = "lines"
     fields = {
         "stem": "yes" if options.stemmer else "no",
         "split": splitter,

@@ -110,7 +110,10 @@ def read_scrolls(
     for where, row in _rows(Path(path), split):
         for key in _TEXTS:
             if not isinstance(row.get(key), str):
-                hint = ", which test sets lack" if key == "output" else ""
+                if key == "output":
+                    hint = ", which test sets lack"
+                else:
+                    hint = ""
                 raise InputError(
                     f'{where}: no text under "{key}"{hint}; give another --split'
                 )

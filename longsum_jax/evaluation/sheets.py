@@ -77,7 +77,10 @@ def write_sheets(
     }
     for name, number in numbers.items():
         for kind, text in _texts(key, pairs[name]).items():
-            stem = number if kind == "document" else f"{number}-{kind}"
+            if kind == "document":
+                stem = number
+            else:
+                stem = f"{number}-{kind}"
             atomic.write_text(
                 documents / f"{stem}.txt", terminal_text(text) + "\n"
             )
@@ -118,7 +121,10 @@ def read_sheets(paths: Sequence[str | Path], key: Key) -> Answers:
         for row in _rows(path, key):
             other = rows.setdefault((row.item, row.sentence), row)
             if other is not row:
-                what = "the same" if other.answers == row.answers else "other"
+                if other.answers == row.answers:
+                    what = "the same"
+                else:
+                    what = "other"
                 raise InputError(
                     f"{row.location}: {_unit(row.item, row.sentence)} has {what} answers at "
                     f"{other.location}; give one row for it"
@@ -138,7 +144,10 @@ def read_sheets(paths: Sequence[str | Path], key: Key) -> Answers:
 
 def _texts(key: Key, pair: Pair) -> dict[str, str]:
     """Returns the texts that a judge reads in addition to the summaries, by kind."""
-    document = f"{pair.query}\n\n{pair.source}" if pair.query else pair.source
+    if pair.query:
+        document = f"{pair.query}\n\n{pair.source}"
+    else:
+        document = pair.source
     texts = {"document": document}
     if PROTOCOLS[key.protocol].shows_reference:
         texts["reference"] = pair.reference
@@ -327,9 +336,9 @@ def _row(location: str, cells: Mapping[str, str | None], key: Key) -> _Row:
 
 
 def _unit(item: str, sentence: int) -> str:
-    return (
-        f'sentence {sentence} of "{item}"' if sentence else f'summary "{item}"'
-    )
+    if sentence:
+        return f'sentence {sentence} of "{item}"'
+    return f'summary "{item}"'
 
 
 def _check_complete(

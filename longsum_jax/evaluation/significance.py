@@ -69,14 +69,18 @@ def randomization_test(
         tables, statistic
     )
     exact = count < 63 and 2**count <= rounds
-    choices = (
-        _all_choices(count) if exact else _random_choices(count, rounds, seed)
-    )
+    if exact:
+        choices = _all_choices(count)
+    else:
+        choices = _random_choices(count, rounds, seed)
     hits = sum(
         (np.abs(difference_of(unswapped)) >= observed).sum(0)
         for unswapped in choices
     )
-    p_values = hits / 2**count if exact else (hits + 1) / (rounds + 1)
+    if exact:
+        p_values = hits / 2**count
+    else:
+        p_values = (hits + 1) / (rounds + 1)
     return _shaped(p_values, first)
 
 

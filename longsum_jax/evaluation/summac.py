@@ -169,12 +169,14 @@ class SummaC(ModelMetric):
             probabilities = pair_probabilities(
                 model, groups, batch_size=self.options.batch_size
             )
-            support = [
-                float(_zero_shot(next(probabilities)[:, None, self._labels])[0])
-                if texts
-                else 0.0
-                for texts in premises
-            ]
+            support = []
+            for texts in premises:
+                if not texts:
+                    # no premise, so no group of pairs: nothing supports it
+                    support.append(0.0)
+                    continue
+                image = next(probabilities)[:, None, self._labels]
+                support.append(float(_zero_shot(image)[0]))
         return [
             statement._replace(support=round(value, 4), is_supported=value > 0)
             for statement, value in zip(statements, support, strict=True)
@@ -258,15 +260,17 @@ def read_conv(path: Path, bins: str) -> Conv:
             f"metrics.summac.conv_weights: no such file {path}; give the published .bin, or "
             "leave the option out"
         )
-    read = read_safetensors if path.suffix == ".safetensors" else read_torch
+    if path.suffix == ".safetensors":
+        read = read_safetensors
+    else:
+        read = read_torch
     tensors: dict[str, Any] = {
         name: np.asarray(value) for name, value in read(path).items()
     }
-    edges = (
-        np.array(PERCENTILES)
-        if bins == "percentile"
-        else np.append(np.arange(50) / 50, 1)
-    )
+    if bins == "percentile":
+        edges = np.array(PERCENTILES)
+    else:
+        edges = np.append(np.arange(50) / 50, 1)
     expected = {
         "mlp.weight": (1, len(edges) - 1),
         "mlp.bias": (1,),
@@ -308,7 +312,9 @@ def _pairs(
 
 def _premises(statement: Statement) -> list[str]:
     texts = [source.text for source in sorted(statement.sources, key=_number)]
-    return [*texts, " ".join(texts)] if len(texts) > 1 else texts
+    if len(texts) > 1:
+        return [*texts, " ".join(texts)]
+    return texts
 
 
 def _number(source: SourceSentence) -> int:

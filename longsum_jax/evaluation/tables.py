@@ -31,7 +31,9 @@ def score_table(
 
 def _cell(value: float | str) -> str:
     """Returns a number with two decimals; a text is returned unchanged."""
-    return value if isinstance(value, str) else f"{value:.2f}"
+    if isinstance(value, str):
+        return value
+    return f"{value:.2f}"
 
 
 def _line(

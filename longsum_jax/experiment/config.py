@@ -142,8 +142,8 @@ class EvaluationOptions:
         rouge_types: types of ROUGE, see ``evaluation.rouge.Rouge.Options``.
         metrics: names in ``evaluation.registry.METRICS``, for summaries.
         seed: random seed of the masks of masked language models, and of
-        sampling. max_new_tokens, num_beams, ...: generation options for
-        summaries
+            sampling.
+        max_new_tokens, num_beams, ...: generation options for summaries
             (``decoding.options.GenerationOptions``), in evaluations and as
             defaults of the trained model; None uses the start model's value.
     """
@@ -265,7 +265,10 @@ def default_sections() -> dict[str, Any]:
     """
     sections: dict[str, Any] = {"init_from": "", "init_fresh": ""}
     for name, cls in SECTIONS.items():
-        options = LoopOptions(steps=1) if cls is LoopOptions else cls()
+        if cls is LoopOptions:
+            options = LoopOptions(steps=1)
+        else:
+            options = cls()
         sections[name] = dataclasses.asdict(options)
     return sections
 
@@ -389,7 +392,9 @@ def _type_of(key: str) -> Any:
     """Returns the type of a key such as "training.eval_every"; None for unknown keys."""
     section, _, name = key.partition(".")
     cls = {"task": Task, **SECTIONS}.get(section)
-    return typing.get_type_hints(cls).get(name) if cls else None
+    if cls:
+        return typing.get_type_hints(cls).get(name)
+    return None
 
 
 def _check_sections(description: Mapping[str, Any]) -> None:

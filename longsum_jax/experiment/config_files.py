@@ -102,7 +102,10 @@ def set_value(config: dict[str, Any], key: str, text: str) -> None:
         raise InputError(
             f"config.{key} is a section with the keys {', '.join(node[last])}; set one of them"
         )
-    old = () if node[last] is None and takes_several(key) else node[last]
+    if node[last] is None and takes_several(key):
+        old = ()
+    else:
+        old = node[last]
     node[last] = _parse(text, old, f"config.{key}", allowed_words(key))
 
 
@@ -134,11 +137,10 @@ def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
         SyntaxError,
         TypeError,
     ):  # TypeError: an unhashable element of a set
-        value = (
-            text
-            if isinstance(old, list | tuple)
-            else _WORDS.get(text.lower(), text)
-        )
+        if isinstance(old, list | tuple):
+            value = text
+        else:
+            value = _WORDS.get(text.lower(), text)
     if old is None or value is None:
         return value
     if (
@@ -148,8 +150,11 @@ def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
     ):
         return float(value)
     if isinstance(old, list | tuple):
-        value = value.split(",") if isinstance(value, str) else value
-        return tuple(value) if isinstance(value, list | tuple) else (value,)
+        if isinstance(value, str):
+            value = value.split(",")
+        if isinstance(value, list | tuple):
+            return tuple(value)
+        return (value,)
     if type(value) is not type(old):
         raise InputError(
             f'{where}: "{text}" is not of type {type(old).__name__} like {old!r}'
@@ -249,4 +254,6 @@ def _run(path: Path) -> ModuleType:
 
 
 def _to_dict(config: Any) -> dict[str, Any]:
-    return config.to_dict() if hasattr(config, "to_dict") else dict(config)
+    if hasattr(config, "to_dict"):
+        return config.to_dict()
+    return dict(config)

@@ -91,13 +91,17 @@ class Experiment(NamedTuple):
     def init(self) -> Callable[[Array], Any]:
         """The function from a PRNG key to all parameters, boxed with their axes."""
         init = self.setup.family.init_params(self.setup.config)
-        return init if self.lora is None else self.lora.with_matrices(init)
+        if self.lora is None:
+            return init
+        return self.lora.with_matrices(init)
 
     @property
     def parameter_axes(self) -> dict[str, tuple[str | None, ...]]:
         """The logical names of the axes of all parameters by path."""
         axes = self.setup.family.parameter_axes(self.setup.config)
-        return axes if self.lora is None else axes | self.lora.axes
+        if self.lora is None:
+            return axes
+        return axes | self.lora.axes
 
 
 def check_run(run: RunConfig) -> None:
@@ -215,7 +219,10 @@ def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:
     generation_config = _generation_config(run, start, workdir)
     # An empty prefix disables the chat template, which training does not use.
     has_prefix = task.prefix or tokenizer.chat_template is not None
-    summarization = {"prefix": task.prefix} if has_prefix else {}
+    if has_prefix:
+        summarization = {"prefix": task.prefix}
+    else:
+        summarization = {}
     summarization |= objective.summarization(task)
     auxiliary = AuxiliaryModels()
     if task.objective == "summarize_segments":
@@ -500,6 +507,11 @@ class Evaluator:
         """Returns the scores of the parameters of ``step``."""
         return self._evaluate(step, params).scores
 
+    @property
+    def last(self) -> Evaluation | None:
+        """The last evaluation; None before the first."""
+        return None if self._last is None else self._last[1]
+
     def at(self, step: int, params: Params) -> Evaluation:
         """Returns the evaluation of ``step``, computed unless it was the last one."""
         if self._last is not None and self._last[0] == step:
@@ -523,7 +535,9 @@ def make_evaluator(experiment: Experiment) -> Evaluator | None:
 
 def initial_params(experiment: Experiment) -> Params | None:
     """Returns the start model's parameters; None for random ones or the last checkpoint's."""
-    return None if experiment.start is None else experiment.start.params
+    if experiment.start is None:
+        return None
+    return experiment.start.params
 
 
 def with_matrices(

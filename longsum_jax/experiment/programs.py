@@ -95,11 +95,10 @@ def run_programs(
     part = _on_mesh(
         objective.empty_batch(run.data.batch_size // accumulation), mesh
     )
-    whole = (
-        document_loss(loss_fn)
-        if isinstance(loss_fn, SegmentedLoss)
-        else loss_fn
-    )
+    if isinstance(loss_fn, SegmentedLoss):
+        whole = document_loss(loss_fn)
+    else:
+        whole = loss_fn
     key = jax.eval_shape(partial(jax.random.key, 0))
     lower = partial(on_mesh, jax.jit(whole), state.params, part, key)
     yield AbstractProgram("loss", lower, parts, idle=state.opt_state)
@@ -145,7 +144,10 @@ def _evaluation_programs(
     run: RunConfig, objective: Objective, mesh: Mesh, state: TrainState
 ) -> Iterator[AbstractProgram]:
     config, evaluation = objective.setup.config, run.evaluation
-    started = load_generation(run.init_from) if run.init_from else ({}, {})
+    if run.init_from:
+        started = load_generation(run.init_from)
+    else:
+        started = ({}, {})
     stored = run.family.generation_config(
         config, steps.generation_options(run, *started)
     )

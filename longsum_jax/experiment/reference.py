@@ -102,7 +102,9 @@ def add_reference(
     path = objective.setup.workdir / REFERENCE
     goes_on = has_checkpoint(objective.setup.workdir)
     examples = _hash_of(store)
-    saved = _read(path) if path.exists() or goes_on else None
+    saved = None
+    if path.exists() or goes_on:
+        saved = _read(path)
     if saved is not None:
         problem = _difference(saved, weights, examples, len(store))
         if problem is None:

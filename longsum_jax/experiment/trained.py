@@ -123,11 +123,9 @@ def _trained_length(model: Model, task: Task, positions: int | None) -> int:
         return task.max_source_length
     # The document is repeated for each choice: using all positions would
     # multiply the work.
-    return (
-        min(task.max_source_length, positions)
-        if task.objective == "choose"
-        else positions
-    )
+    if task.objective == "choose":
+        return min(task.max_source_length, positions)
+    return positions
 
 
 def _with_label_names(config: Any) -> Any:

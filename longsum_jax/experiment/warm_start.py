@@ -51,7 +51,7 @@ class WarmStart:
         family: family of the model to train.
         config: config of the model to train.
         seed: random seed of the parameters that are missing in ``path``.
-        draws_attention: whether to reinitialize the encoder's attention even if
+        draws_attention: True to reinitialize the encoder's attention even if
             ``path`` has one; its family may then be another one whose other
             layers are the same.
 

@@ -180,4 +180,5 @@ def _best_answer(
         offset = window.pair.second.start - window.start
         text = span_text(document, spans, first - offset, last - offset)
         answers.append(Answer(text, score))
+    # Scores of windows are logits, which compare across windows.
     return max(answers, key=lambda answer: answer.score)

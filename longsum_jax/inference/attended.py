@@ -76,6 +76,7 @@ def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
     for number, statement in enumerate(summary.sources):
         inside = owners >= 0
         # Attention to each document sentence, without prefix and query.
+        # [sentences], the summed weights of each sentence's tokens
         mass = np.bincount(
             owners[inside], weights[number][inside], len(placed.sentences)
         )
@@ -108,7 +109,9 @@ def _read_document(
 
     tokenizer, prompt = model.tokenizer.plain, summary.prompt
     # Truncate the document as for the summary.
-    read = summary.read_tokens if summary.dropped_tokens else None
+    read = None
+    if summary.dropped_tokens:
+        read = summary.read_tokens
     prompted = prompt.encode(tokenizer, request.text, request.query)
     ids = prompt.source(tokenizer, prompted, read)
     longest = max_input_length(model.config)
@@ -156,6 +159,8 @@ def _owners(token_ends: Sequence[int], ends: np.ndarray) -> np.ndarray:
     """Returns the index of the sentence in which each token ends, -1 for ends at 0 or below."""
     lasts = np.array(token_ends, np.int64)
     # Tokens after the last sentence end belong to the last sentence.
+    # ends of sentences  12      30      45
+    # ends of tokens     3 8 12  17 30   36 45        owners  0 0 0  1 1  2 2
     owners = np.minimum(np.searchsorted(ends, lasts), len(ends) - 1)
     return np.where(lasts > 0, owners, -1)
 
@@ -263,6 +268,7 @@ def _keep_weights(
     module = context.module
     if isinstance(module, SourceAttention) and context.method_name == "attend":
         x, keys = args[:2]
+        # Computed again here, because fused attention never forms its weights.
         weights = _group_weights(
             module.q(x), keys, kwargs["mask"], groups, module.scale
         )
@@ -303,6 +309,7 @@ def _group_weights(
         weights = masked_softmax(scaled_scores(scores, scale), mask[:, 0])
         return jnp.einsum("btl,btg->bgl", weights, groups)
 
+    # [heads, batch, groups, length]
     by_head = jax.lax.map(
         of_head, (jnp.moveaxis(q, 2, 0), jnp.moveaxis(repeated, 2, 0))
     )

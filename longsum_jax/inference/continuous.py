@@ -42,7 +42,7 @@ Arrivals = Callable[
 ]
 # On CPUs, a matrix product with 32 rows takes twice as long as one with 16.
 MAX_SLOTS = 16
-# decoding steps after which documents that arrived meanwhile enter
+# decoding steps after which documents that have arrived enter
 _STEPS_BETWEEN_ARRIVALS = 8
 
 
@@ -186,6 +186,10 @@ class ContinuousBatch:
         state = slots.begin(
             self._params, source, batch_size=batch_size, **sizes
         )
+        # Three documents in two slots; a slot that is done takes the next one:
+        #
+        #   slot 0   A A A A A A A
+        #   slot 1   B B B C C C C C C
         inside: dict[int, int] = {}  # slot -> document
         # slots that still decode a cancelled document
         cancelled: set[int] = set()
@@ -205,6 +209,7 @@ class ContinuousBatch:
                     new_rows[num_arrived] = self._pad(ids, mask)
                     waiting.append(num_arrived)
                     num_arrived += 1
+            # The sequences of cancelled documents need not finish.
             if not waiting and not inside:
                 return
             if arrivals is None:
@@ -222,11 +227,12 @@ class ContinuousBatch:
             for slot in free[: len(waiting)]:
                 inside[slot] = waiting.popleft()
                 cancelled.discard(slot)
-                row = (
-                    rows[inside[slot]]
-                    if arrivals is None
-                    else new_rows.pop(inside[slot])
-                )
+                if arrivals is None:
+                    row = rows[inside[slot]]
+                else:
+                    row = new_rows.pop(inside[slot])
+                # All slots store the same kind of arrays, whatever the length
+                # of this row.
                 read = self._read(row, stores_states=source.states is not None)
                 source, state = slots.enter(
                     source, state, read, np.int32(slot), **sizes
@@ -235,12 +241,14 @@ class ContinuousBatch:
             # when all are.
             num_running = len(inside) + len(cancelled)
             stops_early = waiting or arrivals is not None
-            num_done = (
-                batch_size - num_running + 1 if stops_early else batch_size
-            )
-            max_steps = (
-                None if arrivals is None else np.int32(_STEPS_BETWEEN_ARRIVALS)
-            )
+            if stops_early:
+                num_done = batch_size - num_running + 1
+            else:
+                num_done = batch_size
+            if arrivals is None:
+                max_steps = None
+            else:
+                max_steps = np.int32(_STEPS_BETWEEN_ARRIVALS)
             arguments = source, state, self._keys, np.int32(num_done), max_steps
             state, out = slots.advance(
                 self._params, self._layers, *arguments, **sizes
@@ -268,6 +276,8 @@ class ContinuousBatch:
     def _slot_lengths(self, lengths: Sequence[int]) -> list[int]:
         """Returns each document's length rounded up to a power of two, at most the longest one."""
         return [
+            # Powers of two, so that slots shrink rarely: every length is a
+            # program.
             min(1 << (length - 1).bit_length(), lengths[0])
             for length in lengths
         ]

@@ -50,4 +50,6 @@ def _longest_input(config: Any, summarization: Mapping[str, Any]) -> str:
     # The model's positions, and the length up to which kernels are exact.
     limits = (max_input_length(config), kernel_limit(config))
     finite = [limit for limit in limits if limit is not None]
-    return f"up to {min(finite):,} tokens" if finite else "inputs of any length"
+    if finite:
+        return f"up to {min(finite):,} tokens"
+    return "inputs of any length"

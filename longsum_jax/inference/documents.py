@@ -35,7 +35,9 @@ MakeSlots = Callable[..., ContinuousBatch]
 def document_token_id(tokenizer: Tokenizer) -> int | None:
     """Returns the id of the token that separates documents read as one; None if there is none."""
     ids = tokenizer.encode(DOCUMENT_TOKEN)
-    return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_id else None
+    if len(ids) == 1 and ids[0] != tokenizer.unk_id:
+        return ids[0]
+    return None
 
 
 def check_counts(number: int, **lists: Sequence[Any]) -> None:
@@ -198,6 +200,8 @@ class DocumentSummarizer:
             # than needed.
             batch_size = padded_rows(len(documents), batch_size)
             together = batch_size == 1
+        # In slots, a finished document makes room for the next one; in a batch,
+        # all wait for the longest summary.
         decode: Callable[..., Any] = (
             self._in_batches if together else self._in_slots
         )
@@ -216,7 +220,7 @@ class DocumentSummarizer:
         seed: int,
         on_text: Callable[[int, Callable[[], str]], None] | None = None,
     ) -> Iterator[tuple[int, Summary]]:
-        """Yields the index of each document with its summary; documents arrive meanwhile.
+        """Yields the index of each document with its summary; documents may arrive later.
 
         Every document is padded to the slots, so that its ids do not depend on
         others and one program reads all lengths.

@@ -36,7 +36,8 @@ def summarize(
             words; a number counts words. Summaries do not exceed it, unless
             every sentence of the document does.
         query: topic of the summary; None for the whole document.
-        outline: headings and pages, for references to sources; None for none.
+        outline: headings and pages of the document, which sources then name;
+            None for a document without them.
 
     Returns:
         The summary, one sentence per line; its ``sources`` contain the location

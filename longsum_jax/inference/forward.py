@@ -144,11 +144,10 @@ def _choice_logits(
     def rows(name: str, value: Any) -> np.ndarray:
         return like_ids(choices, value, name).reshape(-1, shape[-1])
 
-    mask = (
-        None
-        if attention_mask is None
-        else rows("attention_mask", attention_mask)
-    )
+    if attention_mask is None:
+        mask = None
+    else:
+        mask = rows("attention_mask", attention_mask)
     # Every choice is a row: [batch * choices, length].
     ids, mask = check_inputs(
         choices.reshape(-1, shape[-1]), mask, runner.config
@@ -177,11 +176,9 @@ def _head_logits(
         check_global_tokens(ids, mask, config)
     padded = runner.padded(ids, mask, inputs, bucket)
     outputs = runner.programs.logits(runner.variables(padded), *padded)
-    return (
-        _first_tokens(outputs, ids.shape[1])
-        if config.head in TOKEN_HEADS
-        else outputs
-    )
+    if config.head in TOKEN_HEADS:
+        return _first_tokens(outputs, ids.shape[1])
+    return outputs
 
 
 def _check_head(runner: Runner, decoder_ids: Any) -> None:

@@ -71,7 +71,9 @@ class KernelCache:
         if not self._is_used:
             return {}
         kernels = self._make.eval_shape(params, length)
-        return kernels if 0 < _num_bytes(kernels) <= self.limit else {}
+        if 0 < _num_bytes(kernels) <= self.limit:
+            return kernels
+        return {}
 
     def forget(self) -> None:
         """Drops all kernels, but not the compiled program."""

@@ -87,8 +87,8 @@ def load(
             to the parameters.
 
     Raises:
-        InputError: a file is missing, damaged or does not fit, and the error
-            names it; no device starts.
+        InputError: a file is missing, damaged or incompatible, which the error
+            names; or JAX cannot initialize a device.
     """
     if param_dtype not in ("float32", "bfloat16"):
         raise InputError(
@@ -179,7 +179,9 @@ def _model_directory(path: Path) -> Path:
     if is_adapter(path):
         return _model_directory(local_directory(_base_of(read_adapter(path))))
     trained = path / TRAINING_MODEL
-    return trained if (trained / huggingface.CONFIG).exists() else path
+    if (trained / huggingface.CONFIG).exists():
+        return trained
+    return path
 
 
 def _base_of(adapter: Adapter, base: str | Path | None = None) -> str | Path:

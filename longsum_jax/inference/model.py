@@ -175,11 +175,9 @@ class Model:
     @property
     def first_id(self) -> int | None:
         """Id of the tokenizer's first prefix token; None without tokenizer or prefix."""
-        return (
-            next(iter(self.tokenizer.prefix_ids), None)
-            if self.has_tokenizer
-            else None
-        )
+        if self.has_tokenizer:
+            return next(iter(self.tokenizer.prefix_ids), None)
+        return None
 
     @property
     def fingerprint(self) -> str:
@@ -429,17 +427,18 @@ class Model:
 
         Args:
             texts: one or more documents.
-            strategy: strategy for reading documents (``inference.strategies``).
-                "direct" reads each document whole, or its beginning; "extract"
-                reads as many sentences as fit, selected by the built-in ranker;
-                "segments" concatenates the summaries of all segments;
-                "hierarchical" summarizes segments, then their summaries;
-                "refine" summarizes each segment together with the summary of
-                all earlier ones; "memory" reads segments as the model was
-                trained to. "auto" is "memory" for models with settings of
-                "segments", otherwise "direct" for documents that fit and
-                "hierarchical" for longer ones. ``Summary.strategy`` records the
-                strategy used.
+            strategy: strategy for reading documents (``inference.strategies``);
+                ``Summary.strategy`` records the strategy that was used:
+
+                    direct        the whole document, or its beginning
+                    extract       sentences that fit, selected by the ranker
+                    segments      each segment; summaries are concatenated
+                    hierarchical  each segment, then the summaries of segments
+                    refine        each segment with the summary of earlier ones
+                    memory        segments with a memory, as in training
+                    auto          memory if the model has segment settings,
+                                  otherwise direct for documents that fit, and
+                                  hierarchical for longer ones
             length: length of each whole summary: "short" (75 words), "medium"
                 (150), "long" (400), "250 words", "7 sentences" or "5%" of the
                 document's words; a number counts words. Summaries are cut at
@@ -462,7 +461,7 @@ class Model:
             seed: random seed for sampling.
             names: document names for error messages; default: "document 1",
                 "document 2", ...
-            queries: text to look for in each document, or None; a query is
+            queries: question or topic of each summary, or None; a query is
                 prepended to its document or to every segment, or replaces
                 "{query}" in the prompt.
             prompt: text around each document or segment, with the field
@@ -600,7 +599,9 @@ class Model:
     @property
     def trained_strategy(self) -> Strategy:
         """The strategy that the model was trained for: "memory" or "direct"."""
-        return "memory" if "segments" in self.summarization else "direct"
+        if "segments" in self.summarization:
+            return "memory"
+        return "direct"
 
     def prompt(self, template: str | None = None) -> Prompt:
         """Returns the text around every document, see ``summaries``.
@@ -619,11 +620,15 @@ class Model:
     @property
     def separator(self) -> str:
         """The separator between documents that are read as one, see ``text.joining``."""
-        return BLANK_LINE if self._document_id is None else DOCUMENT_TOKEN
+        if self._document_id is None:
+            return BLANK_LINE
+        return DOCUMENT_TOKEN
 
     @cached_property
     def _document_id(self) -> int | None:
-        return document_token_id(self.tokenizer) if self.has_tokenizer else None
+        if self.has_tokenizer:
+            return document_token_id(self.tokenizer)
+        return None
 
     def extract(
         self, documents: Sequence[str | Sequence[str]] | str, **options: Any
@@ -739,12 +744,15 @@ class Model:
         Raises:
             InputError: see ``conversion.warm_start``.
         """
-        special = (
-            self.tokenizer.add_special_tokens([]) if self.has_tokenizer else []
-        )
+        if self.has_tokenizer:
+            special = self.tokenizer.add_special_tokens([])
+        else:
+            special = []
         if len(special) > 1:
-            start_id = special[0] if start_id is None else start_id
-            end_id = special[-1] if end_id is None else end_id
+            if start_id is None:
+                start_id = special[0]
+            if end_id is None:
+                end_id = special[-1]
         encoder, other = (
             (m.family, m.config, m.params) for m in (self, decoder)
         )
@@ -797,7 +805,10 @@ class Model:
             devices: devices to use, by default all local ones; each stores all
                 parameters.
         """
-        devices = jax.local_devices() if devices is None else list(devices)
+        if devices is None:
+            devices = jax.local_devices()
+        else:
+            devices = list(devices)
         if len(devices) == 1:
             yield self
             return

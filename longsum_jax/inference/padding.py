@@ -42,6 +42,7 @@ def bucket_length(length: int, bucket: int = BUCKET) -> int:
     Above eight buckets, the result is at most one eighth longer.
     """
     # Buckets grow with the length, so that few lengths occur.
+    # Between two powers of two there are at most eight lengths.
     step = max(bucket, 2 ** (length - 1).bit_length() // 16)
     return -(-length // step) * step
 
@@ -58,18 +59,23 @@ def padded_length(
         bucket: bucket size, see ``bucket_length``.
     """
     # Round up to a multiple that the attention requires, or to a bucket.
-    padded = (
-        -(-length // multiple) * multiple
-        if multiple
-        else bucket_length(length, bucket)
-    )
-    return padded if limit is None else max(length, min(padded, limit))
+    if multiple:
+        padded = -(-length // multiple) * multiple
+    else:
+        padded = bucket_length(length, bucket)
+    if limit is None:
+        return padded
+    # The limit itself may be no multiple; longer inputs are rejected elsewhere.
+    return max(length, min(padded, limit))
 
 
 def input_length(config: Any, length: int, bucket: int = BUCKET) -> int:
     """Returns the padded length of a model's input of ``length`` tokens."""
     attention = get_encoder_attention(config)
-    multiple = getattr(config, attention.pads_to) if attention.pads_to else 0
+    if attention.pads_to:
+        multiple = getattr(config, attention.pads_to)
+    else:
+        multiple = 0
     return padded_length(length, max_input_length(config), multiple, bucket)
 
 
@@ -105,8 +111,8 @@ def _rows_of_batch(lengths: np.ndarray, batch_size: int) -> int:
     filled = np.array(
         [padded_rows(count, batch_size) for count in counts.tolist()]
     )
-    # Tokens after padding, [counts]: rows times the longest length so far, over
-    # all inputs.
+    # Tokens including padding, [counts]: rows times the longest length so far,
+    # over all inputs.
     tokens = filled * np.maximum.accumulate(lengths, 1).sum(0)
     padding = tokens - lengths.sum(0).cumsum()
     fits = padding <= np.maximum(tokens * MAX_PADDING, FEW_TOKENS)
@@ -179,6 +185,8 @@ def pad_inputs(
     extra = {}
     if has_more_globals(config) and "global_attention_mask" not in inputs:
         is_global = is_global_token(ids, config, np) & mask
+        # Tokens that the model's config makes global, unless the caller chose
+        # others.
         inputs = {"global_attention_mask": is_global, **inputs}
     for name, value in inputs.items():
         if (
@@ -202,7 +210,10 @@ def pad_inputs(
 def _check_types(types: np.ndarray, count: int) -> None:
     """Raises InputError for a token type outside the model's ``count`` types."""
     if types.min() < 0 or types.max() >= count:
-        outside = types.min() if types.min() < 0 else types.max()
+        if types.min() < 0:
+            outside = types.min()
+        else:
+            outside = types.max()
         raise InputError(
             f"token_type_ids holds {outside}, but this model has type_vocab_size={count}; give "
             f"types from 0 to {count - 1}"
@@ -273,19 +284,18 @@ def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
     kind = getattr(config, "global_tokens", "first")
     if kind not in ("question", "choice"):
         return
-    is_behind = (ids == config.sep_token_id).cumsum(-1) > 0
+    is_after_separator = (ids == config.sep_token_id).cumsum(-1) > 0
     # The tokens up to the first separator: the question, or the text before the
     # choice.
     first, has_end = (
-        (~is_behind).sum(-1, keepdims=True),
-        is_behind.any(-1, keepdims=True),
+        (~is_after_separator).sum(-1, keepdims=True),
+        is_after_separator.any(-1, keepdims=True),
     )
     # Tokens of a question precede a separator, tokens of a choice follow it.
-    is_global = (
-        ~is_behind
-        if kind == "question"
-        else np.arange(ids.shape[1]) > first + 1
-    )
+    if kind == "question":
+        is_global = ~is_after_separator
+    else:
+        is_global = np.arange(ids.shape[1]) > first + 1
     counts = (is_global & has_end & mask).sum(-1)
     if counts.max() > config.max_global_tokens:
         raise InputError(

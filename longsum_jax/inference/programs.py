@@ -105,6 +105,7 @@ class Programs:
             keys: PRNG keys of the rows, for sampling, or None.
             options: generation options.
         """
+        # The shapes suffice to compile the search, while the device encodes.
         read = partial(self.read, variables, ids, mask, inputs)
         shapes = self.read.eval_shape(variables, ids, mask, inputs)
         return self.search.after_reading(
@@ -233,11 +234,9 @@ class Search:
                 a CPU.
         """
         if self._storage == "float32":
-            return (
-                jax.eval_shape(unstacked_layers, params["decoder"])
-                if is_on_one_cpu()
-                else None
-            )
+            if is_on_one_cpu():
+                return jax.eval_shape(unstacked_layers, params["decoder"])
+            return None
         if not is_on_one_cpu():
             raise self._not_on_cpu()
 
@@ -295,6 +294,7 @@ class Search:
             **sizes: ``batch_size`` and ``options``, see ``__call__``.
         """
         layers = self.weights(params)
+        # Encoding and compiling overlap: both take long for a new shape.
         with self._compiling((params, layers, shapes, keys, None), sizes):
             source = read()
         return self.program(params, layers, source, keys, None, **sizes)
@@ -310,11 +310,10 @@ class Search:
         devices of its arguments.
         """
         _, layers, *_ = arguments
-        compile_program = (
-            None
-            if layers is None
-            else self.program.prepare(*arguments, **sizes)
-        )
+        if layers is None:
+            compile_program = None
+        else:
+            compile_program = self.program.prepare(*arguments, **sizes)
         if compile_program is None:
             yield
             return
@@ -412,6 +411,7 @@ class SlotPrograms:
 def _signature(arguments: Any, sizes: Mapping[str, Any]) -> Any:
     """Returns the key of a compiled program: shapes, types, structure, static arguments."""
     leaves, tree = jax.tree.flatten(arguments)
+    # Shardings are not part of it: they follow from the model and its mesh.
     return tuple((x.shape, x.dtype) for x in leaves), tree, *sizes.values()
 
 
@@ -501,6 +501,7 @@ def _read(
         stores_states=stores_states,
         method="read_source",
     )
+    # The ids serve drafts and the ban of n-grams of the document.
     return source.stored(storage).with_ids(ids, mask)
 
 
@@ -624,6 +625,7 @@ def _begin(
     # All slots are free: marked as done until a document enters.
     cache = _empty_cache(module, params, source, options)
     state = start(cache, batch_size=batch_size, options=options)
+    # Done slots are decoded along with the others, and their tokens ignored.
     return state._replace(done=jnp.ones(batch_size, bool))
 
 
@@ -640,6 +642,8 @@ def _enter(
     def write(whole: Array, part: Array) -> Array:
         # A document may take several rows (pages) of the source.
         pages = len(whole) // batch_size
+        # Shorter documents are padded to the length of the slots; their mask is
+        # zero there.
         part = _fit(part, (pages, *whole.shape[1:]))
         return jax.lax.dynamic_update_slice_in_dim(whole, part, slot * pages, 0)
 
@@ -669,7 +673,9 @@ def _shrink(
 
     # Scalars, such as the step, have no rows.
     def cut_rows(x: Array) -> Array:
-        return cut(x, (num_rows, *x.shape[1:])) if x.ndim else x
+        if x.ndim:
+            return cut(x, (num_rows, *x.shape[1:]))
+        return x
 
     return source, state._replace(cache=jax.tree.map(cut_rows, state.cache))
 
@@ -701,4 +707,6 @@ def _advance(
     decoder = _decoder(module, params, layers, source)
     limits = {"num_done": num_done, "max_steps": max_steps}
     state = advance(decoder, state, options=options, rng=keys, **limits)
+    # The best sequences so far of every slot, so that one transfer shows which
+    # are done.
     return state, result(state, options)

@@ -52,6 +52,7 @@ class Plan:
 
     def advance(self) -> Summary | None:
         """Starts the next round; returns the document's summary if there are no more rounds."""
+        # In the order of the inputs, although they finish in any order.
         summaries = [self._found[number] for number in range(len(self.pieces))]
         self._found = {}
         try:

@@ -103,7 +103,10 @@ def _logits(
         logits = np.asarray(reduce(model.logits(ids, mask, **inputs)))
         # Drop the rows that fill up the batch, and each row's padding.
         for i, of_row in zip(batch, logits, strict=False):
-            outputs[i] = of_row[: len(rows[i])] if is_by_token else of_row
+            if is_by_token:
+                outputs[i] = of_row[: len(rows[i])]
+            else:
+                outputs[i] = of_row
     return outputs
 
 

@@ -166,6 +166,8 @@ class SegmentSummarizer:
         self, document: SegmentInputs, joiner: Joiner
     ) -> Generator[list[StepInput], list[Summary], Summary]:
         """Summarizes a document with independent segments, in a single round."""
+        # Without a memory segments are independent inputs, decoded in any
+        # order.
         summaries = yield [
             StepInput(TokenizedDocument(ids, len(ids)))
             for ids in document.sources
@@ -218,11 +220,16 @@ class SegmentSummarizer:
                 arrays = segment["ids"], segment["mask"], segment["slots"]
                 vectors = self._keep(params, vectors, *arrays)
         outputs: list[Generated] = []
+        # In order, because each segment reads the memory of the previous one:
+        #
+        #   read_segment(ids, memory) -> states, memory      encoder
+        #   search(source)            -> summary             decoder
+        #   write_segment(summary)    -> memory              for the next segment
         for index, segment in enumerate(segments):
             # Vectors of important tokens, for models that read them.
-            salient = (
-                (vectors, segment["reads"]) if "reads" in segment else None
-            )
+            salient = None
+            if "reads" in segment:
+                salient = (vectors, segment["reads"])
             mask = segment["mask"]
             states, memory, source = self._read_segment(
                 params, segment["ids"], mask, memory, salient
@@ -279,6 +286,7 @@ class SegmentSummarizer:
         share = sum(segment.num_tokens for segment in up_to_here) / max(
             document.read_tokens, 1
         )
+        # A summary that ended early leaves its room to later segments.
         return joiner.add(text, share, ended=ended)
 
     def _segment(
@@ -340,7 +348,9 @@ class SegmentSummarizer:
         """Returns the special tokens at the start or end of every summary."""
         first = generation.forced_bos_token_id
         around = {*self._tokenizer.add_special_tokens([]), *generation.eos_ids}
-        return around if first is None else around | {first}
+        if first is None:
+            return around
+        return around | {first}
 
     def _text(self, out: Generated, row: int) -> str:
         ids = out.sequences[row, 1 : 1 + int(out.lengths[row])].tolist()
@@ -456,6 +466,8 @@ def _write_segment(
     # Mask the padding after summaries, and documents that have ended.
     is_written = jnp.arange(num_tokens) < out.lengths[:, None]
     target_mask = is_written & mask.any(1, keepdims=True)
+    # Beams were reordered during the search; the decoder's memory is written
+    # once, from the sequence that was selected.
     _, memory = module.apply(
         {"params": params},
         out.sequences[:, :-1],

@@ -58,7 +58,7 @@ def sentence_encoder(
     Args:
         model: encoder, or encoder-decoder, of which the encoder is used.
         max_sentence_length: maximum tokens read of a sentence, including
-            special tokens; the limit of the model's modules applies too.
+            special tokens; the limit of the model's modules also applies.
         batch_size: sentences encoded together.
 
     Raises:
@@ -113,11 +113,10 @@ def extract(
 
 
 def _sentences(document: str | Sequence[str], name: str) -> list[str]:
-    sentences = (
-        split_sentences(document)
-        if isinstance(document, str)
-        else listed(document, name)
-    )
+    if isinstance(document, str):
+        sentences = split_sentences(document)
+    else:
+        sentences = listed(document, name)
     if not sentences:
         raise InputError(f"{name} is empty; give it some text or leave it out")
     for sentence in sentences:
@@ -185,6 +184,7 @@ def _scores(
     padding = bucket_length(len(texts)) - len(texts)
     mask = np.arange(len(texts) + padding) < len(texts)
     padded = np.pad(vectors, ((0, padding), (0, 0)))
+    # One document per call: sentences are the tokens of the second encoder.
     scores = _compiled_scores(model.module)(
         model.params, padded[None], mask[None]
     )
@@ -229,6 +229,8 @@ def _sentence_vectors(
         padded, mask = pad_rows(
             [ids[i] for i in batch], batch_size, model.config.pad_token_id
         )
+        # [rows, length, d_model] -> [rows, size]: pooled by the modules, by
+        # default the mean over real tokens.
         states = without_globals(model.encode(padded, mask), padded.shape[1])
         vectors[batch] = modules.vectors(np.asarray(states), mask)[: len(batch)]
     return vectors

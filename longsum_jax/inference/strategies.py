@@ -180,7 +180,10 @@ class StrategyInput:
         self.reader = reader
         self.whole = whole
         self.document = document
-        self.request = whole if request is None else request
+        if request is None:
+            self.request = whole
+        else:
+            self.request = request
 
     @property
     def fits(self) -> bool:
@@ -245,9 +248,9 @@ class StrategyInput:
     @property
     def final_tokens(self) -> int | None:
         """Maximum tokens of the whole summary if it is written in one piece."""
-        return (
-            None if self.budget is None else self._allowed(self.budget.tokens)
-        )
+        if self.budget is None:
+            return None
+        return self._allowed(self.budget.tokens)
 
     def part_tokens(self, num_parts: int) -> int | None:
         """Returns the maximum tokens of each segment's summary if all are in the final summary."""
@@ -261,7 +264,9 @@ class StrategyInput:
     def notes_tokens(self) -> int | None:
         """Maximum tokens of a summary that is read again: at most half an input."""
         half = self.room // 2
-        return half if half < self.reader.max_new_tokens else None
+        if half < self.reader.max_new_tokens:
+            return half
+        return None
 
     def _allowed(self, tokens: int) -> int:
         longest = min(
@@ -292,7 +297,7 @@ class StrategyInput:
             texts: texts to cut, by default the document's parts. No segment
                 spans two texts.
             reserve: tokens of an input that are reserved for other text.
-            overlaps: whether a segment begins with the last sentences of the
+            overlaps: True if a segment begins with the last sentences of the
                 previous one.
         """
         texts = self.parts if texts is None else texts
@@ -312,6 +317,8 @@ class StrategyInput:
             return [text.strip()]
         # Leave room for the sentences repeated from the previous segment.
         overlap = self.room // OVERLAP if overlaps else 0
+        #   segment 1 | segment 2 | segment 3    at most room - overlap tokens
+        #   segment 1 | end of 1, segment 2 | end of 2, segment 3    room tokens
         segments = self._segments(text, room - overlap)
         if not overlap:
             return [segment.strip() for segment in segments]
@@ -340,9 +347,10 @@ class StrategyInput:
         for index in range(len(document.segments)):
             segment = document.segment_text(index)
             fits = self._length(segment) <= room
-            pieces += (
-                [segment] if fits else self._segments(segment, room * 3 // 4)
-            )
+            if fits:
+                pieces += [segment]
+            else:
+                pieces += self._segments(segment, room * 3 // 4)
         return pieces
 
     def _length(self, text: str) -> int:
@@ -367,11 +375,9 @@ class StrategyInput:
 
     def joiner(self) -> Joiner:
         """Returns a joiner that concatenates summaries up to the requested length."""
-        return (
-            Joiner(self.budget.limit, self.budget.cost)
-            if self.budget
-            else Joiner()
-        )
+        if self.budget:
+            return Joiner(self.budget.limit, self.budget.cost)
+        return Joiner()
 
     def joined_draft(
         self, summaries: Sequence[Summary], shares: Iterable[float]
@@ -430,6 +436,7 @@ def extract(source: StrategyInput) -> Steps:
     """Reads as many sentences as fit into one input, selected by the built-in ranker."""
     if len(source.document.ids) <= source.reader.longest_input:
         return (yield from direct(source))
+    # One call of the model; the sentences keep the document's order.
     piece = source.piece(_best_sentences(source), source.final_tokens)
     [summary] = yield [source.final(piece)]
     return source.last_draft(summary)._replace(
@@ -453,6 +460,8 @@ def segments(source: StrategyInput) -> Steps:
         summaries = yield inputs
         all_summaries += summaries
         for summary in summaries:
+            # The share of the document read so far limits the summary so far,
+            # so that late segments are not cut off by early ones.
             part = joiner.add(
                 summary.text, next(shares), ended=summary.ended == "eos"
             )
@@ -475,6 +484,12 @@ def hierarchical(source: StrategyInput) -> Steps:
     """
     texts = source.cut(overlaps=True)
     while len(texts) > 1:
+        # Notes have at most half a room, so that two or more fit into an input:
+        #
+        #   segments  1   2   3   4   5   6   7   8
+        #   notes    (1   2) (3   4) (5   6) (7   8)    joined and cut again
+        #   notes    (1 - 2   3 - 4) (5 - 6   7 - 8)    the same
+        #   final    (1 - 4           5 - 8)            a single input
         pieces = [source.piece(text, source.notes_tokens) for text in texts]
         summaries = yield pieces
         joined = Joiner()
@@ -484,7 +499,10 @@ def hierarchical(source: StrategyInput) -> Steps:
             joined.text
         )
         # The joined summaries are the text of the next round.
-        following = source.cut([joined.text]) if joined.text else []
+        if joined.text:
+            following = source.cut([joined.text])
+        else:
+            following = []
         # no further progress
         if is_short or not following or len(following) >= len(texts):
             shares = itertools.repeat(1.0) if is_short else _shares(pieces)
@@ -503,11 +521,21 @@ def refine(source: StrategyInput) -> Steps:
     texts = source.cut(reserve=limit)
     running = ""
     for number, text in enumerate(texts, 1):
-        together = f"{running}{BLANK_LINE}{text}" if running else text
+        if running:
+            # The model reads the running summary like the first paragraph of a
+            # document.
+            together = f"{running}{BLANK_LINE}{text}"
+        else:
+            together = text
         # decoded text may retokenize longer
         while running and not source.is_input(together):
+            # The summary gives way, sentence by sentence from its end: no text
+            # of the document is skipped.
             running = " ".join(split_sentences(running)[:-1])
-            together = f"{running}{BLANK_LINE}{text}" if running else text
+            if running:
+                together = f"{running}{BLANK_LINE}{text}"
+            else:
+                together = text
         piece = source.piece(together, limit)
         is_last = number == len(texts)
         [summary] = yield [source.final(piece) if is_last else piece]
@@ -527,6 +555,7 @@ def _best_sentences(source: StrategyInput) -> str:
     # Find the document of each sentence, to put separators back between the
     # documents.
     ends = np.cumsum([len(part) + len(BLANK_LINE) for part in source.parts])
+    # [sentences], the number of the part that contains each one
     part_of = np.searchsorted(ends, parsed.starts, side="right")
     groups = itertools.groupby(selected, lambda sentence: part_of[sentence])
     parts = []
@@ -536,7 +565,9 @@ def _best_sentences(source: StrategyInput) -> str:
     best = source.reader.separator.join(parts)
     # Joined sentences may have more tokens than the sum; then keep the first
     # segment.
-    return best if source.is_input(best) else source.cut([best])[0]
+    if source.is_input(best):
+        return best
+    return source.cut([best])[0]
 
 
 # A function from a document to a generator of rounds, which returns a draft.
@@ -571,12 +602,13 @@ def summarize_steps(
         source: document to summarize.
         name: name in ``STRATEGIES``.
     """
+    # Strategies are generators: they yield inputs and receive summaries, so
+    # that the inputs of many documents can be decoded in one batch.
     draft = yield from STRATEGIES[name](source)
-    read = (
-        len(source.document.ids)
-        if draft.read_tokens is None
-        else draft.read_tokens
-    )
+    if draft.read_tokens is None:
+        read = len(source.document.ids)
+    else:
+        read = draft.read_tokens
     total = source.document.total_tokens
     return Summary(
         text=draft.text,

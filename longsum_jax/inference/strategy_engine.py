@@ -114,11 +114,9 @@ class StrategyEngine:
         """
         strategy, source = self.source(request)
         length = len(source.document.ids)
-        return (
-            length
-            if strategy == "direct"
-            else min(length, self._reader.longest_input)
-        )
+        if strategy == "direct":
+            return length
+        return min(length, self._reader.longest_input)
 
     def _beginning(
         self, request: Request, document: TokenizedDocument
@@ -192,7 +190,9 @@ class StrategyEngine:
             # At most the limit: padding beyond it would exceed the model's
             # positions.
             coarse = coarse_length(length)
-            return coarse if limit is None else max(length, min(coarse, limit))
+            if limit is None:
+                return coarse
+            return max(length, min(coarse, limit))
 
         decode = partial(
             self._decode, batch_size=batch_size, padded_length=padded_length

@@ -94,7 +94,9 @@ def summarize_stream(
 def coarse_length(length: int) -> int:
     """Rounds ``length`` up to 2^k or 3 * 2^k, so that few shapes are compiled."""
     power = 1 << max(length - 1, 1).bit_length()
-    return power * 3 // 4 if length <= power * 3 // 4 else power
+    if length <= power * 3 // 4:
+        return power * 3 // 4
+    return power
 
 
 @contextlib.contextmanager

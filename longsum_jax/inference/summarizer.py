@@ -126,7 +126,7 @@ def summarize_all(
     Args:
         engine: engine made by ``make_engine``.
         requests: documents to summarize.
-        longest_first: whether to read the longest first, so that running out of
+        longest_first: True to read the longest first, so that running out of
             memory happens early.
     """
     order = list(range(len(requests)))
@@ -143,7 +143,10 @@ def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, Any]:
     """Returns the fields of a ``Reader`` that depend on the model's positions."""
     model_limits = (max_input_length(model.config), kernel_limit(model.config))
     limits = [limit for limit in model_limits if limit is not None]
-    requested = [] if call.segment_length is None else [call.segment_length]
+    if call.segment_length is None:
+        requested = []
+    else:
+        requested = [call.segment_length]
     longest = min([*limits, *requested], default=None)
     return {
         "longest_whole": longest,

@@ -38,8 +38,8 @@ class Request(NamedTuple):
     Attributes:
         text: text of the document, or of several that are read as one.
         name: name of the document in error messages.
-        query: text to look for in the document, or None.
-        outline: headings and pages of the document, for references to sources.
+        query: question or topic of the summary, or None.
+        outline: headings and pages of the document, which sources then name.
         borders: offsets in the text at which all but the first of several
             documents begin.
     """
@@ -106,7 +106,10 @@ def check_text(request: Request) -> None:
 
 def check_no_file_name(request: Request) -> None:
     """Raises InputError for a file name instead of a text."""
-    name = request.text if isinstance(request.text, str) else ""
+    if isinstance(request.text, str):
+        name = request.text
+    else:
+        name = ""
     if (
         len(name) <= _LONGEST_NAME
         and PurePath(name).suffix
@@ -135,11 +138,12 @@ class Summary:
             words separated by white space.
         strategy: strategy that read the document, one of
             ``inference.strategies``.
-        coverage: share of each tenth of the document that supports the summary.
+        coverage: for each tenth of the document, the share of its text that
+            supports the summary, from 0 to 1.
         request: the document, in which sources are found.
         statements: sentences of the summary with their sources, if already
             computed.
-        prompt: text around the document when the model read it.
+        prompt: text around the document in the model's input.
     """
 
     text: str
@@ -202,7 +206,10 @@ class Summary:
         )
         if self.unit == "tokens" and self.strategy != "direct":
             read += f" ({self.strategy})"
-        ended = "" if self.ended == "eos" else ", cut at the longest length"
+        if self.ended == "eos":
+            ended = ""
+        else:
+            ended = ", cut at the longest length"
         written = counted(self.summary_tokens, self.unit.removesuffix("s"))
         return f"{read}; {written} written{ended}"
 
@@ -230,7 +237,10 @@ def problems_of(statement: Statement) -> list[str]:
     Entities that are missing only from its sources are omitted: a third of
     human-written sentences has some.
     """
-    problems = [] if statement.is_supported else ["unsupported"]
+    if statement.is_supported:
+        problems = []
+    else:
+        problems = ["unsupported"]
     missing = [
         f'"{flag.text}"'
         for flag in statement.flags
@@ -277,7 +287,9 @@ def lines_with_sources(statements: Sequence[Statement]) -> str:
 
 def _share(source: SourceSentence) -> str:
     """Returns the share of a sentence that a source supports; "" for the whole sentence."""
-    return "" if source.score == 1 else f"{source.score:.0%}: "
+    if source.score == 1:
+        return ""
+    return f"{source.score:.0%}: "
 
 
 _CARD = (
@@ -309,7 +321,10 @@ def card(
         statements: sentences of the summary with their sources; () to show
             none.
     """
-    head = f"<strong>{html.escape(title)}</strong>" if title else ""
+    if title:
+        head = f"<strong>{html.escape(title)}</strong>"
+    else:
+        head = ""
     body, sources = _escaped(text), ""
     if statements:
         body = _marked(text, statements)
@@ -335,11 +350,10 @@ def _marked(text: str, statements: Sequence[Statement]) -> str:
         parts.append(_escaped(text[end : statement.start]))
         end = statement.end
         problems = "; ".join(problems_of(statement))
-        style = (
-            f' style="{_DOUBTFUL}" title="{html.escape(problems)}"'
-            if problems
-            else ""
-        )
+        if problems:
+            style = f' style="{_DOUBTFUL}" title="{html.escape(problems)}"'
+        else:
+            style = ""
         parts.append(
             f"<span{style}>{_escaped(text[statement.start : end])}</span>"
         )

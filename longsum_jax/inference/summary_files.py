@@ -101,7 +101,10 @@ class SummaryDirectory:
         # Try NAME, NAME-2, ... until the files are new or belong to this
         # document.
         for number in itertools.count(1):
-            stem = name if number == 1 else f"{name}-{number}"
+            if number == 1:
+                stem = name
+            else:
+                stem = f"{name}-{number}"
             claimed = _without_case(stem)
             # Another document claimed this name in this run.
             if self._claimed.get(claimed, source) != source:
@@ -229,11 +232,10 @@ def _stem(document: Document) -> str:
         path = path.with_suffix("")
     member = _member(document)
     # The member is a path in an archive, or the row of a table.
-    inner = (
-        Path(member).stem
-        if member.startswith("/")
-        else member.removeprefix(":").strip()
-    )
+    if member.startswith("/"):
+        inner = Path(member).stem
+    else:
+        inner = member.removeprefix(":").strip()
     stem = path.stem + (f"_{inner}" if inner else "")
     # Without leading dots, which would hide the files.
     return (

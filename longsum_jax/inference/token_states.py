@@ -114,7 +114,10 @@ def token_states(
         For each text float32 [tokens, d_model], including special tokens.
     """
     # Special tokens take up part of every window.
-    size = None if limit is None else limit - special.number
+    if limit is None:
+        size = None
+    else:
+        size = limit - special.number
     numbered_windows: list[tuple[int, Window]] = []
     for number, text in enumerate(texts):
         # An empty text of a model without special tokens has no states.
@@ -145,6 +148,7 @@ def token_states(
         for index, read in zip(batch, window_states[: len(batch)], strict=True):
             number, window = numbered_windows[index]
             part = _window_rows(window, len(texts[number]), special)
+            # From positions in the text to positions in the window.
             states[number][part] = read[
                 part.start - window.start : part.stop - window.start
             ]

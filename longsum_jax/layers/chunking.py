@@ -70,8 +70,12 @@ def map_over_length(
         return fn(module, *arrays)
     chunks = tuple(_split_chunks(x, chunk, num_shards) for x in arrays)
     # The loop already keeps XLA from merging a chunk with its recomputation.
-    of_chunk = nn.remat(fn, prevent_cse=False) if recompute else fn
+    if recompute:
+        of_chunk = nn.remat(fn, prevent_cse=False)
+    else:
+        of_chunk = fn
     scan = nn.scan(
+        # Chunks are independent: nothing is carried from one to the next.
         lambda module, carry, xs: (carry, of_chunk(module, *xs)),
         variable_broadcast="params",
         split_rngs={"params": False, "dropout": True},
@@ -109,6 +113,7 @@ def _chunk_length(
 
 def _split_chunks(x: AnyArray, chunk: int, num_shards: int) -> Array:
     """Splits [batch, length, ...] into [chunks, batch, shards * chunk, ...], padded with zeros."""
+    # [batch, shards, shard_length, ...]; every shard is padded to whole chunks.
     x = x.reshape(x.shape[0], num_shards, -1, *x.shape[2:])
     x = jnp.pad(
         x, ((0, 0), (0, 0), (0, -x.shape[2] % chunk)) + ((0, 0),) * (x.ndim - 3)
@@ -116,6 +121,8 @@ def _split_chunks(x: AnyArray, chunk: int, num_shards: int) -> Array:
     # [batch, shards, chunks, chunk, ...]
     x = x.reshape(*x.shape[:2], -1, chunk, *x.shape[3:])
     x = jnp.moveaxis(x, 2, 0)
+    # Chunk i of all shards together: a step of the loop keeps every device
+    # busy.
     return x.reshape(*x.shape[:2], num_shards * chunk, *x.shape[4:])
 
 

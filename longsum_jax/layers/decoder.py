@@ -112,8 +112,10 @@ class DecoderLayer(Layer):
         k, v = self.self_attention.project_kv(u)
         options: dict[str, Any] = {"bias": bias, "causal": True}
         length, window = x.shape[1], self.window
+        # [1, 1, target_length, target_length]
         mask = causal_mask(length)
         if window and length > window:
+            # Key position minus query position, [target_length, target_length].
             distances = jnp.arange(length) - jnp.arange(length)[:, None]
             mask = mask & _in_window(distances, window)
             options = {"bias": bias, "mask": mask}
@@ -151,7 +153,9 @@ class DecoderLayer(Layer):
     @property
     def window(self) -> int:
         """Number of tokens that a token sees, itself included; 0 for all."""
-        return self.stack.windows[0] if self.stack.windows else 0
+        if self.stack.windows:
+            return self.stack.windows[0]
+        return 0
 
     def read_source(
         self,
@@ -178,6 +182,7 @@ class DecoderLayer(Layer):
         self, memory: MemoryState
     ) -> tuple[KeyValueCache, AnyArray]:
         memories, extra = self.replay_memory(memory)
+        # The memory after the pending segments, which this segment reads.
         slots = memories[-1]
         # An attentive memory has its own projections, a compressive one uses
         # the projections of self-attention.
@@ -228,6 +233,8 @@ class DecoderLayer(Layer):
         # checks the compiled program for it.
         u = self.sublayer_input(self.self_norm, x)
         positions = jnp.broadcast_to(positions, x.shape[:2])
+        # [batch, beams, heads, head_dim]: in a step, beams are where positions
+        # are in training.
         k, v = self.self_attention.project_kv(u, positions)
         # A batch of one has no batch axis in the cache.
         if self_kv.k.ndim == 3:
@@ -238,6 +245,8 @@ class DecoderLayer(Layer):
         is_compressive = self.stack.memory.memory == "compressive"
         extra = source.memory_kv if is_compressive else ()
         if self.window:
+            # Columns of tokens outside of the window remain in the cache, but
+            # are masked.
             mask = mask & _in_window(distances, self.window)[:, None]
         y = self._attend_beams(u, self_kv, mask, bias, extra, positions)
         x = self.add_residual(self.self_norm, x, y)
@@ -282,8 +291,11 @@ class DecoderLayer(Layer):
             return attention.attend(
                 u, k, v, mask=mask, bias=bias, positions=positions
             )
+        # One softmax over the slots of the memory, which all beams share, and
+        # the columns of the cache.
         memory_kv, valid = memory
         sets = [
+            # mask of the slots, [batch, 1, 1, slots]
             KeySet(*memory_kv.read(), valid[:, None, None]),
             KeySet(k, v, mask, bias),
         ]
@@ -446,7 +458,11 @@ class Decoder(nn.Module):
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             layers = getattr(self, group.name)
-            rows = group.rows(bias) if self.stack.bias_per_layer else bias
+            if self.stack.bias_per_layer:
+                # umT5: each layer has a bias, stacked like the parameters.
+                rows = group.rows(bias)
+            else:
+                rows = bias
             x, state = layers(
                 x, encoder_states, rows, cross_mask, deterministic, state, valid
             )
@@ -492,11 +508,16 @@ class Decoder(nn.Module):
         encoder_states, mask = self._prepare_source(
             encoder_states, encoder_mask
         )
-        stores_states = is_large if stores_states is None else stores_states
-        to_project, to_store = (
-            (None, encoder_states) if stores_states else (encoder_states, None)
-        )
-        memory = self.empty_memory(batch, 0) if memory is None else memory
+        if stores_states is None:
+            stores_states = is_large
+        if stores_states:
+            # Steps absorb the projections into the queries
+            # (``attend_absorbed``).
+            to_project, to_store = (None, encoder_states)
+        else:
+            to_project, to_store = (encoder_states, None)
+        if memory is None:
+            memory = self.empty_memory(batch, 0)
         rows = zip(
             self._single_layers,
             self._unstacked(),
@@ -505,6 +526,8 @@ class Decoder(nn.Module):
         )
         layers = []
         for layer, params, state in rows:
+            # Layers are applied one by one, because a scan would return stacked
+            # arrays, which every step would slice.
             read = nn.apply(DecoderLayer.read_source, layer)
             layers.append(read({"params": params}, to_project, state))
         return DecoderSource(tuple(layers), to_store, mask)
@@ -515,6 +538,7 @@ class Decoder(nn.Module):
         """Yields the memory of every layer."""
         for group, state in zip(self.groups, memory, strict=True):
             for i in range(group.size):
+                # [layers, batch, ...] -> [batch, ...]
                 yield jax.tree.map(lambda x: x[i], state)  # noqa: B023
 
     def init_cache(
@@ -544,6 +568,8 @@ class Decoder(nn.Module):
                 self._empty_columns(batch, length + 1 + drafted),
             )
         sources = jnp.zeros((batch, beams, length), jnp.int32)
+        # Each beam has a column at every slot; ``sources`` records which of
+        # them a beam reads.
         layers = self._empty_columns(batch, length * beams)
         return DecoderCache(
             jnp.zeros((), jnp.int32), positions, layers, sources
@@ -592,13 +618,16 @@ class Decoder(nn.Module):
             self._step_biases(cache),
         )
         positions, distances = cache.query_positions, cache.distances()
-        layers = self._unstacked() if layers is None else layers
+        if layers is None:
+            layers = self._unstacked()
         modules = self._single_layers
         rows = zip(
             modules, layers, cache.layers, source.layers, biases, strict=True
         )
         layer_caches = []
         for layer, params, self_kv, layer_source, bias in rows:
+            # A Python loop over layers: every weight is a separate array, which
+            # XLA reads in place.
             step = nn.apply(DecoderLayer.step, layer)
             x, self_kv = step(
                 {"params": params},
@@ -626,7 +655,10 @@ class Decoder(nn.Module):
         bias = self.relative_attention_bias.of_distances(cache.distances())
         # [heads, rows, queries, columns] -> [rows, heads, queries, columns]
         bias = jnp.moveaxis(bias, -4, -3)
-        return list(bias) if stack.bias_per_layer else [bias] * stack.num_layers
+        if stack.bias_per_layer:
+            return list(bias)
+        # All layers of T5 share the first layer's bias.
+        return [bias] * stack.num_layers
 
     def _bias(
         self, query_positions: AnyArray, key_positions: AnyArray
@@ -636,7 +668,9 @@ class Decoder(nn.Module):
         return self.relative_attention_bias(query_positions, key_positions)
 
     def _map_embeddings(self, x: AnyArray) -> AnyArray:
-        return x if self.embedding_map is None else self.embedding_map(x)
+        if self.embedding_map is None:
+            return x
+        return self.embedding_map(x)
 
     def _prepare_source(
         self, states: AnyArray, mask: AnyArray
@@ -644,7 +678,11 @@ class Decoder(nn.Module):
         """Returns the states and the mask that all layers read, computed once per document."""
         if self.source_map is not None:
             states = self.source_map(states)
+        # A cross-attention may shorten the source here, or split its mask by
+        # head (Hepos).
         return self.cross.prepare(self.stack, states, mask)
 
     def _normalize(self, x: AnyArray) -> AnyArray:
-        return self.final_norm(x) if self.stack.final_norm else x
+        if self.stack.final_norm:
+            return self.final_norm(x)
+        return x

@@ -52,7 +52,10 @@ class KeyValueCache(NamedTuple):
 
         # With one start index the update is a slice; vmap over start indices
         # makes it a scatter.
-        write = write_row if start.ndim == 0 else jax.vmap(write_row)
+        if start.ndim == 0:
+            write = write_row
+        else:
+            write = jax.vmap(write_row)
         k, v = jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1)
         return KeyValueCache(write(self.k, k, start), write(self.v, v, start))
 
@@ -142,6 +145,8 @@ class DecoderSource(NamedTuple):
         """Returns the document with keys and values of the encoder states in a storage type."""
         if storage == "float32" or self.states is not None:
             return self
+        # Only the cross-attention is rounded: it is read in every step, and
+        # written once.
         layers = []
         for layer in self.layers:
             stored = layer.cross_kv.stored(storage)  # type: ignore[union-attr]  # not stored yet
@@ -193,6 +198,7 @@ class DecoderCache(NamedTuple):
         The cache may have several rows (pages) for each row of ``beams``.
         """
         # All pages of a document continue the same beams.
+        # [rows, beams, 1], an index along the axis of beams.
         index = _of_pages(beams, len(self.sources))[:, :, None]
         sources = jnp.take_along_axis(
             self.sources, index, axis=1, mode="promise_in_bounds"
@@ -216,6 +222,7 @@ class DecoderCache(NamedTuple):
             jnp.int32
         )
         return self._replace(
+            # [batch, beams, 1] at index ``place`` of [batch, beams, length]
             sources=lax.dynamic_update_slice_in_dim(
                 self.sources, beams, self.place, 2
             )
@@ -241,6 +248,7 @@ class DecoderCache(NamedTuple):
     @property
     def ages(self) -> Int[Array, " length"]:
         """Number of steps since each slot was written."""
+        # The slot of this step has age 0, its predecessor in the ring age 1.
         return (self.place - jnp.arange(self.length)) % self.length
 
     def distances(self) -> Int[Array, "1 1 num_columns"]:
@@ -254,7 +262,10 @@ class DecoderCache(NamedTuple):
         # A beam reads the column that its source beam wrote, at slots of its
         # current document.
         is_source = self.sources[..., None] == jnp.arange(beams)
+        # [batch, length]: slots that are older than the current document belong
+        # to the row's previous one.
         is_decoded = self.ages <= self.positions[:, None]
+        # [batch, beams, length, beams] -> one axis of columns, slot by slot
         return (is_source & is_decoded[:, None, :, None]).reshape(
             batch, 1, beams, length * beams
         )
@@ -291,7 +302,9 @@ class DraftCache(NamedTuple):
     @property
     def column(self) -> Int[Array, "*batch"]:
         """Columns to which the first tokens of the rows are written; () for a single row."""
-        return self.positions if len(self.positions) > 1 else self.positions[0]
+        if len(self.positions) > 1:
+            return self.positions
+        return self.positions[0]
 
     @property
     def query_positions(self) -> Int[Array, "batch queries"]:
@@ -311,6 +324,8 @@ class DraftCache(NamedTuple):
     def distances(self) -> Int[Array, "batch queries num_columns"]:
         """Returns the position of each column's token relative to the next tokens."""
         columns = jnp.arange(self.layers[0].k.shape[-1])
+        # Rows may have accepted different numbers of tokens, so that distances
+        # differ by row.
         return columns - (self.positions[:, None] + self.offsets)[..., None]
 
     def mask(self) -> Bool[Array, "batch 1 queries num_columns"]:
@@ -326,6 +341,8 @@ class DraftCache(NamedTuple):
 
         The cache may have several rows (pages) for each document.
         """
+        # Rejected tokens remain in their columns until the next step overwrites
+        # them.
         positions = self.positions + _of_pages(counts, len(self.positions))
         return self._replace(positions=jnp.minimum(positions, self.length))
 

@@ -112,9 +112,10 @@ class Linear(nn.Module):
         self, x: Float[AnyArray, "*batch_and_inputs"]
     ) -> Float[Array, "*batch_and_outputs"]:
         """Applies the map, with gradients for ``x`` but none for its parameters."""
-        bias = (
-            None if self.bias_init is None else jax.lax.stop_gradient(self.bias)
-        )
+        if self.bias_init is None:
+            bias = None
+        else:
+            bias = jax.lax.stop_gradient(self.bias)
         y = self._apply(x, jax.lax.stop_gradient(self.kernel), bias)
         if (matrices := self._low_rank()) is not None:
             y = y + self._low_rank_update(x, *jax.lax.stop_gradient(matrices))
@@ -147,9 +148,11 @@ class Linear(nn.Module):
             x = drop_entries(x, keep, share)
         x, a, b = (array.astype(self.dtype) for array in (x, a, b))
         axes = tuple(range(x.ndim - self.inputs, x.ndim))
+        # x A: [..., rank], by summing over all input axes at once.
         inner = jax.lax.dot_general(
             x, a, ((axes, tuple(range(self.inputs))), ((), ()))
         )
+        # (x A) B: the matrix A B [*inputs, *outputs] is never formed.
         return jnp.tensordot(inner, b, axes=1) * scale
 
     def _apply(
@@ -157,7 +160,9 @@ class Linear(nn.Module):
     ) -> Array:
         if isinstance(kernel, Stored):
             y = self._apply_stored(x, kernel)
-            return y if bias is None else y + bias.astype(self.dtype)
+            if bias is None:
+                return y
+            return y + bias.astype(self.dtype)
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
         if is_on_one_cpu():
             # A single axis for all rows: with more, XLA on CPUs transposes x
@@ -246,6 +251,8 @@ class LayerNorm(nn.Module):
                 "bias", logical(nn.initializers.zeros, "embed"), (x.shape[-1],)
             )
         x = jnp.asarray(x, jnp.float32)
+        # Two passes: the mean of squares minus the square of the mean would
+        # cancel digits.
         x = x - x.mean(-1, keepdims=True)
         x = x * jax.lax.rsqrt(
             jnp.square(x).mean(-1, keepdims=True) + self.epsilon
@@ -399,7 +406,7 @@ class FeedForward(nn.Module):
     """The feed-forward of a layer: wo(act(wi_0 x) * (wi_1 x)) if gated, wo(act(wi x)) otherwise.
 
     Attributes:
-        d_ff: size between the maps.
+        d_ff: hidden size.
         kind: feed-forward type, a key of FEED_FORWARD_KINDS.
         dropout_rate: dropout rate before the last map.
         use_bias: True to add a bias to every map (BART, BERT; not T5).
@@ -429,14 +436,23 @@ class FeedForward(nn.Module):
         )
         hidden = ACTIVATIONS[activation](hidden)
         if is_gated:
+            # [..., d_ff], elementwise: act(wi_0 x) gates wi_1 x.
             hidden = hidden * self._linear("wi_1", d_model, self.d_ff)(x)
         dropped = Dropout(self.dropout_rate)(hidden, deterministic, keys)
         return self._linear("wo", self.d_ff, d_model)(dropped)
 
     def _linear(self, name: str, num_inputs: int, num_outputs: int) -> Linear:
-        names = ("mlp", "embed") if name == "wo" else ("embed", "mlp")
-        std = num_inputs**-0.5 if self.init_std is None else self.init_std
-        bias_init = nn.initializers.zeros if self.use_bias else None
+        if name == "wo":
+            names = ("mlp", "embed")
+        else:
+            names = ("embed", "mlp")
+        if self.init_std is None:
+            std = num_inputs**-0.5
+        else:
+            std = self.init_std
+        bias_init = None
+        if self.use_bias:
+            bias_init = nn.initializers.zeros
         shape = (num_inputs, num_outputs)
         return Linear(
             shape, names, normal(std), bias_init, dtype=self.dtype, name=name

@@ -108,7 +108,10 @@ class EncoderLayer(Layer):
         inputs = self.sublayer_input(self.self_norm, x)
         memories, memory_keys = self.replay_memory(state)
         extra = _join_extra(memory_keys, self._salient_keys(salient))
-        extra_input = {} if extra is None else {"extra": extra}
+        if extra is None:
+            extra_input = {}
+        else:
+            extra_input = {"extra": extra}
         attended = self.self_attention(
             inputs, context, layer_input, deterministic, **extra_input
         )
@@ -129,6 +132,8 @@ class EncoderLayer(Layer):
                 layer.ff_norm, x, outputs, deterministic, keys
             )
 
+        # One key per position, so that the same entries drop in chunks of any
+        # length.
         arrays = [x]
         is_dropping = not deterministic and (
             self.dropout.rate or self.feed_forward.dropout_rate
@@ -172,6 +177,7 @@ class EncoderLayer(Layer):
 def _identity(
     key: Array, shape: tuple[int, int], dtype: Any = jnp.float32
 ) -> Array:
+    # At the start of training, important tokens are read unchanged.
     return jnp.eye(*shape, dtype=dtype)
 
 
@@ -297,9 +303,10 @@ class Encoder(nn.Module):
             if group.name in tree:
                 is_shared = name == "params" and self.stack.shares_layers
                 rows = tree[group.name]
-                variables[name] = (
-                    rows if is_shared else _first_rows(rows, group.size)
-                )
+                if is_shared:
+                    variables[name] = rows
+                else:
+                    variables[name] = _first_rows(rows, group.size)
         layers = self._make_layers(group, parent=None)
         state = _first_rows(state, group.size)
         return layers.apply(
@@ -380,20 +387,26 @@ class Encoder(nn.Module):
             inputs["embedding_map"] = self.embedding_map
         length = x.shape[1]
         x = self.dropout(x, deterministic=deterministic)
-        x = x if self.embedding_map is None else self.embedding_map(x)
+        if self.embedding_map is not None:
+            x = self.embedding_map(x)
         if self.is_initializing() and stack.memory.salient_vectors:
             salient = x, mask  # any values will do to create the parameters
-        bias = (
-            self.relative_attention_bias if stack.relative_attention else None
-        )
+        bias = None
+        if stack.relative_attention:
+            bias = self.relative_attention_bias
         x, context, layer_inputs = self.attention.prepare(
             x, mask, bias, deterministic, **inputs
         )
+        # ``layer_inputs`` have a row for each layer, such as window sizes or
+        # random keys; ``context`` is the same for all.
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             # Groups above ``layer`` are skipped; the group that contains it is
             # cut.
-            used = group if layer is None else group.below(layer)
+            if layer is None:
+                used = group
+            else:
+                used = group.below(layer)
             apply = getattr(self, group.name)
             if used != group:
                 apply = partial(self._apply_first_layers, used)
@@ -405,6 +418,7 @@ class Encoder(nn.Module):
                     x, rows, shared, deterministic, state, mask, salient
                 )
             next_memory.append(state)
+        # Removes global tokens and padding to whole blocks.
         x = self.attention.finish(x, length)
         if stack.final_norm:
             x = self.final_norm(x)

@@ -74,6 +74,9 @@ class Layer(nn.Module):
         """
         if self.stack.sandwich_norm:
             y = norm.of_output(y)
+        # pre-norm   x + f(norm(x))
+        # post-norm  norm(x + f(x))
+        # sandwich   x + norm(f(norm(x)))
         x = x + self.dropout(y, deterministic, keys)
         return x if self.stack.pre_norm else norm(x)
 
@@ -98,11 +101,16 @@ class Layer(nn.Module):
             values that self-attention reads from it, None unless the memory is
             compressive.
         """
-        memories = self.memory.replay(state) if state else []
+        if state:
+            memories = self.memory.replay(state)
+        else:
+            memories = []
         if self.stack.memory.memory != "compressive":
             return memories, None
         # The memory after all pending segments.
         values, valid = memories[-1]
+        # Self-attention projects the slots like its own input, once to keys and
+        # once to values.
         return memories, ExtraKeyValues(values, values, valid)
 
     def advance_memory(
@@ -138,12 +146,16 @@ class Layer(nn.Module):
         # a compressive memory stores the input of self-attention
         hidden = attention_input
         if self.stack.memory.memory == "attentive":
+            # The memory is read by a sublayer between self-attention and the
+            # next one, with a norm and a residual.
             query = self.sublayer_input(self.memory_norm, x)
             read = self.memory.read(query, memories[-1], deterministic)
             x = self.add_residual(self.memory_norm, x, read, deterministic)
-            hidden = (
-                attended if self.stack.memory.memory_hidden == "raw" else query
-            )
+            if self.stack.memory.memory_hidden == "raw":
+                hidden = attended
+            else:
+                hidden = query
+        # Without prepended global tokens, which are not part of the document.
         hidden = self.text_states(hidden, mask.shape[1])
         return x, self.memory.advance(state, memories, hidden, mask)
 
@@ -214,11 +226,10 @@ def _check_extra_keys(
     for name in {attentions[i] for i in layers}:
         attention = get_encoder_attention(with_attention(config, name))
         if not attention.extra_keys:
-            reader = (
-                "salient_vectors"
-                if config.salient_vectors
-                else 'memory "compressive"'
-            )
+            if config.salient_vectors:
+                reader = "salient_vectors"
+            else:
+                reader = 'memory "compressive"'
             raise InputError(
                 f'{reader}: encoder_attention "{name}" cannot read keys outside of its text; '
                 'use "full" in these layers, or memory "attentive", which supports any'

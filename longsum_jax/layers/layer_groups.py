@@ -40,7 +40,7 @@ class LayerSpec(NamedTuple):
         memory: True if the layer has a memory.
         window: number of tokens that a token of a decoder sees, itself
             included; 0 for all.
-        rotary: rotary positions of self-attention, None without.
+        rotary: rotary positions of self-attention, None for none.
         normalizes: False if the layer does not normalize the input of its
             self-attention.
     """
@@ -88,6 +88,8 @@ def layer_groups(
         is_shared: True if the layers, which are all equal, share their
             parameters.
     """
+    # layers   0 1 2 3 4 5       specs  a a a b b a
+    # starts   0     3   5       groups "layers_0_2", "layers_3_4", "layers_5_5"
     starts = [
         i for i in range(len(specs)) if i == 0 or specs[i] != specs[i - 1]
     ]
@@ -98,6 +100,8 @@ def layer_groups(
             ),
         )
     groups = []
+    # Names hold the range of the layers, so that checkpoints of models with
+    # other groups can be regrouped (``regroup``).
     for start, stop in zip(starts, [*starts[1:], len(specs)], strict=True):
         name = f"layers_{start}_{stop - 1}"
         groups.append(LayerGroup(name, start, stop - start, specs[start]))
@@ -182,6 +186,7 @@ def layer_params(params: Mapping[str, Any], layer: int) -> Any:
             continue
         first = int(match[1] or 0)
         leaves = jax.tree.leaves(group)
+        # Every array of a group has a leading axis of its layers.
         if leaves and first <= layer < first + len(leaves[0]):
             return jax.tree.map(lambda x: x[layer - first], group)  # noqa: B023
     raise IndexError(
@@ -249,7 +254,10 @@ def regroup(
     result: dict[str, Any] = {}
     used: set[str] = set()
     for path, shape in shapes.items():
-        parsed = None if path in params else parse_layer_path(path)
+        if path in params:
+            parsed = None
+        else:
+            parsed = parse_layer_path(path)
         if parsed is None:
             continue
         uniform_path, first = parsed
@@ -257,6 +265,7 @@ def regroup(
         wanted_rows = [(uniform_path, first + row) for row in range(shape[0])]
         if wanted_rows and all(row in locations for row in wanted_rows):
             sources = [locations[row] for row in wanted_rows]
+            # Rows of several groups may become one group, and the reverse.
             result[path] = jnp.stack(
                 [params[name][row] for name, row in sources]
             )

@@ -85,18 +85,20 @@ def _named_layers(name: str, num_layers: int) -> frozenset[int]:
         raise InputError(
             f'memory_layers is "{name}"; give "firstN", "lastN", "all" or the indices of layers'
         )
-    count = num_layers if name == "all" else min(int(match[2]), num_layers)
+    if name == "all":
+        count = num_layers
+    else:
+        # "first3" of a stack with two layers means both.
+        count = min(int(match[2]), num_layers)
     start = num_layers - count if match[1] == "last" else 0
     return frozenset(range(start, start + count))
 
 
 def decoder_memory(options: MemoryOptions) -> MemoryOptions:
     """Returns the options of a model's decoder: without a memory unless ``memory_decoder``."""
-    return (
-        options
-        if options.memory_decoder
-        else dataclasses.replace(options, memory="none")
-    )
+    if options.memory_decoder:
+        return options
+    return dataclasses.replace(options, memory="none")
 
 
 class Slots(NamedTuple):
@@ -276,6 +278,8 @@ class CompressiveMemory(Memory):
         new, new_valid = compress(
             old, old_valid, self.kernel, self.bias, overflow=self._overflow
         )
+        # Only the compression is trained by this loss: queries and projections
+        # are frozen (Rae et al. 2020).
         q = jax.lax.stop_gradient(self.self_attention.q(hidden))
 
         def attend(states: AnyArray, key_mask: AnyArray) -> Array:
@@ -291,6 +295,8 @@ class CompressiveMemory(Memory):
         error = reconstruction_error(
             attend(new, new_valid), attend(old, old_valid), mask, old_valid
         )
+        # One loss per row, [batch]. A scanned stack adds an axis of layers; calls
+        # of the same layer add up.
         self.sow(
             LOSSES,
             "reconstruction",
@@ -346,8 +352,11 @@ class AttentiveMemory(Memory):
             mask=mask[:, None, None],
             scale=self.stack.attention_scale,
         )
+        # Both the candidate and the gate depend on the old slot and on its
+        # summary of the segment, [batch, slots, d_model].
         update = self.update_memory(x) + self.update_segment(summary)
         gate = self.gate_memory(x) + self.gate_segment(summary)
+        # Rows whose document has ended read only padding, and keep their slots.
         has_tokens = jnp.any(mask, 1)
         values = gated_update(memory, update, gate, has_tokens)
         return Slots(values, slots.valid | has_tokens[:, None])
@@ -432,7 +441,10 @@ def empty_state(
     num_slots, d_model = stack.memory.memory_size, stack.d_model
     # Gates accumulate small changes, which bfloat16 would round away;
     # compressive memories hold copies of states and need no higher precision.
-    dtype = jnp.float32 if stack.memory.memory == "attentive" else stack.dtype
+    if stack.memory.memory == "attentive":
+        dtype = jnp.float32
+    else:
+        dtype = stack.dtype
     values = jnp.zeros((num_layers, batch, num_slots, d_model), dtype)
     slots = Slots(values, jnp.zeros(values.shape[:-1], bool))
     hidden = jnp.zeros(

@@ -67,6 +67,8 @@ def mesh_spec(
     spec = []
     for size, entry in zip(shape, _mesh_axes(names), strict=True):
         axes = _auto_axes(entry, mesh)
+        # An axis that does not divide evenly stays whole: XLA would pad its
+        # shards.
         num_devices = math.prod(mesh.shape[axis] for axis in axes)
         is_sharded = axes and size % num_devices == 0
         spec.append(axes if is_sharded else None)
@@ -94,6 +96,8 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
     batch_axes, length_axes = mesh_axes
     if not length_axes:
         return None
+    # A batch that does not divide evenly is replicated; its sequences are still
+    # sharded.
     if batch % math.prod(mesh.shape[axis] for axis in batch_axes):
         batch_axes = ()
     num_shards = math.prod(mesh.shape[axis] for axis in length_axes)
@@ -116,14 +120,18 @@ def constrain(
 ) -> Shaped[AnyArray, "*shape"]:
     """Constrains an activation to the sharding of its logical axes; a no-op without a mesh."""
     spec = mesh_spec(x.shape, names)
-    return x if spec is None else jax.lax.with_sharding_constraint(x, spec)
+    if spec is None:
+        return x
+    return jax.lax.with_sharding_constraint(x, spec)
 
 
 def constrain_rows(tree: Any) -> Any:
     """Constrains the rows of arrays to the mesh's sharding of a batch, and no other axes."""
 
     def constrained(x: AnyArray) -> AnyArray:
-        spec = mesh_spec(x.shape[:1], ("batch",)) if x.ndim else None
+        spec = None
+        if x.ndim:
+            spec = mesh_spec(x.shape[:1], ("batch",))
         if spec is None:
             return x
         # XLA chooses the sharding of the other axes.

@@ -87,6 +87,8 @@ class S4D(nn.Module):
         sets = () if self.shared_dynamics else ("directions",)
         # inv_A_real is log(-A_real); A_real begins at -0.5.
         half_decay = nn.initializers.constant(math.log(0.5))
+        # Steps and decay rates are learned as logarithms, so that they remain
+        # positive under any update.
         self.log_dt = self._ssm_param(
             "log_dt", self._init_log_dt, *sets, "channels"
         )
@@ -102,8 +104,16 @@ class S4D(nn.Module):
             "B", init_b, *sets, "channels", "modes", "complex"
         )
         self.C = self._ssm_param(
-            "C", complex_normal, "directions", "channels", "modes", "complex"
+            # C is separate for each direction even if the dynamics are shared:
+            # the two kernels would be mirror images otherwise.
+            "C",
+            complex_normal,
+            "directions",
+            "channels",
+            "modes",
+            "complex",
         )
+        # D is the skip connection, one factor per channel.
         self.D = self._ssm_param("D", nn.initializers.normal(1.0), "channels")
 
     def _linear(self, *names: str) -> Linear:
@@ -116,7 +126,9 @@ class S4D(nn.Module):
         sizes = {
             "directions": 2 if self.bidirectional else 1,
             "channels": self.d_model,
+            # Modes come in conjugate pairs, of which one is stored.
             "modes": self.d_state // 2,
+            # real and imaginary part
             "complex": 2,
         }
         shape = tuple(sizes[axis] for axis in axes)

@@ -45,7 +45,7 @@ class PageOptions:
             its outputs are averaged by learned weights (PageSum); otherwise it
             reads the states of all pages.
         page_recompute: True to encode pages one after another, and in training
-            again for their gradients, so that memory holds the states of all
+            again for their gradients, so that memory contains the states of all
             pages but the activations of only one (CachED, Saxena et al. 2025);
             otherwise all pages are encoded at once. Both compute the same
             result.
@@ -143,14 +143,14 @@ class StackConfig:
             consecutive heads of the queries (Ainslie et al. 2023); None for
             ``num_heads``.
         d_kv: size of one head.
-        d_ff: size between the maps of the feed-forward.
+        d_ff: hidden size of the feed-forward.
         feed_forward: feed-forward type, a key of
             ``layers.dense.FEED_FORWARD_KINDS``.
         norm: norm type, "rms" (T5), "gemma_rms" (an RMS norm whose scale is 1 +
             a parameter), "layer" or "layer_without_bias".
         pre_norm: True to normalize before each sublayer (T5, PEGASUS);
             otherwise after each residual (BART, BERT).
-        sandwich_norm: True to normalize the output of each sublayer, too,
+        sandwich_norm: True to also normalize the output of each sublayer,
             before its residual; for stacks with ``pre_norm``.
         final_norm: True to normalize once more after the last layer.
         normalizes_first: False if the first layer of an encoder with
@@ -160,7 +160,7 @@ class StackConfig:
             cap of the scores.
         qk_norm: True to normalize the queries and keys of each head.
         rotary: rotary positions of self-attention, one for all layers or one
-            per layer; () without.
+            per layer; () for none.
         windows: number of tokens that a token of each decoder layer sees,
             itself included, 0 for all; () for 0 in all layers. Encoders have
             windows by their attention.
@@ -169,17 +169,17 @@ class StackConfig:
         source_size: size of the encoder states that a decoder reads; None for
             ``d_model``.
         mapped_source_size: size of encoder states that a linear layer maps to
-            ``d_model`` before the layers of a decoder read them; None without
-            the map.
+            ``d_model`` before the layers of a decoder read them; None for no
+            map.
         embedding_size: size of an embedding, which a linear layer maps to
-            ``d_model``; None for embeddings of that size, without the map.
+            ``d_model``; None for embeddings of that size, without a map.
         shares_layers: True if all layers have the same parameters, stored once,
             without an axis of layers.
         dropout_rate: dropout rate of the embeddings and of the output of each
             sublayer.
         output_dropout_rate: dropout rate after the final norm.
         relative_attention: number of buckets and maximum distance of T5's bias,
-            None without.
+            None for no bias.
         bias_per_layer: True if every layer has a relative bias (umT5),
             otherwise all layers share one. Encoders support it with full
             attention.
@@ -245,16 +245,16 @@ class StackConfig:
     @property
     def kernel_std(self) -> float | None:
         """The standard deviation of all kernels, None if each has its own (T5, PyTorch)."""
-        return (
-            None
-            if isinstance(self.attention_init, str)
-            else self.attention_init
-        )
+        if isinstance(self.attention_init, str):
+            return None
+        return self.attention_init
 
     @property
     def num_biases(self) -> int | None:
         """Number of relative biases, None for one that all layers share."""
-        return self.num_layers if self.bias_per_layer else None
+        if self.bias_per_layer:
+            return self.num_layers
+        return None
 
     def make_norm(self, **names: Any) -> nn.Module:
         """Makes a norm of this stack."""
@@ -269,7 +269,9 @@ class StackConfig:
             make: function that makes one norm; None for ``make_norm``.
         """
         make = make or self.make_norm
-        return SandwichNorm(make) if self.sandwich_norm else make()
+        if self.sandwich_norm:
+            return SandwichNorm(make)
+        return make()
 
     def make_feed_forward(self) -> FeedForward:
         """Makes the feed-forward of one layer."""
@@ -306,9 +308,9 @@ class StackConfig:
     @property
     def kv_heads(self) -> int:
         """``num_kv_heads``, with None resolved."""
-        return (
-            self.num_heads if self.num_kv_heads is None else self.num_kv_heads
-        )
+        if self.num_kv_heads is None:
+            return self.num_heads
+        return self.num_kv_heads
 
     def rotary_of(self, layer: int) -> Rotary | None:
         """Returns the rotary positions of a layer."""

@@ -209,11 +209,10 @@ class Bart(EncoderDecoder):
     ) -> Float[Array, "rows d_model"]:
         """Makes the position table of one stack; call it in ``setup``."""
         c = self.config
-        init = (
-            normal(c.init_std)
-            if c.positions == "learned"
-            else partial(_init_sinusoids, c)
-        )
+        if c.positions == "learned":
+            init = normal(c.init_std)
+        else:
+            init = partial(_init_sinusoids, c)
         shape = (rows + c.position_offset, c.d_model)
         return self.param(name, logical(init, "positions", "embed"), shape)
 
@@ -222,7 +221,9 @@ class Bart(EncoderDecoder):
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the source at positions 0, 1, ..."""
         x = self._embed(ids, jnp.arange(ids.shape[1]), "encoder")
-        return self.source_norm(x) if self.config.normalize_embedding else x
+        if self.config.normalize_embedding:
+            return self.source_norm(x)
+        return x
 
     def default_inputs(
         self, ids: Int[AnyArray, "batch length"]
@@ -233,8 +234,14 @@ class Bart(EncoderDecoder):
             return {}
         assert isinstance(c, LedConfig)
         length = ids.shape[1]
-        every = -(-length // c.global_every) if c.global_every else 0
-        by_id = c.max_global_tokens if c.global_tokens else 0
+        if c.global_every:
+            every = -(-length // c.global_every)
+        else:
+            every = 0
+        if c.global_tokens:
+            by_id = c.max_global_tokens
+        else:
+            by_id = 0
         is_global = is_global_token(ids, c)
         positions = jnp.where(is_global, jnp.arange(length), length)
         positions = jnp.sort(positions, axis=1)[:, : 1 + every + by_id]
@@ -244,7 +251,9 @@ class Bart(EncoderDecoder):
 
     def source_embedding_norm(self) -> nn.Module | None:
         """Returns the final norm of ``embed_source``, None without one."""
-        return self.source_norm if self.config.normalize_embedding else None
+        if self.config.normalize_embedding:
+            return self.source_norm
+        return None
 
     def embed_target(
         self,
@@ -253,7 +262,9 @@ class Bart(EncoderDecoder):
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the target at ``positions``, one per column or per row."""
         x = self._embed(ids, positions, "decoder")
-        return self.target_norm(x) if self.config.normalize_embedding else x
+        if self.config.normalize_embedding:
+            return self.target_norm(x)
+        return x
 
     def _embed(
         self,
@@ -262,9 +273,15 @@ class Bart(EncoderDecoder):
         side: Side,
     ) -> Float[Array, "batch length d_model"]:
         c = self.config
-        scale = math.sqrt(c.d_model) if c.scale_embedding else 1.0
+        if c.scale_embedding:
+            scale = math.sqrt(c.d_model)
+        else:
+            scale = 1.0
         is_shared = c.shared_embeddings or side == "encoder"
-        table = self.shared if is_shared else self.target_embedding
+        if is_shared:
+            table = self.shared
+        else:
+            table = self.target_embedding
         x = jnp.take(table, ids, axis=0) * scale
         return (x + self._positions(positions, side)).astype(c.compute_dtype)
 
@@ -300,7 +317,9 @@ class Bart(EncoderDecoder):
 
     @property
     def logits_parameter(self) -> str:
-        return "shared" if self.config.tie_word_embeddings else "lm_head"
+        if self.config.tie_word_embeddings:
+            return "shared"
+        return "lm_head"
 
 
 def last_state(

@@ -165,12 +165,12 @@ class BartConfig(EmbeddingOptions, LabelOptions):
         source and needs as many positions.
         """
         if self.head != "language_model":
-            return (
-                self.target_rows
-                if self.page_length
-                else min(self.source_rows, self.target_rows)
-            )
-        return None if self.page_length else self.source_rows
+            if self.page_length:
+                return self.target_rows
+            return min(self.source_rows, self.target_rows)
+        if self.page_length:
+            return None
+        return self.source_rows
 
     @property
     def max_target_length(self) -> int | None:

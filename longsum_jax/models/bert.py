@@ -102,6 +102,11 @@ class Bert(PreciseModule):
             c.layer_norm_eps, c.compute_dtype
         )
         self.encoder = Encoder(c.encoder_stack)
+        self.make_head()
+
+    def make_head(self) -> None:
+        """Makes the head; call it in ``setup``."""
+        c = self.config
         if c.head in VOCABULARY_HEADS:
             self.head: nn.Module = VocabularyHead(c)
         elif c.head == "classification":
@@ -244,11 +249,10 @@ class Bert(PreciseModule):
             input_ids.reshape(-1, length),
             attention_mask.reshape(-1, length),
         )
-        types = (
-            None
-            if token_type_ids is None
-            else token_type_ids.reshape(-1, length)
-        )
+        if token_type_ids is None:
+            types = None
+        else:
+            types = token_type_ids.reshape(-1, length)
         states = self.encode(ids, mask, deterministic, types, **inputs)
         state = self.text_state(states, jnp.asarray(mask).astype(bool))
         return self.head(state, deterministic).reshape(input_ids.shape[:-1])
@@ -315,9 +319,8 @@ class Bert(PreciseModule):
             return vectors.reshape(batch, sentences, -1)
 
         chunk = self.config.sentence_chunk
-        encode = (
-            nn.remat(encode) if chunk and not self.is_initializing() else encode
-        )
+        if chunk and not self.is_initializing():
+            encode = nn.remat(encode)
         return map_over_length(self, encode, chunk, ids, mask), mask.any(-1)
 
     def score_sentences(
@@ -368,7 +371,10 @@ class Bert(PreciseModule):
         """Returns the positions of the tokens that are global by default, -1 for none."""
         c, (rows, length) = self.config, ids.shape
         if c.global_tokens in ("none", "first"):
-            token = NO_TOKEN if c.global_tokens == "none" else 0
+            if c.global_tokens == "none":
+                token = NO_TOKEN
+            else:
+                token = 0
             return jnp.full((rows, 1), token, jnp.int32)
         is_question = c.global_tokens == "question"
         # A question ends at the first separator; a choice begins after two of
@@ -388,7 +394,9 @@ class Bert(PreciseModule):
     ) -> Float[Array, "batch length embedding_size"]:
         """Returns the normalized sum of word, position and token type embeddings."""
         has_types = self.config.has_token_types
-        types = self.token_type_embeddings if has_types else None
+        types = None
+        if has_types:
+            types = self.token_type_embeddings
         tables = EmbeddingTables(
             self.word_embeddings, self.position_embeddings, types
         )

@@ -251,7 +251,9 @@ class Bert2BertConfig(EncoderDecoderConfig):
 
     @property
     def max_source_length(self) -> int | None:
-        return None if self.page_length else self.encoder_bert.max_source_length
+        if self.page_length:
+            return None
+        return self.encoder_bert.max_source_length
 
     @property
     def max_target_length(self) -> int | None:
@@ -307,7 +309,10 @@ def _errors_in(section: str) -> Iterator[None]:
         yield
     except InputError as error:
         message = str(error)
-        prefix = "" if message.startswith(section) else f"{section}."
+        if message.startswith(section):
+            prefix = ""
+        else:
+            prefix = f"{section}."
         raise InputError(prefix + message) from None
 
 
@@ -421,9 +426,9 @@ class Bert2Bert(EncoderDecoder):
 
     @property
     def logits_parameter(self) -> str:
-        return (
-            "target_embedding" if self.config.tie_word_embeddings else "lm_head"
-        )
+        if self.config.tie_word_embeddings:
+            return "target_embedding"
+        return "lm_head"
 
 
 # config.json
@@ -604,7 +609,10 @@ def stack_path(side: str, path: str) -> str:
 
 def _stack_map(config: Bert2BertConfig, side: str) -> WeightMap:
     """Returns the weight map of one stack, with its keys in the whole model."""
-    stack = config.encoder_bert if side == "encoder" else config.decoder_bert
+    if side == "encoder":
+        stack = config.encoder_bert
+    else:
+        stack = config.decoder_bert
     weight_map = bert_weights.weight_map(stack)
     rows = []
     for row in weight_map.rows:

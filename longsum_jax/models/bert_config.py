@@ -189,7 +189,9 @@ class BertConfig(ModelConfig, LabelOptions):
         if self.head == "question_answering":
             return 0.0
         rate = self.classifier_dropout
-        return self.hidden_dropout_prob if rate is None else rate
+        if rate is None:
+            return self.hidden_dropout_prob
+        return rate
 
     @property
     def head_input_dropout(self) -> float:
@@ -286,11 +288,9 @@ class RobertaConfig(BertConfig):
     @property
     def head_dropout(self) -> float:
         """See ``BertConfig``; for choices it is the dropout rate of the layers."""
-        return (
-            self.hidden_dropout_prob
-            if self.head == "multiple_choice"
-            else super().head_dropout
-        )
+        if self.head == "multiple_choice":
+            return self.hidden_dropout_prob
+        return super().head_dropout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -435,7 +435,9 @@ class ElectraConfig(BertConfig):
     def head_dropout(self) -> float:
         """See ``BertConfig``; choices have a separate rate."""
         is_choice = self.head == "multiple_choice"
-        return self.summary_last_dropout if is_choice else super().head_dropout
+        if is_choice:
+            return self.summary_last_dropout
+        return super().head_dropout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -570,7 +572,9 @@ class BigBirdConfig(BertConfig):
     @property
     def head_activation(self) -> str:
         """The activation of the layers; for choices the one of BERT."""
-        return "tanh" if self.head == "multiple_choice" else self.hidden_act
+        if self.head == "multiple_choice":
+            return "tanh"
+        return self.hidden_act
 
 
 _SMALL: dict[str, Any] = {

@@ -34,7 +34,10 @@ def sum_embeddings(
         rows: rows of the position table, int [length] or [batch, length].
         token_type_ids: types of the tokens; None for zeros.
     """
-    scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
+    if config.scale_embedding:
+        scale = math.sqrt(config.hidden_size)
+    else:
+        scale = 1.0
     x = jnp.take(tables.words, ids, axis=0) * scale
     # Padding may be beyond the table, and is masked: any row will do.
     x = x + jnp.take(tables.positions, rows, axis=0, mode="clip")

@@ -95,12 +95,12 @@ def read_config(
         values["attention_window"] = read_windows(values["attention_window"])
     if config_class is BigBirdConfig and "encoder_attention" not in values:
         values["encoder_attention"] = read_bigbird_attention(raw)
-    _check_structure(raw, _PLAIN)
+    check_structure(raw, _PLAIN)
     if config_class is ElectraConfig and _is_discriminator(raw):
         return values | {"head": "none"}
     head = head_of(raw, HEAD_SUFFIXES, "Model")
     if config_class is ElectraConfig and head == "multiple_choice":
-        _check_structure(raw, _ELECTRA_CHOICE)
+        check_structure(raw, _ELECTRA_CHOICE)
     return values | read_labels(raw) | {"head": head}
 
 
@@ -114,7 +114,7 @@ def _architectures(raw: Mapping[str, Any]) -> list[str]:
     return [plain_architecture(name) for name in raw.get("architectures") or ()]
 
 
-def _check_structure(raw: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
+def check_structure(raw: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
     """Raises an InputError for options of transformers other than the supported ones."""
     for key, value in plain.items():
         if raw.get(key) not in (value, None):

@@ -263,11 +263,10 @@ def _head_rows(config: BertConfig) -> list[WeightRow]:
         rows += layer_norm("head/norm", norm)
         return [*rows, WeightRow("head/bias", bias)]
     if config.head in ("classification", "multiple_choice"):
-        keys = (
-            _CHOICE_KEYS
-            if config.head == "multiple_choice"
-            else _TEXT_HEAD_KEYS
-        )
+        if config.head == "multiple_choice":
+            keys = _CHOICE_KEYS
+        else:
+            keys = _TEXT_HEAD_KEYS
         dense, out = _of_class(keys, config)
         return linear("head/dense", dense, bias=True) + linear(
             "head/out", out, bias=True
@@ -290,11 +289,10 @@ def _head_rows(config: BertConfig) -> list[WeightRow]:
             "head/out", f"{_BIG_BIRD_ANSWERS}.qa_outputs", bias=True
         )
     if config.head in ("token_classification", "question_answering"):
-        key = (
-            "qa_outputs"
-            if config.head == "question_answering"
-            else "classifier"
-        )
+        if config.head == "question_answering":
+            key = "qa_outputs"
+        else:
+            key = "classifier"
         return linear("head/out", key, bias=True)
     if config.head == "pooler":
         key = f"{config.prefix}.{_of_class(_POOLER_KEYS, config)}"

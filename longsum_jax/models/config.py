@@ -282,7 +282,9 @@ def check_known(
 def read_windows(value: int | Sequence[int]) -> tuple[int, ...]:
     """Returns ``attention_window`` of a config.json, one number if equal for all layers."""
     windows = (value,) if isinstance(value, int) else tuple(value)
-    return windows[:1] if len(set(windows)) == 1 else windows
+    if len(set(windows)) == 1:
+        return windows[:1]
+    return windows
 
 
 def write_windows(config: ModelConfig, num_layers: int) -> list[int]:
@@ -310,11 +312,9 @@ def read_bigbird_attention(raw: Mapping[str, Any]) -> str:
 
 def write_bigbird_attention(config: ModelConfig) -> str:
     """Returns ``attention_type`` for the config.json of a BigBird."""
-    return (
-        "block_sparse"
-        if config.encoder_attention == "bigbird"
-        else "original_full"
-    )
+    if config.encoder_attention == "bigbird":
+        return "block_sparse"
+    return "original_full"
 
 
 def check_pages(

@@ -422,7 +422,7 @@ class EncoderDecoder(PreciseModule):
 
         Args:
             memory: memory to be read, without changing it.
-            stores_states: whether to store encoder states, see
+            stores_states: True to store encoder states, see
                 ``layers.decoder.Decoder.read_source``.
         """
         mask = self._states_mask(encoder_states, attention_mask)
@@ -431,7 +431,10 @@ class EncoderDecoder(PreciseModule):
                 self._in_pages(encoder_states),
                 self._in_pages(mask),
             )
-        decoder_memory = None if memory is None else memory.decoder
+        if memory is None:
+            decoder_memory = None
+        else:
+            decoder_memory = memory.decoder
         return self.decoder.read_source(
             encoder_states, mask, decoder_memory, stores_states
         )

@@ -37,7 +37,7 @@ class LabelOptions:
 
     Attributes:
         num_labels: number of outputs of the head.
-        problem_type: whether a text has one label or any number of labels.
+        problem_type: number of labels of a text: one, or any number (multi-label).
         id2label: names of the labels in order; empty if they have no names.
         classifier_dropout: dropout rate before the last layer of the head; None
             for the rate of the layers.

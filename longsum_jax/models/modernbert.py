@@ -154,7 +154,9 @@ class ModernBertConfig(BertConfig):
     @property
     def norm(self) -> Literal["layer", "layer_without_bias"]:
         """The norm of all layers, a key of ``layers.dense.NORMS``."""
-        return "layer" if self.norm_bias else "layer_without_bias"
+        if self.norm_bias:
+            return "layer"
+        return "layer_without_bias"
 
     @property
     def rotary(self) -> tuple[Rotary, ...]:
@@ -168,7 +170,10 @@ class ModernBertConfig(BertConfig):
     def encoder_stack(self) -> StackConfig:
         """Config of the encoder's layers."""
         # "gated-gelu" is T5's name of another function.
-        act = "gelu_python" if self.hidden_act == "gelu" else self.hidden_act
+        if self.hidden_act == "gelu":
+            act = "gelu_python"
+        else:
+            act = self.hidden_act
         return dataclasses.replace(
             super().encoder_stack,
             feed_forward=f"gated-{act}",
@@ -212,7 +217,9 @@ class ModernHead(nn.Module):
         c = self.config
         shape, axes = (c.hidden_size, c.hidden_size), ("embed", "embed_out")
         init, std = normal(c.initializer_range), c.initializer_range
-        bias = nn.initializers.zeros if c.classifier_bias else None
+        bias = None
+        if c.classifier_bias:
+            bias = nn.initializers.zeros
         dense = Linear(
             shape, axes, init, bias, dtype=c.compute_dtype, name="dense"
         )
@@ -422,11 +429,10 @@ def weight_map(config: ModernBertConfig) -> WeightMap:
     tied = {}
     if config.head in VOCABULARY_HEADS:
         tied["decoder.weight"] = "model.embeddings.tok_embeddings.weight"
-        rows += (
-            [WeightRow("head/bias", "decoder.bias")]
-            if config.decoder_bias
-            else []
-        )
+        if config.decoder_bias:
+            rows += [WeightRow("head/bias", "decoder.bias")]
+        else:
+            rows += []
     else:
         rows += linear("head/out", "classifier", bias=True)
     return WeightMap(rows, tied, ignored, prefix="model.")
@@ -435,11 +441,9 @@ def weight_map(config: ModernBertConfig) -> WeightMap:
 def _norm(path: str, key: str, config: ModernBertConfig) -> list[WeightRow]:
     """Returns the rows of a norm."""
     rows = [WeightRow(f"{path}/scale", f"{key}.weight")]
-    return (
-        [*rows, WeightRow(f"{path}/bias", f"{key}.bias")]
-        if config.norm_bias
-        else rows
-    )
+    if config.norm_bias:
+        return [*rows, WeightRow(f"{path}/bias", f"{key}.bias")]
+    return rows
 
 
 _SMALL: dict[str, Any] = {

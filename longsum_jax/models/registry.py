@@ -13,6 +13,7 @@ from longsum_jax.models import (
     bart,
     bert,
     bert2bert,
+    deberta,
     locost,
     lsg_layout,
     modernbert,
@@ -36,6 +37,7 @@ _ALL = (
     bert2bert.FAMILY,
     *bert.FAMILIES,
     modernbert.FAMILY,
+    deberta.FAMILY,
 )
 
 # Suffix of class names in ``architectures`` to the kind of models that no
@@ -186,9 +188,8 @@ def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
         and values["num_decoder_layers"] == values["num_layers"]
     ):
         values["num_decoder_layers"] = None
-    options = (
-        lsg_layout.DEFAULTS
-        if overrides.get("encoder_attention") == "lsg"
-        else {}
-    )
+    if overrides.get("encoder_attention") == "lsg":
+        options = lsg_layout.DEFAULTS
+    else:
+        options = {}
     return {"family": family, **values, **options, **overrides}

@@ -178,9 +178,10 @@ class T5Config(EmbeddingOptions):
         # These two do not compute scores of pairs of tokens to which a bias
         # could be added.
         has_no_pairs = attentions <= {"s4d", "linformer"}
-        positions = (
-            None if has_no_pairs else self.decoder_stack.relative_attention
-        )
+        if has_no_pairs:
+            positions = None
+        else:
+            positions = self.decoder_stack.relative_attention
         return dataclasses.replace(
             self.decoder_stack,
             num_layers=self.num_layers,
@@ -235,11 +236,10 @@ class T5(EncoderDecoder):
         positions: Int[AnyArray, "..."],
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the target; only the attention bias depends on positions."""
-        table = (
-            self.shared
-            if self.config.shared_embeddings
-            else self.target_embedding
-        )
+        if self.config.shared_embeddings:
+            table = self.shared
+        else:
+            table = self.target_embedding
         return self._embed(ids, table)
 
     def _embed(
@@ -260,7 +260,9 @@ class T5(EncoderDecoder):
 
     @property
     def logits_parameter(self) -> str:
-        return "shared" if self.config.tie_word_embeddings else "lm_head"
+        if self.config.tie_word_embeddings:
+            return "shared"
+        return "lm_head"
 
 
 _BASE: dict[str, Any] = {

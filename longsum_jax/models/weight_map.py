@@ -95,7 +95,10 @@ def is_close_to_constant(stored: Any, computed: np.ndarray) -> bool:
     halves = [
         kind for kind in (jnp.bfloat16, jnp.float16) if _is_of(table, kind)
     ]
-    rounding = float(jnp.finfo(halves[0]).eps) / 2 if halves else 0.0
+    if halves:
+        rounding = float(jnp.finfo(halves[0]).eps) / 2
+    else:
+        rounding = 0.0
     return np.allclose(table, computed, rtol=0, atol=rounding + _SINUSOID_ERROR)
 
 

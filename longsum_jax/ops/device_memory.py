@@ -91,7 +91,9 @@ def check_memory(compiled: jax.stages.Compiled, what: str, advice: str) -> None:
 
 def _listed_memory(kind: str) -> int:
     matches = [name for name in DEVICE_MEMORY if kind.startswith(name)]
-    return DEVICE_MEMORY[max(matches, key=len)] if matches else 0
+    if matches:
+        return DEVICE_MEMORY[max(matches, key=len)]
+    return 0
 
 
 # Container limits on Linux, in versions 2 and 1 of control groups.

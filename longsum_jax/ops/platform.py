@@ -41,7 +41,10 @@ def target_platform() -> str:
     device = _target_device()
     if device is None:
         return jax.default_backend()
-    name = device if isinstance(device, str) else device.platform
+    if isinstance(device, str):
+        name = device
+    else:
+        name = device.platform
     return _ALIASES.get(name, name)
 
 

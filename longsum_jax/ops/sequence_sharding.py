@@ -111,11 +111,9 @@ def halo_exchange(
             for i in range(num_shards)
             if 0 <= i + hops < num_shards
         ]
-        return (
-            lax.ppermute(blocks, axes, routes)
-            if routes
-            else jnp.zeros_like(blocks)
-        )
+        if routes:
+            return lax.ppermute(blocks, axes, routes)
+        return jnp.zeros_like(blocks)
 
     # Hop i brings ``size`` blocks, the last hop only the blocks that are still
     # missing.

@@ -78,7 +78,9 @@ def stored_product(
         matrix: W [inputs, outputs], with scales [1, outputs].
     """
     y = _product(x.astype(jnp.float32), matrix.values, _by_product)
-    return y if matrix.scales is None else y * matrix.scales
+    if matrix.scales is None:
+        return y
+    return y * matrix.scales
 
 
 def stored_attention(

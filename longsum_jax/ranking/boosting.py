@@ -6,8 +6,8 @@ complete: all nodes of a level are split together. With G and H the sums of
 residuals and of weights over the rows of a node, a split gains (twice equation
 7 of Chen & Guestrin, 2016)
 
-    G_left^2 / (H_left + ridge) + G_right^2 / (H_right + ridge) - G^2 / (H +
-    ridge)
+    G_left^2 / (H_left + ridge) + G_right^2 / (H_right + ridge)
+        - G^2 / (H + ridge)
 
 and cumulative sums over the bins of a feature give G_left and H_left of all its
 splits at once:

@@ -173,7 +173,8 @@ def load_fallback(path: str | Path) -> Fallback | None:
             arrays = {name: file[_PREFIX + name] for name in Fallback._fields}
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
-            f"{path}: no weights of a ranker ({error}); make them with configs/builtin_extractor.py"
+            f"{path}: not the weights of a ranker ({error}); make them with "
+            "configs/builtin_extractor.py"
         ) from None
     names = {
         name: arrays[name].tolist() for name in ("names", "document_names")
@@ -212,4 +213,6 @@ def _standardized(values: np.ndarray) -> np.ndarray:
 def _inverse_deviation(values: np.ndarray) -> float:
     """Returns 1 / the standard deviation; 0 if the values are equal."""
     deviation = values.std()
-    return float(1 / deviation) if deviation > 1e-9 else 0.0
+    if deviation > 1e-9:
+        return float(1 / deviation)
+    return 0.0

@@ -224,7 +224,10 @@ def _are_numbers(document: ParsedDocument) -> np.ndarray:
             word for word in sentence.split() if any(map(str.isalnum, word))
         ]
         numbers = sum(not any(map(str.isalpha, word)) for word in words)
-        most = _NUMBERS if is_stopped(sentence) else _UNSTOPPED_NUMBERS
+        if is_stopped(sentence):
+            most = _NUMBERS
+        else:
+            most = _UNSTOPPED_NUMBERS
         is_number[number] = numbers > most * len(words)
     return is_number
 
@@ -303,11 +306,10 @@ def _are_code(document: ParsedDocument) -> np.ndarray:
     )
     fences = np.array([len(_FENCE.findall(sentence)) for sentence in sentences])
     total = np.cumsum(fences)
-    is_inside = (
-        (total - fences) % 2 == 1
-        if total[-1] % 2 == 0
-        else np.zeros(len(code), bool)
-    )
+    if total[-1] % 2 == 0:
+        is_inside = (total - fences) % 2 == 1
+    else:
+        is_inside = np.zeros(len(code), bool)
     opens = np.array(
         [_FENCE.match(sentence) is not None for sentence in sentences]
     )

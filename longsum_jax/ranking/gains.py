@@ -41,7 +41,9 @@ def reference_gains(sentences: Sequence[str], reference: str) -> np.ndarray:
         )
         density += hits / (texts.total + SHRINKAGE)
     spread = density.std()
-    return (density - density.mean()) / spread if spread > 0 else density * 0.0
+    if spread > 0:
+        return (density - density.mean()) / spread
+    return density * 0.0
 
 
 def _stemmed_words(text: str) -> list[bytes]:

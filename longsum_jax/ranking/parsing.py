@@ -186,9 +186,10 @@ def _breaks(
 
 def _paragraphs(breaks: np.ndarray) -> np.ndarray:
     blank = breaks == 2
-    begins = (
-        blank if blank[1:].sum() > RARE_BLANK_LINES * len(blank) else breaks > 0
-    )
+    if blank[1:].sum() > RARE_BLANK_LINES * len(blank):
+        begins = blank
+    else:
+        begins = breaks > 0
     return np.cumsum(begins) - 1
 
 
@@ -247,4 +248,6 @@ def speakers(document: ParsedDocument) -> list[str]:
 def without_speaker(sentence: str) -> str:
     """Returns a sentence without the speaker's name and colon in front of it."""
     name = speaker_of(sentence)
-    return sentence[len(name) + 1 :].lstrip() if name else sentence
+    if name:
+        return sentence[len(name) + 1 :].lstrip()
+    return sentence

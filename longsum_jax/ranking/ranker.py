@@ -91,11 +91,9 @@ class Ranker:
 
     def _mixed(self, features: Features, scores: np.ndarray) -> np.ndarray:
         """Returns the scores of the trees, mixed with the scores of the fallback if needed."""
-        return (
-            scores
-            if self.fallback is None
-            else self.fallback.mix(features, scores)
-        )
+        if self.fallback is None:
+            return scores
+        return self.fallback.mix(features, scores)
 
     def _contributions(
         self,
@@ -198,22 +196,21 @@ class Ranker:
             features, reached, tree_scores, selected
         )
         explanations = explain(names, contributions, mixed, selected)
+        placed = _placed(text, document, outline)
+        unexplained = _statements(placed, selected, labels)
         statements = [
             statement._replace(explanation=explanation)
             for statement, explanation in zip(
-                _statements(_placed(text, document, outline), selected, labels),
-                explanations,
-                strict=True,
+                unexplained, explanations, strict=True
             )
         ]
+        summary = "\n".join(statement.text for statement in statements)
         return Extract(
-            text="\n".join(statement.text for statement in statements),
+            text=summary,
             statements=statements,
             document_words=num_words(text),
             document_sentences=len(document.sentences),
-            summary_words=num_words(
-                "\n".join(statement.text for statement in statements)
-            ),
+            summary_words=num_words(summary),
         )
 
 

@@ -52,7 +52,10 @@ class Length:
             )
 
     def __str__(self) -> str:
-        unit = self.unit.removesuffix("s") if self.value == 1 else self.unit
+        if self.value == 1:
+            unit = self.unit.removesuffix("s")
+        else:
+            unit = self.unit
         return f"{self.value:g} {unit}"
 
 
@@ -116,7 +119,10 @@ def select_sentences(
         limit = length.value / 100 * num_words
     num_parts = 1
     if num_words > BOOK_WORDS and limit < _SHORT_SHARE * num_words:
-        words_of_part = 1 if length.unit == "sentences" else _WORDS_OF_PART
+        if length.unit == "sentences":
+            words_of_part = 1
+        else:
+            words_of_part = _WORDS_OF_PART
         num_parts = int(np.clip(limit // words_of_part, 1, _MOST_PARTS))
     if length.unit == "sentences":
         costs = np.ones_like(costs)
@@ -192,7 +198,9 @@ def _allowed(document: ParsedDocument, scores: np.ndarray) -> np.ndarray:
     """Returns bool [n], True for sentences that may be selected; all if no sentence qualifies."""
     has_words = np.bincount(document.words.row, minlength=len(scores)) > 0
     allowed = has_words & (scores > -np.inf)
-    return allowed if allowed.any() else np.ones(len(scores), bool)
+    if allowed.any():
+        return allowed
+    return np.ones(len(scores), bool)
 
 
 class _Selection:
@@ -235,9 +243,10 @@ class _Selection:
         heapq.heapify(queue)
         while queue and room >= 1:
             value, sentence = heapq.heappop(queue)
-            missing = (
-                [] if sentence in self.selected else self._missing(sentence)
-            )
+            if sentence in self.selected:
+                missing = []
+            else:
+                missing = self._missing(sentence)
             if not missing:
                 continue
             current = -self._mean_score(missing)

@@ -97,11 +97,9 @@ def draw_rows(
 def _summaries(document: DataRow) -> tuple[str, ...]:
     """Returns the summaries of a document that has one or several."""
     several = isinstance(document.summary, tuple)
-    return (
-        cast(tuple[str, ...], document.summary)
-        if several
-        else (document.only_summary,)
-    )
+    if several:
+        return cast(tuple[str, ...], document.summary)
+    return (document.only_summary,)
 
 
 def _mean_gains(

@@ -169,7 +169,8 @@ def load_trees(path: str | Path) -> BoostedTrees:
             arrays = {name: file[name] for name in BoostedTrees._fields}
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
-            f"{path}: no weights of a ranker ({error}); make them with configs/builtin_extractor.py"
+            f"{path}: not the weights of a ranker ({error}); make them with "
+            "configs/builtin_extractor.py"
         ) from None
     return BoostedTrees(**arrays | {"names": arrays["names"].tolist()})
 

@@ -13,4 +13,6 @@ def set_apart(text: str) -> str:
 
 def put_back(text: str) -> str:
     """Returns a text with the original characters restored."""
-    return text if text.isascii() else text.translate(_BACK)
+    if text.isascii():
+        return text
+    return text.translate(_BACK)

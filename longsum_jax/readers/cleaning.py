@@ -252,9 +252,10 @@ def _end_of_references(blocks: Sequence[Block], start: int) -> int:
         if 0 < block.level <= level:
             break
         has_year = _YEAR.search(block.text) is not None
-        chars_without_year = (
-            0 if has_year else chars_without_year + len(block.text)
-        )
+        if has_year:
+            chars_without_year = 0
+        else:
+            chars_without_year = chars_without_year + len(block.text)
         if chars_without_year > _CHARS_PER_YEAR:
             break
         if has_year:
@@ -327,7 +328,10 @@ def _mark_running_lines(
             if count < _FEWEST_PAGES and not is_number:
                 continue
             reached.add(number)
-            index = depth if is_top else len(pages[number]) - 1 - depth
+            if is_top:
+                index = depth
+            else:
+                index = len(pages[number]) - 1 - depth
             if not marks[number][index]:
                 marks[number][index] = True
                 counts["page number" if is_number else "running header"] += 1
@@ -340,9 +344,9 @@ def _pattern(line: str) -> str:
 
 def list_marks(line: str) -> str:
     """Returns a line in which a bullet of Symbol or Wingdings is replaced by a list mark."""
-    return (
-        _PRIVATE_BULLET.sub("\u2022 ", line) if _PRIVATE.search(line) else line
-    )
+    if _PRIVATE.search(line):
+        return _PRIVATE_BULLET.sub("\u2022 ", line)
+    return line
 
 
 def without_line_numbers(
@@ -492,7 +496,10 @@ def join_hyphens(text: str, words: Set[str] | None = None) -> str:
 
     def joined(match: re.Match[str]) -> str:
         first, second, rest, goes_on = match.groups()
-        hyphen = "-" if _keeps_hyphen(first, second, vocabulary) else ""
+        if _keeps_hyphen(first, second, vocabulary):
+            hyphen = "-"
+        else:
+            hyphen = ""
         return f"{first}{hyphen}{second}{rest}" + ("\n" if goes_on else "")
 
     return _HYPHEN_AT_END.sub(joined, text)

@@ -20,7 +20,9 @@ def read(source: Source) -> Iterator[Document | Failure]:
         InputError: the file has no rows.
     """
     text, _ = source.decoded()
-    delimiter = "\t" if source.file_name.casefold().endswith(".tsv") else None
+    delimiter = None
+    if source.file_name.casefold().endswith(".tsv"):
+        delimiter = "\t"
 
     def check_header(names: Sequence[str]) -> None:
         columns_read(names, source)

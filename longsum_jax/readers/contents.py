@@ -57,6 +57,6 @@ def _read_inner(source: Source) -> Iterator[Document | Failure]:
 def _check_depth(source: Source, depth: int) -> None:
     if depth > source.options.max_depth:
         raise InputError(
-            f"{source.name}: archives inside one another deeper than "
+            f"{source.name}: archives nested deeper than "
             f"max_depth={source.options.max_depth}; raise it (--max_depth), or unpack them"
         )

@@ -59,7 +59,10 @@ def read(source: Source) -> Iterator[Document]:
     def part(path: str) -> Element:
         return read_xml(archive, path, source)
 
-    styles = _read_styles(part(_STYLES)) if _STYLES in members else _Styles()
+    if _STYLES in members:
+        styles = _read_styles(part(_STYLES))
+    else:
+        styles = _Styles()
     body = next(
         (
             element
@@ -75,7 +78,10 @@ def read(source: Source) -> Iterator[Document]:
     reader = _DocxReader(styles, source)
     blocks = list(reader.blocks(body))
     notes = reader.notes()
-    transcript = None if source.options.keep_all else find_transcript(blocks)
+    if source.options.keep_all:
+        transcript = None
+    else:
+        transcript = find_transcript(blocks)
     if transcript is not None:
         blocks = [part.block for part in transcript.parts]
         notes += transcript.notes

@@ -148,11 +148,9 @@ def _as_browsers_read(declared: str, content: bytes) -> str:
         wider = _WIDER.get(codecs.lookup(declared).name)
     except (LookupError, ValueError):
         return declared
-    return (
-        wider
-        if wider is not None and _WINDOWS_BYTES.search(content)
-        else declared
-    )
+    if wider is not None and _WINDOWS_BYTES.search(content):
+        return wider
+    return declared
 
 
 def _decode_strictly(content: bytes, encoding: str, name: str) -> str:
@@ -180,7 +178,9 @@ def _damaged_utf8(content: bytes) -> Decoded | None:
     num_damaged = text.count("\ufffd")
     num_others = len(text) - len(text.encode("ascii", errors="ignore"))
     is_utf8 = num_others - num_damaged >= _GOOD_PER_BAD * num_damaged
-    return Decoded(text, num_damaged=num_damaged) if is_utf8 else None
+    if is_utf8:
+        return Decoded(text, num_damaged=num_damaged)
+    return None
 
 
 def _switching_encoding(content: bytes) -> str | None:

@@ -171,9 +171,10 @@ def _chapter_titles(
             root = read_xml(archive, item.path, source)
         except InputError:  # the table of contents is optional
             continue
-        entries = (
-            _find_all(root, "a") if is_nav else _find_all(root, "navPoint")
-        )
+        if is_nav:
+            entries = _find_all(root, "a")
+        else:
+            entries = _find_all(root, "navPoint")
         for entry in entries:
             title, target = _entry(entry, is_nav)
             if title and target:

@@ -222,7 +222,10 @@ class Page:
             text = _SELF_CLOSED.sub(r"<\1\2></\1>", text)
         tree = lexbor.LexborHTMLParser(text)
         head_title = tree.css_first("title")
-        self.title = head_title.text().strip() or None if head_title else None
+        if head_title:
+            self.title = head_title.text().strip() or None
+        else:
+            self.title = None
         self.has_pictures = tree.css_first("img, image") is not None
         self._root = tree.body or tree.root
         if self._root is not None:
@@ -272,11 +275,9 @@ class Page:
         self._narrow()
         self._drop_before_title()
         dropped = before - self._length(self._root)
-        return (
-            [f"boilerplate of {dropped:,} characters left out"]
-            if dropped > 0
-            else []
-        )
+        if dropped > 0:
+            return [f"boilerplate of {dropped:,} characters left out"]
+        return []
 
     def has_adjacent_text(self, selector: str) -> bool:
         """Returns True if the page has elements of this selector, and text outside of them."""
@@ -343,7 +344,9 @@ class Page:
 
     def blocks(self) -> list[Block]:
         """Returns headings and paragraphs."""
-        return list(_blocks(self._root)) if self._root is not None else []
+        if self._root is not None:
+            return list(_blocks(self._root))
+        return []
 
     def _main(self, length: int) -> Any:
         """Returns the element that the page marks as its main content, or the root."""
@@ -429,7 +432,10 @@ class Page:
         most = _MOST_BY_NAME * self._length(self._root)
         named = self._root.css(_BY_NAME)
         namespaces = _namespaces(named)
-        boxes = self._root.css(self._box_tags) if self._box_tags else []
+        if self._box_tags:
+            boxes = self._root.css(self._box_tags)
+        else:
+            boxes = []
         for node in self._root.css(_PAGE_HEADERS):
             if not _has_title(node):
                 boxes.append(node)
@@ -467,9 +473,9 @@ class Page:
         boxes = []
         for heading in self._root.css(_HEADING_LIKE):
             text = heading.text()
-            kind = (
-                heading_of_box(text) if len(text) <= _LONGEST_HEADING else None
-            )
+            kind = None
+            if len(text) <= _LONGEST_HEADING:
+                kind = heading_of_box(text)
             if kind is not None:
                 boxes += self._box_of(heading, kind, total)
         _remove(boxes)
@@ -702,10 +708,13 @@ class Page:
 def _check_nesting(text: str, name: str) -> None:
     depth = 0
     for match in _NESTED.finditer(text):
-        depth = max(0, depth - 1) if match.group(1) else depth + 1
+        if match.group(1):
+            depth = max(0, depth - 1)
+        else:
+            depth = depth + 1
         if depth > _MAX_NESTED:
             raise InputError(
-                f"{name}: more than {_MAX_NESTED} elements inside one another; the page is damaged"
+                f"{name}: more than {_MAX_NESTED} nested elements; the page is damaged"
             )
 
 
@@ -1026,7 +1035,9 @@ def _walk(root: Any) -> Iterator[tuple[Any, bool]]:
     node = root
     while True:
         yield node, True
-        child = node.first_child if node.is_element_node else None
+        child = None
+        if node.is_element_node:
+            child = node.first_child
         if child is not None:
             node = child
             continue

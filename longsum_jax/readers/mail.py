@@ -112,7 +112,7 @@ def _limited_depth(source: Source) -> Iterator[None]:
         yield
     except RecursionError:
         raise InputError(
-            f"{source.name}: its parts lie too deep inside one another; the mail is damaged"
+            f"{source.name}: its parts are nested too deeply; the mail is damaged"
         ) from None
 
 
@@ -195,7 +195,8 @@ def _attachments(
         if content is None:
             left_out.append(name)
         else:
-            name = f"{number}-{name}" if name in names else name
+            if name in names:
+                name = f"{number}-{name}"
             names.add(name)
             # A message within a message has no name.
             is_mail = part.get_content_type() == "message/rfc822"
@@ -276,7 +277,10 @@ def _page_blocks(
         answer = page.blocks()
         answer_lines = own_lines(_lines(answer), is_forward=False)
         if not answer_lines.is_forward:
-            notes = {"signature left out": None} if has_signature else {}
+            if has_signature:
+                notes = {"signature left out": None}
+            else:
+                notes = {}
             notes |= dict.fromkeys(answer_lines.notes)
             return _with_lines(answer, answer_lines.lines), [
                 *notes,
@@ -287,11 +291,9 @@ def _page_blocks(
 
 
 def _about_quoted(num_chars: int) -> list[str]:
-    return (
-        [f"quoted mail of {num_chars:,} characters left out"]
-        if num_chars
-        else []
-    )
+    if num_chars:
+        return [f"quoted mail of {num_chars:,} characters left out"]
+    return []
 
 
 def _lines(blocks: Sequence[Block]) -> list[str]:

@@ -219,7 +219,10 @@ def _without_armor(lines: Sequence[str]) -> Sequence[str]:
     blank = next((i for i in range(start, end) if not lines[i].strip()), end)
     text = [line.removeprefix("- ") for line in lines[blank:end]]
     rest = lines[end:]
-    close = rest.index(_PGP_END) + 1 if _PGP_END in rest else len(rest)
+    if _PGP_END in rest:
+        close = rest.index(_PGP_END) + 1
+    else:
+        close = len(rest)
     return [
         *lines[:start],
         *[""] * (blank - start),
@@ -304,7 +307,9 @@ def _end_of_fields(lines: Sequence[str], start: int) -> tuple[int, set[str]]:
 
 def _field(line: str) -> str | None:
     match = _FIELD.match(line)
-    return None if match is None else _FIELDS.get(match.group(1).casefold())
+    if match is None:
+        return None
+    return _FIELDS.get(match.group(1).casefold())
 
 
 def _without_history(lines: Sequence[str], header: _Header | None) -> OwnLines:
@@ -395,7 +400,9 @@ def _drop_endings(lines: list[str | None], start: int) -> list[str]:
         shown = [
             i for i in range(start, len(lines)) if (lines[i] or "").strip()
         ]
-        ending = next(_endings(lines, shown), None) if shown else None
+        ending = None
+        if shown:
+            ending = next(_endings(lines, shown), None)
         if ending is None:
             break
         first, end, note = ending

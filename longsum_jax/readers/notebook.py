@@ -27,8 +27,8 @@ def read(source: Source) -> Iterator[Document]:
         ]
     except (LookupError, TypeError):
         raise InputError(
-            f"{source.name}: no notebook, whose cells have a type and a source; open it in Jupyter "
-            "and save it"
+            f"{source.name}: not a notebook: its cells must have a type and a source; open it in "
+            "Jupyter and save it"
         ) from None
     yield markdown_document(source, blocks, notes=notes)
 
@@ -36,7 +36,10 @@ def read(source: Source) -> Iterator[Document]:
 def _blocks(cell: dict[str, Any]) -> Iterator[tuple[Block, bool]]:
     """Yields the blocks of a cell, each with True if it is code."""
     lines = cell["source"]
-    text = lines if isinstance(lines, str) else "".join(lines)
+    if isinstance(lines, str):
+        text = lines
+    else:
+        text = "".join(lines)
     if cell["cell_type"] == "markdown":
         yield from markdown_blocks(text)
     elif text.strip():  # code, or a raw cell for another program

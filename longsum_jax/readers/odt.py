@@ -197,7 +197,9 @@ class _OdtReader:
             return ""
         text = self._text(child)
         # Paragraphs of a cell become lines.
-        return f"{text}\n" if child.tag in (f"{_TEXT}p", f"{_TEXT}h") else text
+        if child.tag in (f"{_TEXT}p", f"{_TEXT}h"):
+            return f"{text}\n"
+        return text
 
 
 def _boxes(element: Element) -> Iterator[Element]:

@@ -158,7 +158,9 @@ def _declared(content: bytes, markup: str) -> str | None:
     """Returns the encoding that a document declares; None if it declares none."""
     if markup in _XML_MARKUPS:
         return declared_encoding(content)
-    option = _INPUT_ENCODING.search(content) if markup == "latex" else None
+    option = None
+    if markup == "latex":
+        option = _INPUT_ENCODING.search(content)
     if option is None:
         return None
     name = option[1].decode()
@@ -247,7 +249,9 @@ def _compact(node: dict[str, Any]) -> Any:
     kind = node.get("t")
     if kind == "Str":
         return node["c"]
-    return _SPACES.get(kind, node) if isinstance(kind, str) else node
+    if isinstance(kind, str):
+        return _SPACES.get(kind, node)
+    return node
 
 
 class _TreeReader:
@@ -287,7 +291,9 @@ class _TreeReader:
         content = value["c"]
         if value["t"] == "MetaString":
             return content
-        return self._text(content) if value["t"] == "MetaInlines" else ""
+        if value["t"] == "MetaInlines":
+            return self._text(content)
+        return ""
 
     def metadata_blocks(
         self, value: Mapping[str, Any] | None
@@ -404,11 +410,9 @@ class _TreeReader:
             return self._link(*content)
         if kind == "Span":
             attributes, inlines = content
-            return (
-                ""
-                if _BESIDE_HEADINGS.intersection(attributes[1])
-                else self._join(inlines)
-            )
+            if _BESIDE_HEADINGS.intersection(attributes[1]):
+                return ""
+            return self._join(inlines)
         if kind == "RawInline":  # for another program
             return ""
         return self._join(content)  # emphasis and the like
@@ -425,18 +429,18 @@ class _TreeReader:
         """Returns the citation keys if they are words of a sentence; other keys are removed."""
         if citations[0]["citationMode"]["t"] == "AuthorInText":
             return ", ".join(citation["citationId"] for citation in citations)
-        return self._join(inlines) if self._keep_all else _MARK
+        if self._keep_all:
+            return self._join(inlines)
+        return _MARK
 
     def _link(
         self, attributes: Any, inlines: list[Any], target: list[str]
     ) -> str:
         text = self._join(inlines)
         is_wiki = "wikilink" in attributes[1]
-        return (
-            ""
-            if is_wiki and text == target[0] and _NAMESPACE.match(text)
-            else text
-        )
+        if is_wiki and text == target[0] and _NAMESPACE.match(text):
+            return ""
+        return text
 
     def _formula(self, content: Any) -> str:
         """Returns a formula as TeX between dollar signs, on one line, without its label."""

@@ -220,11 +220,9 @@ def _has_text_below(
 
 def _without_marks(line: _PageLine, marks: Set[str]) -> _PageLine:
     def replaced(match: re.Match[str]) -> str:
-        return (
-            ""
-            if match.group(1).translate(_FROM_RAISED) in marks
-            else match.group()
-        )
+        if match.group(1).translate(_FROM_RAISED) in marks:
+            return ""
+        return match.group()
 
     text = _SIGN_AFTER.sub(replaced, _RAISED_NUMBER.sub(replaced, line.text))
     return line._replace(text=text)
@@ -232,11 +230,9 @@ def _without_marks(line: _PageLine, marks: Set[str]) -> _PageLine:
 
 def _with_digits(line: _PageLine) -> _PageLine:
     """Returns a line in which raised digits are plain digits again."""
-    return (
-        line
-        if line.text.isascii()
-        else line._replace(text=line.text.translate(_FROM_RAISED))
-    )
+    if line.text.isascii():
+        return line
+    return line._replace(text=line.text.translate(_FROM_RAISED))
 
 
 def _check_scans(
@@ -245,7 +241,10 @@ def _check_scans(
     """Raises InputError if more pages are images than text."""
     if num_scans <= num_texts or (num_texts and source.options.keep_all):
         return
-    others = "; --keep_all reads the other pages" if num_texts else ""
+    if num_texts:
+        others = "; --keep_all reads the other pages"
+    else:
+        others = ""
     raise InputError(
         f"{source.name}: a scan ({num_scans} of {num_pages} pages are images without a text "
         "layer); run an OCR program on it, for example ocrmypdf, or register a reader with OCR "
@@ -462,8 +461,14 @@ class _Measure:
             if start < middle < end:
                 pieces.append(self.line(start, middle)._replace(right=edge))
                 start = middle
-        hyphen = "-" if self._text[end : end + 1] in ("\x02", "\ufffe") else ""
-        last = self.line(start, end, hyphen) if pieces else line
+        if self._text[end : end + 1] in ("\x02", "\ufffe"):
+            hyphen = "-"
+        else:
+            hyphen = ""
+        if pieces:
+            last = self.line(start, end, hyphen)
+        else:
+            last = line
         self._raw.FPDFText_GetCharBox(
             self._page, self._index(end - 1), left, right, bottom, top
         )
@@ -505,7 +510,9 @@ def _bookmarks(document: Any) -> dict[tuple[int, str], int]:
     try:
         for bookmark in document.get_toc(max_depth=_LEVELS):
             target = bookmark.get_dest()
-            page = target.get_index() if target is not None else None
+            page = None
+            if target is not None:
+                page = target.get_index()
             if page is not None:
                 levels[page, _key(bookmark.get_title())] = bookmark.level + 1
     except (
@@ -527,7 +534,7 @@ class _Assembler:
     Args:
         pages: lines of each page.
         bookmarks: levels of headings by page and title.
-        keep_all: whether to keep captions and hyphens at line ends.
+        keep_all: True to keep captions and hyphens at line ends.
 
     Attributes:
         num_captions: number of removed captions.
@@ -559,7 +566,10 @@ class _Assembler:
         levels: list[int] = []
         before = None
         for number, page in enumerate(self._pages):
-            captions = set() if self._keep_all else self._captions(number, page)
+            if self._keep_all:
+                captions = set()
+            else:
+                captions = self._captions(number, page)
             for i, line in enumerate(page):
                 if i in captions:  # the text around it may continue
                     continue
@@ -764,7 +774,9 @@ def _leading_of(pages: Sequence[Sequence[_PageLine]], size: float) -> float:
 def _width_of(pages: Sequence[Sequence[_PageLine]]) -> int:
     """Returns the number of characters of a full line."""
     lengths = sorted(len(line.text) for page in pages for line in page)
-    return lengths[len(lengths) * 9 // 10] if lengths else 0
+    if lengths:
+        return lengths[len(lengths) * 9 // 10]
+    return 0
 
 
 def _about_images(pages: Sequence[int], num_pages: int) -> str:

@@ -89,7 +89,10 @@ def transcript_blocks(transcript: Transcript) -> list[Block]:
     blocks: list[Block] = []
     for block, is_turn in transcript.parts:
         is_read = is_turn or block.level > 0
-        blocks += [block] if is_read else text_blocks(block.text, block.page)
+        if is_read:
+            blocks += [block]
+        else:
+            blocks += text_blocks(block.text, block.page)
     return blocks
 
 

@@ -66,7 +66,10 @@ def read_file(
     path: str, options: ReadOptions
 ) -> Generator[Document | Failure, None, None]:
     """Yields the documents of a file, and failures for unreadable parts."""
-    name = "standard input" if path == STDIN else printable(path)
+    if path == STDIN:
+        name = "standard input"
+    else:
+        name = printable(path)
     # with a Slack export, see ``expand``
     is_folder = path != STDIN and os.path.isdir(path)
     content = b""

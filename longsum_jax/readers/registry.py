@@ -290,9 +290,9 @@ def _refused(head: bytes) -> str | None:
     for offset, magic, what in _REFUSED:
         if head[offset:].startswith(magic):
             return what
-    return (
-        _RIFF.get(head[_RIFF_PLACE:][:4]) if head.startswith(b"RIFF") else None
-    )
+    if head.startswith(b"RIFF"):
+        return _RIFF.get(head[_RIFF_PLACE:][:4])
+    return None
 
 
 def _named(kind: Kind, suffix: str, source: Source) -> Kind:
@@ -318,9 +318,9 @@ def _look(content: bytes) -> str:
         is_markup and b"<html" in text
     ):
         return "html"
-    markup = (
-        _xml_markup(content) if is_markup or text.startswith(b"<") else None
-    )
+    markup = None
+    if is_markup or text.startswith(b"<"):
+        markup = _xml_markup(content)
     if markup is not None:
         return markup
     if is_markup and any(root in text for root in _XML_ROOTS):
@@ -339,11 +339,9 @@ def _look(content: bytes) -> str:
             return markup
     if _count_marks(_MEDIAWIKI, beginning) >= _FEWEST_MEDIAWIKI_MARKS:
         return "mediawiki"
-    return (
-        "markdown"
-        if _count_marks(_MARKDOWN, beginning) >= _FEWEST_MARKS
-        else "text"
-    )
+    if _count_marks(_MARKDOWN, beginning) >= _FEWEST_MARKS:
+        return "markdown"
+    return "text"
 
 
 def _count_marks(marks: Sequence[re.Pattern[bytes]], content: bytes) -> int:

@@ -88,7 +88,10 @@ def read(source: Source) -> Iterator[Document]:
     text, notes = source.decoded()
     lines = text.expandtabs(8).split("\n")
     reader = _RestructuredReader(keep_all=source.options.keep_all)
-    start = 0 if source.options.keep_all else _end_of_fields(lines)
+    if source.options.keep_all:
+        start = 0
+    else:
+        start = _end_of_fields(lines)
     blocks = list(reader.blocks(lines[start:]))
     if start:
         notes.append("front matter left out")
@@ -205,9 +208,10 @@ class _RestructuredReader:
         text = _plain(_unwrapped(lines)).strip()
         # one of the two colons is text, none after a space
         if _opens_code(lines):
-            text = (
-                text[:-2].rstrip() if text[-3:-2].strip() == "" else text[:-1]
-            )
+            if text[-3:-2].strip() == "":
+                text = text[:-2].rstrip()
+            else:
+                text = text[:-1]
         if text:
             yield Block(text)
 
@@ -265,15 +269,16 @@ def _unwrapped(lines: Sequence[str]) -> str:
             continue
         is_row = _ROW.fullmatch(line) is not None
         is_line = not is_row and _LINE.match(line) is not None
-        line = _LINE.sub("", line, count=1) if is_line else line
+        if is_line:
+            line = _LINE.sub("", line, count=1)
         begins = is_row or is_line or _ITEM.match(line) or _FIELD.match(line)
         if parts:
             parts.append("\n" if begins else " ")
-        parts.append(
-            " | ".join(map(str.strip, line.strip(" |").split("|")))
-            if is_row
-            else line.strip()
-        )
+        if is_row:
+            cells = line.strip(" |").split("|")
+            parts.append(" | ".join(cell.strip() for cell in cells))
+        else:
+            parts.append(line.strip())
     return "".join(parts)
 
 

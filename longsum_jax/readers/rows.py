@@ -62,7 +62,7 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
     if value is None:
         value = ""
     if not isinstance(value, str):
-        remedy = "mend or remove the row"
+        remedy = "correct or remove the row"
         if isinstance(value, dict | list):
             remedy = "write what it holds as JSON lines, for example with jq"
         raise InputError(
@@ -78,7 +78,9 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
         title = None
     if not isinstance(query, str) or not query.strip():
         query = None
-    row_id = str(id_) if isinstance(id_, str | int) else None
+    row_id = None
+    if isinstance(id_, str | int):
+        row_id = str(id_)
     return inner.document(
         text_blocks(value), title=title, query=query, id=row_id
     )

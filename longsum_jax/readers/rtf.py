@@ -84,7 +84,10 @@ def _without_hidden(content: str) -> str:
         elif word == "plain":
             hiding = frozenset()
         elif word in ("v", "deleted"):
-            hiding = hiding - {word} if number == "0" else hiding | {word}
+            if number == "0":
+                hiding = hiding - {word}
+            else:
+                hiding = hiding | {word}
         elif (
             hiding
             and text != "\\*"

@@ -133,7 +133,10 @@ def as_message(result: Document | Failure | None) -> bytes:
 
     Unlike a pickle, JSON cannot run code in the process that reads it.
     """
-    kind = None if result is None else type(result).__name__
+    if result is None:
+        kind = None
+    else:
+        kind = type(result).__name__
     fields = None if result is None else result._asdict()
     return json.dumps([kind, fields], ensure_ascii=False).encode(
         "utf-8", "surrogatepass"

@@ -154,9 +154,9 @@ def _channels(
     )
     days: dict[str, list[str]] = {}
     for name in sorted(names):
-        match = (
-            _DAY.fullmatch(name, len(root)) if name.startswith(root) else None
-        )
+        match = None
+        if name.startswith(root):
+            match = _DAY.fullmatch(name, len(root))
         if match is not None:
             days.setdefault(match["channel"], []).append(name)
     is_empty = True
@@ -230,7 +230,9 @@ def _name_in(user: Mapping[str, Any]) -> str | None:
             if isinstance(name, str) and name.strip():
                 return " ".join(name.split())
     name = user.get("name")
-    return " ".join(name.split()) or None if isinstance(name, str) else None
+    if isinstance(name, str):
+        return " ".join(name.split()) or None
+    return None
 
 
 def _is_written(message: Mapping[str, Any]) -> bool:
@@ -299,11 +301,9 @@ def _sender(message: Mapping[str, Any], names: Mapping[str, str]) -> str:
     if isinstance(user, str):
         return names.get(user, user)
     bot = message.get("username") or message.get("bot_id")
-    return (
-        " ".join(bot.split())
-        if isinstance(bot, str) and bot.strip()
-        else "unknown"
-    )
+    if isinstance(bot, str) and bot.strip():
+        return " ".join(bot.split())
+    return "unknown"
 
 
 def _plain(text: str, names: Mapping[str, str], *, keep_emoji: bool) -> str:

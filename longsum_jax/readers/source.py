@@ -26,7 +26,7 @@ class ReadOptions:
     """Options and limits of reading files.
 
     Attributes:
-        keep_all: whether to keep content removed by default: boilerplate of web
+        keep_all: True to keep content removed by default: boilerplate of web
             pages, running headers, page numbers, captions, hyphens at line
             ends, reference lists, quoted mail, times and notices of transcripts
             and chats.
@@ -39,7 +39,7 @@ class ReadOptions:
         max_pages: maximum number of pages of a PDF, chapters of an EPUB or
             slides.
         max_seconds: maximum time for reading one document, in seconds.
-        sandbox: whether files are read in a child process, see
+        sandbox: True if files are read in a child process, see
             ``readers.sandbox``. Without it, a small file made for the purpose
             can fill the memory or end this process.
 
@@ -176,7 +176,10 @@ class Source:
         text = result.text.replace("\r\n", "\n").replace("\r", "\n")
         notes = []
         if result.guess:
-            rival = f"; {result.rival} fits as well" if result.rival else ""
+            if result.rival:
+                rival = f"; {result.rival} fits as well"
+            else:
+                rival = ""
             notes.append(f"read as {result.guess}, which is a guess{rival}")
         if result.num_damaged:
             damaged = counted(result.num_damaged, "damaged character")
@@ -200,7 +203,7 @@ class Source:
             blocks: blocks in reading order.
             title: title of the document.
             num_pages: page count; 0 if there are no pages.
-            has_pictures: whether the document contains pictures, which may show
+            has_pictures: True if the document contains pictures, which may show
                 its text.
             notes: notes of the reader.
             query: query of the document.

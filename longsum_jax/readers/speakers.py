@@ -117,8 +117,6 @@ def repeated_share(names: Iterable[str]) -> float:
     """Returns the share of names that occur more than once."""
     counts = Counter(names)
     total = sum(counts.values())
-    return (
-        sum(count for count in counts.values() if count > 1) / total
-        if total
-        else 0.0
-    )
+    if total:
+        return sum(count for count in counts.values() if count > 1) / total
+    return 0.0

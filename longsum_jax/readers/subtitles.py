@@ -57,7 +57,7 @@ class _SubtitleReader:
 
     Args:
         speakers: names that precede spoken text.
-        keep_sounds: whether to keep lines that only describe a sound.
+        keep_sounds: True to keep lines that only describe a sound.
 
     Attributes:
         num_sounds: number of removed lines.
@@ -108,11 +108,9 @@ class _SubtitleReader:
         if _CHANGE.match(line):  # an unnamed speaker
             return line, line
         parts = split_turn(line)
-        return (
-            parts
-            if parts is not None and parts[0] in self._speakers
-            else (None, line)
-        )
+        if parts is not None and parts[0] in self._speakers:
+            return parts
+        return (None, line)
 
     def _is_sound(self, speech: str) -> bool:
         is_sound = (

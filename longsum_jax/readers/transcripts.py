@@ -264,9 +264,10 @@ def _transcript(
             builder.add(line)
     builder.end()
     if not is_chat:
-        turns_read = (
-            counted(builder.num_turns, "turn") if builder.num_turns else "text"
-        )
+        if builder.num_turns:
+            turns_read = counted(builder.num_turns, "turn")
+        else:
+            turns_read = "text"
         notes = [*notes, f"{turns_read} of a transcript"]
     if builder.num_notices:
         notes = [*notes, f"{counted(builder.num_notices, 'notice')} left out"]
@@ -340,9 +341,10 @@ class _Builder:
         if not self._texts:
             self._texts.append([])
             self._page = line.page
-        text = (
-            DIRECTION_MARKS.sub("", line.text) if self._is_chat else line.text
-        )
+        if self._is_chat:
+            text = DIRECTION_MARKS.sub("", line.text)
+        else:
+            text = line.text
         if line.begins and self._texts[-1]:
             text = f"\n{text}"
         self._texts[-1].append(text)
@@ -357,7 +359,10 @@ class _Builder:
                 text = _joined_messages(["\n".join(lines) for lines in texts])
             else:
                 text = joined_lines([line for lines in texts for line in lines])
-            named = f"{self._name}: {text}" if self._name else text
+            if self._name:
+                named = f"{self._name}: {text}"
+            else:
+                named = text
             self.parts.append(
                 TranscriptPart(
                     Block(named, self._level, self._page),
@@ -407,7 +412,9 @@ def _messages(lines: Sequence[_TranscriptLine]) -> _Turns:
     is_log = sum(map(is_label, senders)) > count / 2
     if count < _FEWEST_TURNS or not (is_enough and is_chat) or is_log:
         return {}
-    return turns if len(turns) - count <= max(2, _MOST_NOTICES * count) else {}
+    if len(turns) - count <= max(2, _MOST_NOTICES * count):
+        return turns
+    return {}
 
 
 def _heads(lines: Sequence[_TranscriptLine]) -> _Turns:
@@ -418,17 +425,17 @@ def _heads(lines: Sequence[_TranscriptLine]) -> _Turns:
             len(line.text) <= _LONGEST_HEAD
             and _COLON.search(line.text) is not None
         )
-        match = (
-            _HEAD.fullmatch(line.text)
-            if may_be_head and not line.level
-            else None
-        )
+        match = None
+        if may_be_head and not line.level:
+            match = _HEAD.fullmatch(line.text)
         if match is not None and not _is_bare_time(line):
             name = plain_name(match["before"] or match["after"])
             if _is_name(name):
                 turns[number] = _Turn(name, "")
     is_ordered = _ordered_share(turns, lines) >= _FEWEST_ORDERED
-    return turns if is_ordered and _are_speakers(turns, lines) else {}
+    if is_ordered and _are_speakers(turns, lines):
+        return turns
+    return {}
 
 
 def _names_near_times(lines: Sequence[_TranscriptLine]) -> _Turns:
@@ -459,11 +466,9 @@ def _timed_names(lines: Sequence[_TranscriptLine]) -> _Turns:
     """Returns turns that begin with a time and a name, followed by the spoken text."""
     turns: _Turns = {}
     for number, line in enumerate(lines):
-        match = (
-            _TIMED.match(line.text)
-            if _COLON.search(line.text, 0, _LONGEST_HEAD)
-            else None
-        )
+        match = None
+        if _COLON.search(line.text, 0, _LONGEST_HEAD):
+            match = _TIMED.match(line.text)
         if match is None:
             continue
         if match["turn"]:
@@ -474,7 +479,9 @@ def _timed_names(lines: Sequence[_TranscriptLine]) -> _Turns:
             name = plain_name(match["name"])
             if _is_name(name):
                 turns[number] = _Turn(name, line.text[match.end() :].strip())
-    return turns if _are_speakers(turns, lines, has_text=True) else {}
+    if _are_speakers(turns, lines, has_text=True):
+        return turns
+    return {}
 
 
 def _names(lines: Sequence[_TranscriptLine]) -> _Turns:
@@ -484,8 +491,12 @@ def _names(lines: Sequence[_TranscriptLine]) -> _Turns:
     letters = Counter(match[1] for match in examined if match is not None)
     is_examination = min(letters["Q"], letters["A"]) > 1
     for number, line in enumerate(lines):
-        match = examined[number] if is_examination else None
-        parts = split_turn(line.text) if not line.level else None
+        match = None
+        if is_examination:
+            match = examined[number]
+        parts = None
+        if not line.level:
+            parts = split_turn(line.text)
         if match is not None:
             parts = match[1], line.text[match.end() :]
         if parts is not None:
@@ -549,7 +560,10 @@ def _times(lines: Sequence[_TranscriptLine]) -> _Turns:
         first = min(turns)
         num_said = 0
         for i in range(first, len(lines)):
-            text = turns[i].text if i in turns else lines[i].text
+            if i in turns:
+                text = turns[i].text
+            else:
+                text = lines[i].text
             num_said += num_words(text)
         # Times of a recording begin in the first minute or have hours and
         # seconds, and ascend; the times of an agenda do not.

@@ -70,7 +70,10 @@ def _limit(options: ReadOptions) -> None:
 def _set_limit(which: int, value: int) -> None:
     """Sets a soft limit of the operating system, at most to the hard limit."""
     hard = resource.getrlimit(which)[1]
-    soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    if hard == resource.RLIM_INFINITY:
+        soft = value
+    else:
+        soft = min(value, hard)
     with contextlib.suppress(OSError, ValueError):  # macOS refuses some values
         resource.setrlimit(which, (soft, hard))
 

@@ -95,7 +95,10 @@ def _rows(
         column = 0
         for cell in row:
             reference = _COLUMN.fullmatch(cell.get("r", ""))
-            column = _column(reference[1]) if reference else column + 1
+            if reference:
+                column = _column(reference[1])
+            else:
+                column = column + 1
             text = _cell(cell, strings).strip()
             if text:
                 cells[column] = text
@@ -121,9 +124,9 @@ def _cell(cell: Element, strings: list[str]) -> str:
     )
     if kind == "s":
         index = whole_number(value)
-        return (
-            strings[index] if index is not None and index < len(strings) else ""
-        )
+        if index is not None and index < len(strings):
+            return strings[index]
+        return ""
     return "" if kind == "e" else value
 
 

@@ -54,10 +54,16 @@ def read(source: Source) -> Iterator[Document]:
     if local_name(root) == "html":
         yield from html.read(source)
         return
-    articles = list(root) if local_name(root) in _COLLECTIONS else [root]
+    if local_name(root) in _COLLECTIONS:
+        articles = list(root)
+    else:
+        articles = [root]
     for number, article in enumerate(articles, 1):
         document = _document(article, source)
-        name = f"{source.name}:{number}" if len(articles) > 1 else document.name
+        if len(articles) > 1:
+            name = f"{source.name}:{number}"
+        else:
+            name = document.name
         yield document._replace(name=name)
 
 
@@ -116,7 +122,10 @@ class _ArticleReader:
     def __init__(self, source: Source, *, is_article: bool) -> None:
         self._source = source
         self._keep_all = source.options.keep_all or not is_article
-        self._never_shown = _NEVER_SHOWN if is_article else frozenset()
+        if is_article:
+            self._never_shown = _NEVER_SHOWN
+        else:
+            self._never_shown = frozenset()
         self.left_out: Counter[str] = Counter()
 
     def blocks(self, element: Element, level: int) -> Iterator[Block]:
@@ -181,7 +190,10 @@ class _ArticleReader:
     def _pieces(self, element: Element) -> Iterator[str]:
         yield element.text or ""
         for child in element:
-            between = " " if local_name(child) in _BLOCKS else ""
+            if local_name(child) in _BLOCKS:
+                between = " "
+            else:
+                between = ""
             yield between
             is_float = local_name(child) in _FLOATS and not self._keep_all
             if not is_float and not self._is_left_out(child):

@@ -69,9 +69,7 @@ def parse_xml(content: bytes, name: str) -> ElementTree.Element:
 
     def entity(*_: object) -> None:
         # Entities may expand to gigabytes or refer to local files.
-        raise InputError(
-            f"{name}: XML that declares entities of its own; not read"
-        )
+        raise InputError(f"{name}: XML with entity declarations; not read")
 
     parser.StartElementHandler = start
     parser.EndElementHandler = end

@@ -149,7 +149,10 @@ class _Server:
         ]
 
         def part_event(part: SummaryPart) -> str:
-            kind = "segment" if part.is_segment else "delta"
+            if part.is_segment:
+                kind = "segment"
+            else:
+                kind = "delta"
             return event(
                 {"document": indices[part.document], "text": part.text}, kind
             )

@@ -127,11 +127,10 @@ async def read_documents(
             422, "give either text, a string, or documents, a list of strings"
         )
     query = fields.pop("query", None)
-    texts = (
-        fields.pop("documents")
-        if "documents" in fields
-        else [fields.pop("text")]
-    )
+    if "documents" in fields:
+        texts = fields.pop("documents")
+    else:
+        texts = [fields.pop("text")]
     return Body(list(as_requests(texts, query)), fields)
 
 
@@ -140,7 +139,7 @@ def as_requests(texts: Any, query: str | None = None) -> list[Request]:
 
     Args:
         texts: list of texts; whether they are strings is checked later.
-        query: text to look for in the documents.
+        query: question or topic of the summaries.
 
     Raises:
         HTTPException: 422 if there is no list or no text.
@@ -180,7 +179,10 @@ async def _read_form(
                     _read_file, value.filename or "upload", content, options
                 )
             else:
-                fields[name] = value if name in _TEXT_FIELDS else _value(value)
+                if name in _TEXT_FIELDS:
+                    fields[name] = value
+                else:
+                    fields[name] = _value(value)
     finally:
         await form.close()
     query = fields.pop("query", None)
@@ -208,7 +210,9 @@ def _value(text: str) -> Any:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return text
-    return value if isinstance(value, int | float) else text
+    if isinstance(value, int | float):
+        return value
+    return text
 
 
 def _read_file(

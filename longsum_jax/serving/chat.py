@@ -149,7 +149,10 @@ class ChatAnswer:
         self, summary: Summary | None = None, **delta: str
     ) -> dict[str, Any]:
         """Returns a chunk: the part in ``delta``, or the end of a summary."""
-        reason = None if summary is None else _reason(summary)
+        if summary is None:
+            reason = None
+        else:
+            reason = _reason(summary)
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
         return {**self._fields, "choices": [choice]}
 

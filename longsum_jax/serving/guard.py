@@ -95,9 +95,9 @@ class Guard:
                 return await answer(request)
         except Exception as error:
             status, message = self.problem(error)
-            headers = (
-                {"Retry-After": str(_RETRY_SECONDS)} if status == 429 else None
-            )
+            headers = None
+            if status == 429:
+                headers = {"Retry-After": str(_RETRY_SECONDS)}
             return JSONResponse(error_body(message), status, headers)
         finally:
             self._num_requests -= 1

@@ -409,7 +409,7 @@ function showRuns(number) {
   const [pieces, numbers] = cutDocument(text, statements);
   const isSupported = statements.every((statement) => statement.is_supported);
   at("reader-note").textContent =
-    "Choose a sentence to see its sources in the document." +
+    "Select a sentence to see its sources in the document." +
     (isSupported
       ? ""
       : ` Dotted sentences are unsupported: ${wording().note()}`);

@@ -47,7 +47,10 @@ class TextStream:
     def add_segment(self, text: str) -> None:
         """Sends the summary of the next segment; segments are joined by spaces."""
         if text:
-            joined = f"{self._sent} {text}" if self._sent else text
+            if self._sent:
+                joined = f"{self._sent} {text}"
+            else:
+                joined = text
             self._send_rest(joined, is_segment=True)
 
     def finish(self, text: str) -> None:

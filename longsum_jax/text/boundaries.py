@@ -211,7 +211,7 @@ def split_line(
     Args:
         line: a paragraph or another text; line breaks in it are white space.
         style: style of the text that the line belongs to.
-        inside_marks: whether to split inside quotations and brackets as well.
+        inside_marks: True to split inside quotations and brackets as well.
 
     Returns:
         At least one slice; joined, they are the line.
@@ -220,11 +220,10 @@ def split_line(
     if first is None or (first.end() == len(line) and ";" not in line):
         return [line]
     decider = _StopLine(line, style)
-    stops = (
-        _GREEK_STOPS
-        if ";" in line and decider.rules.language == "el"
-        else _STOPS
-    )
+    if ";" in line and decider.rules.language == "el":
+        stops = _GREEK_STOPS
+    else:
+        stops = _STOPS
     marks = () if inside_marks else _quotations(line)
     ends = list(_ends(decider, stops, marks))
     return [
@@ -237,7 +236,10 @@ def _quotations(line: str) -> Iterator[tuple[int, int]]:
     """Yields the start and end of quotations and brackets."""
     start = 0
     has_apostrophes = _QUOTING_APOSTROPHE.search(line) is not None
-    pattern = _OPENING_MARK if has_apostrophes else _OPENING_MARK_BUT_APOSTROPHE
+    if has_apostrophes:
+        pattern = _OPENING_MARK
+    else:
+        pattern = _OPENING_MARK_BUT_APOSTROPHE
     while opening := pattern.search(line, start):
         start = opening.end()
         rest = _REST_OF_QUOTATION[opening[0]].match(line, start)
@@ -467,7 +469,9 @@ class _StopLine:
                 if tail.isalpha() and _is_ordinary(tail):
                     return end
             text = line[begin : begin + _RIGHT]
-            return end if self._is_end(match, start, text, word, before) else 0
+            if self._is_end(match, start, text, word, before):
+                return end
+            return 0
         if _ELLIPSIS.match(marks):
             is_counted = (
                 line[begin : begin + 1].isdigit()
@@ -491,7 +495,9 @@ class _StopLine:
         if opened and self.line[opened - 1] in ":\uff1a":
             return end
         is_quoted = self.line[opened] not in "(\uff08["
-        return 0 if is_quoted and self.line[end].isalpha() else end
+        if is_quoted and self.line[end].isalpha():
+            return 0
+        return end
 
     def _without_space(self, match: re.Match[str], start: int) -> int:
         """Classifies a stop with no space after it: before a footnote or a missing space."""
@@ -504,7 +510,9 @@ class _StopLine:
         if line[end].isdigit():
             footnote = _FOOTNOTE.match(line, end)
             is_word = len(token) > 2 and self._class(token) is None
-            return footnote.end() if footnote and is_word else 0
+            if footnote and is_word:
+                return footnote.end()
+            return 0
         word = _WORD.match(line, end, end + _RIGHT)
         if (
             word is None
@@ -513,7 +521,9 @@ class _StopLine:
         ):
             return 0
         starters = self.rules.starters
-        return end if token in starters or word[0].lower() in starters else 0
+        if token in starters or word[0].lower() in starters:
+            return end
+        return 0
 
     def _is_mixed(self, following: str) -> bool:
         """Returns True if a word is a name or code with a lowercase first letter ("iPhone")."""
@@ -596,7 +606,9 @@ class _StopLine:
             )
         if self.is_lowered and len(token) == 1 and token.isalpha():
             # The name of a species ("e. coli") unless it is a unit.
-            return "lower" if before in _AFTER_NUMBER else "name"
+            if before in _AFTER_NUMBER:
+                return "lower"
+            return "name"
         kind = self._class(token)
         if kind is None and (elision := _ELISION.match(token)):
             token = token[elision.end() :]

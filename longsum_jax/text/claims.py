@@ -136,9 +136,9 @@ def claims_of(text: str, options: ClaimOptions) -> list[Claim]:
         if len(claims) == 2 * options.per_text:
             break
         sentence = ClaimSentence(sentences[index], entities[index], others)
-        wrong = (
-            _wrong_claim(sentence, rng) if _is_long(sentence, options) else None
-        )
+        wrong = None
+        if _is_long(sentence, options):
+            wrong = _wrong_claim(sentence, rng)
         if wrong is not None:
             claims += [Claim(sentence.text, CORRECT), wrong]
     return [add_noise(claim, options, rng) for claim in claims]
@@ -291,4 +291,6 @@ def add_noise(
             words.append(match[0])
         elif rng.random() >= options.deleted:
             words += [match[0], match[0]]
-    return Claim(" ".join(words), claim.label) if words else claim
+    if words:
+        return Claim(" ".join(words), claim.label)
+    return claim

@@ -89,11 +89,11 @@ def read_json_lines(
         choices_key: key of a list of texts to choose from; "" reads none.
         rejected_key: key of a rejected summary, which may be absent or blank;
             "" reads none.
-        require_document: whether a missing or blank text is an error; otherwise
+        require_document: True if a missing or blank text is an error; otherwise
             it becomes "".
-        require_summary: whether a missing or blank summary is an error;
+        require_summary: True if a missing or blank summary is an error;
             otherwise it becomes None.
-        several_summaries: whether a list of summaries becomes a tuple;
+        several_summaries: True if a list of summaries becomes a tuple;
             otherwise it is an error.
         max_bytes: maximum size of a file in bytes, after decompression.
 
@@ -187,7 +187,7 @@ def check_characters(text: str, what: str, remedy: str) -> None:
     except UnicodeEncodeError as error:
         code = f"\\u{ord(text[error.start]):04x}"
         raise InputError(
-            f"{what} holds half a character ({code}); {remedy}"
+            f"{what} contains a lone surrogate ({code}); {remedy}"
         ) from None
 
 
@@ -198,7 +198,8 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
         InputError: a path does not exist or is a directory, or a pattern
             matches no file.
     """
-    paths = [paths] if isinstance(paths, str | Path) else paths
+    if isinstance(paths, str | Path):
+        paths = [paths]
     files: list[str | Path] = []
     for path in paths:
         if os.path.isfile(path):
@@ -256,13 +257,16 @@ def _document(
     name = row.get(keys["id"]) if keys["id"] else None
     if name is None:
         name = default_id
-    label = _label(row, keys["label"], where) if keys["label"] else None
-    name = (
-        replace_half_characters(name)
-        if isinstance(name, str)
-        else json.dumps(name)
-    )
-    choices = _choices(row, keys["choices"], where) if keys["choices"] else None
+    label = None
+    if keys["label"]:
+        label = _label(row, keys["label"], where)
+    if isinstance(name, str):
+        name = replace_half_characters(name)
+    else:
+        name = json.dumps(name)
+    choices = None
+    if keys["choices"]:
+        choices = _choices(row, keys["choices"], where)
     rejected = _optional_text(row, keys["rejected"], where, "--rejected_key")
     return DataRow(name, document, summary, query, label, choices, rejected)
 
@@ -290,7 +294,9 @@ def _label(row: dict[str, Any], key: str, where: str) -> Label:
             f'{where}: "{key}" is {json.dumps(value)[:80]}; give a whole number from 0 on, '
             "a name, or a list of either"
         )
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    return value
 
 
 def _optional_text(
@@ -351,18 +357,25 @@ def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
     _check_keys(row, [(key, flag)], where)
     value = row[key]
     if not isinstance(value, str):
-        kind = "null" if value is None else type(value).__name__
+        if value is None:
+            kind = "null"
+        else:
+            kind = type(value).__name__
         raise InputError(
-            f'{where}: "{key}" must be a string, got {kind}; mend or remove the line'
+            f'{where}: "{key}" must be a string, got {kind}; correct or remove the line'
         )
     if not value.strip():
         raise InputError(f'{where}: "{key}" is empty; remove the line')
     if "\0" in value:
-        raise InputError(f'{where}: "{key}" holds a NUL character; remove it')
+        raise InputError(
+            f'{where}: "{key}" contains a NUL character; remove it'
+        )
     check_characters(value, f'{where}: "{key}"', "write the file again")
     return value
 
 
 def _stem(path: str | Path) -> str:
     path = Path(path)
-    return path.with_suffix("").stem if path.suffix in SUFFIXES else path.stem
+    if path.suffix in SUFFIXES:
+        return path.with_suffix("").stem
+    return path.stem

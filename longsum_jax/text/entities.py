@@ -102,7 +102,9 @@ def _without_first_capital(sentence: str) -> str:
     first = sentence.partition(" ")[0]
     word = first.strip(",")
     small = _is_function_word(word, sentence) or word.lower() in ADJECTIVES
-    return first.lower() + sentence[len(first) :] if small else sentence
+    if small:
+        return first.lower() + sentence[len(first) :]
+    return sentence
 
 
 def _is_function_word(word: str, sentence: str) -> bool:

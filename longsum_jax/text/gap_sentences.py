@@ -50,7 +50,7 @@ class GapSentenceOptions:
             them, as in LOCOST.
         short_documents: handling of K = 0: "skip" gives no example and "one"
             takes K = 1.
-        unicode_words: whether to count words of every script. ROUGE uses only
+        unicode_words: True to count words of every script. ROUGE uses only
             words of a-z and 0-9, so all Chinese or Russian sentences are equal.
 
     Raises:
@@ -128,7 +128,9 @@ def gap_sentence_texts(
             seed and the text.
     """
     example = gap_sentence_example(text, options, document_rng(text, seed))
-    return None if example is None else (example.source, example.target)
+    if example is None:
+        return None
+    return (example.source, example.target)
 
 
 def select_gap_sentences(
@@ -238,7 +240,10 @@ class _WordCounts(NamedTuple):
             metric: ROUGE-1 score.
             selected: word counts [V] of the selection; None for an empty one.
         """
-        counts = np.zeros_like(self.total) if selected is None else selected
+        if selected is None:
+            counts = np.zeros_like(self.total)
+        else:
+            counts = selected
         rest = self.total - counts
         before = self._sums(counts, rest)  # [V] each
         # By entry [P], before and after its sentence moves to the selection.

@@ -44,9 +44,9 @@ def split_documents(
     """Returns the documents joined by ``join_documents``."""
     bounds = [0, *borders, len(text)]
     parts = [text[start:stop] for start, stop in itertools.pairwise(bounds)]
-    return (
-        [part.removesuffix(separator) for part in parts] if borders else parts
-    )
+    if borders:
+        return [part.removesuffix(separator) for part in parts]
+    return parts
 
 
 class Joiner:
@@ -62,7 +62,7 @@ class Joiner:
     Args:
         limit: maximum length of the summary; infinite for no limit.
         cost: function that returns the length of a sentence.
-        merges: whether to drop repeated sentences; if False and without a
+        merges: True to drop repeated sentences; if False and without a
             limit, texts are unchanged.
 
     Attributes:
@@ -97,7 +97,7 @@ class Joiner:
             text: text of the summary; dropped if it has no words.
             share: share of the document up to the end of this segment, from 0
                 to 1.
-            ended: whether the summary is complete; with a limit, the last
+            ended: True if the summary is complete; with a limit, the last
                 sentence of an incomplete summary is dropped.
         """
         text = text.strip()
@@ -117,7 +117,9 @@ class Joiner:
         if self._limit < math.inf:
             selected = self._within(selected, share, ended)
         self._written.update(filter(None, map(_words, selected)))
-        return text if selected == sentences else " ".join(selected)
+        if selected == sentences:
+            return text
+        return " ".join(selected)
 
     def _new(self, sentences: Sequence[str]) -> list[str]:
         """Returns the sentences not added before; sentences without words are always new."""

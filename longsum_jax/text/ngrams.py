@@ -46,12 +46,16 @@ _WORD = re.compile(
 def words_of(text: str, *, stemmer: bool = False) -> list[bytes]:
     """Returns the words of ``text`` as rouge-score splits them; ``stemmer`` stems them (Porter)."""
     words = text.lower().encode(errors="replace").translate(_KEEP_WORDS).split()
-    return [_stem(word) for word in words] if stemmer else words
+    if stemmer:
+        return [_stem(word) for word in words]
+    return words
 
 
 def _stem(word: bytes) -> bytes:
     """Returns the stem of a word; words of up to three letters are unchanged, as in rouge-score."""
-    return stem(word.decode()).encode() if len(word) > 3 else word
+    if len(word) > 3:
+        return stem(word.decode()).encode()
+    return word
 
 
 def unicode_words(text: str) -> list[str]:
@@ -131,11 +135,9 @@ def words_by_script(text: str) -> Tokenize:
 
 def ngrams_of(words: Sequence[Hashable], size: int) -> Iterable[Hashable]:
     """Returns the n-grams of ``size`` words in order; for ``size`` 1, the words."""
-    return (
-        words
-        if size == 1
-        else zip(*(words[start:] for start in range(size)), strict=False)
-    )
+    if size == 1:
+        return words
+    return zip(*(words[start:] for start in range(size)), strict=False)
 
 
 class NgramCounts(NamedTuple):
@@ -226,11 +228,10 @@ def _counts(
 ) -> NgramCounts:
     size = max(len(vocabulary), 1)
     index = np.minimum(np.searchsorted(vocabulary, codes), size - 1)
-    is_known = (
-        vocabulary[index] == codes
-        if len(vocabulary)
-        else np.zeros(len(codes), bool)
-    )
+    if len(vocabulary):
+        is_known = vocabulary[index] == codes
+    else:
+        is_known = np.zeros(len(codes), bool)
     pairs, counts = np.unique(
         owners[is_known] * size + index[is_known], return_counts=True
     )

@@ -106,9 +106,10 @@ class Prompt:
             InputError: the limit leaves no room for special tokens.
         """
         head, tail = prompted
-        num_added = (
-            0 if self.is_complete else len(tokenizer.add_special_tokens([]))
-        )
+        if self.is_complete:
+            num_added = 0
+        else:
+            num_added = len(tokenizer.add_special_tokens([]))
         if limit is not None and len(head) + len(tail) + num_added > limit:
             room = limit - len(tail) - num_added
             if room < 0:
@@ -118,15 +119,21 @@ class Prompt:
                 )
             head = head[:room]
         ids = head + tail
-        return ids if self.is_complete else tokenizer.add_special_tokens(ids)
+        if self.is_complete:
+            return ids
+        return tokenizer.add_special_tokens(ids)
 
     def num_before(self, tokenizer: Tokenizer) -> int:
         """Returns the number of special tokens before the head."""
-        return 0 if self.is_complete else len(tokenizer.prefix_ids)
+        if self.is_complete:
+            return 0
+        return len(tokenizer.prefix_ids)
 
     def _text(self, document: str) -> str:
         # Chat templates strip messages.
-        return document.rstrip() if self.is_complete else document
+        if self.is_complete:
+            return document.rstrip()
+        return document
 
     def _lead(
         self, tokenizer: Tokenizer, query: str | None
@@ -138,7 +145,10 @@ class Prompt:
     def _texts(
         self, parts: Iterable[str | int | None], query: str | None
     ) -> Iterable[str | int]:
-        text = self.query.replace(_QUERY, query) if query else ""
+        if query:
+            text = self.query.replace(_QUERY, query)
+        else:
+            text = ""
         return [text if part is None else part for part in parts]
 
     def _check_query(self, query: str | None) -> None:
@@ -185,7 +195,9 @@ def make_prompt(
         InputError: a template without "{document}" or with two, or a chat
             template that fails.
     """
-    chat = tokenizer.chat_template if prefix is None else None
+    chat = None
+    if prefix is None:
+        chat = tokenizer.chat_template
     if template is None and chat is None:
         return prefix_prompt(prefix or "", tokenizer)
     query, needs_query = _QUERY, template is not None
@@ -194,7 +206,7 @@ def make_prompt(
         query = f" Answer this question: {_QUERY}"
     if template.count(_DOCUMENT) != 1:
         raise InputError(
-            f"the prompt must contain {_DOCUMENT} once, but it does {template.count(_DOCUMENT)} "
+            f"the prompt must contain {_DOCUMENT} once, not {template.count(_DOCUMENT)} "
             "times; mark the position of the document"
         )
     has_query = _QUERY in template

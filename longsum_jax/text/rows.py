@@ -179,7 +179,9 @@ def _lines(
     """Yields the number, from 1, and the bytes of every line, without a byte order mark."""
     is_packed = Path(path).suffix in SUFFIXES
     with open_bytes(path) as stream:
-        packed = os.path.getsize(path) if is_packed else None
+        packed = None
+        if is_packed:
+            packed = os.path.getsize(path)
         for number, line in bounded_lines(
             stream,
             str(path),
@@ -187,7 +189,8 @@ def _lines(
             packed=packed,
             skip_blank=skip_blank,
         ):
-            line = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+            if number == 1:
+                line = line.removeprefix(_BYTE_ORDER_MARK)
             if line.strip() or not skip_blank:
                 yield number, line
 

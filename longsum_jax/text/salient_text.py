@@ -89,15 +89,17 @@ def room_for_text(
     Raises:
         InputError: fewer than ``min_tokens`` are left.
     """
-    label = tokenizer.encode(f" {salient.current}") if salient else []
+    if salient:
+        label = tokenizer.encode(f" {salient.current}")
+    else:
+        label = []
     empty = prompt.source(tokenizer, prompt.encode(tokenizer, "", query))
     room = limit - len(empty) - len(label)
     if room < min_tokens:
-        what = (
-            f'the query "{query[:60]}"'
-            if query
-            else "the text before a segment"
-        )
+        if query:
+            what = f'the query "{query[:60]}"'
+        else:
+            what = "the text before a segment"
         raise InputError(
             f"{what} leaves {max(room, 0)} of {limit} tokens, fewer than "
             f"segments.min_tokens={min_tokens}; shorten it or lower min_tokens"
@@ -219,7 +221,10 @@ def _important(
     """Returns the tokens of "past" and "future" sentences that fit into ``room``, with labels."""
     selected: dict[str, list[int]] = {"past": [], "future": []}
     for sentence in order:
-        side = "past" if sentence < segment.first else "future"
+        if sentence < segment.first:
+            side = "past"
+        else:
+            side = "future"
         room -= len(document.token_ids[sentence]) + (
             0 if selected[side] else len(labels[side])
         )

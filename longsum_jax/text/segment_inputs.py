@@ -47,7 +47,7 @@ class SegmentInputOptions:
             ``text.segment_targets.assign_sentences``.
         train_tokens: number of tokens of a document to read in training, in
             whole segments; 0 for all.
-        train_empty: whether a segment without a summary sentence is trained to
+        train_empty: True if a segment without a summary sentence is trained to
             produce the empty text; otherwise it is read without a loss.
         salient: form in which a segment reads important sentences of other
             segments: not at all ("none"), as "text", or as "vectors" (for
@@ -227,11 +227,9 @@ def read_segment_inputs(
         InputError: the text is blank, or the query leaves no room for a
             segment.
     """
-    salient_text = (
-        SalientTextOptions(options.salient_order)
-        if options.salient == "text"
-        else None
-    )
+    salient_text = None
+    if options.salient == "text":
+        salient_text = SalientTextOptions(options.salient_order)
     before: dict[str, Any] = {"prompt": prompt, "query": query}
     room = room_for_text(
         tokenizer,

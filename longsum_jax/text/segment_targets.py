@@ -57,7 +57,7 @@ def assign_sentences(
         sentences: R sentences of a summary, the predictions.
         metric: "precision" is the fraction of the sentence that the segment
             covers; "f1" favors short segments.
-        stemmer: whether to compare words by their stems (Porter), as in Se3
+        stemmer: True to compare words by their stems (Porter), as in Se3
             (Moro & Ragazzi 2022), which introduced this assignment.
 
     Raises:

@@ -5,8 +5,8 @@ Source: AWESOME (Cao & Wang 2023), appendix A.1, algorithm 1, after Se3.
     sentences   s0 s1 s2 s3 s4 s5 s6 s7 s8
                             |-- segment grows --|          up to min_tokens: every sentence joins
                                     s4 ?       up to max_tokens: s4 joins if it is more similar to
-                                               s0..s3 than to the window of
-                                               min_tokens after it
+                                               s0..s3 than to the window of min_tokens
+                                               after it
                 [s0 s1 s2 s3] [s4 s5 ...       otherwise it begins the next segment
 """
 
@@ -37,16 +37,17 @@ class SegmentOptions:
     Attributes:
         min_tokens: minimum length of a segment in tokens, reached by adding
             whole sentences.
-        max_tokens: length at which a segment ends. Between the two a sentence
-            joins the more similar side. As in algorithm 1 the length is checked
-            before a sentence is added, so that a segment may exceed it by one
-            sentence.
+        max_tokens: length at which a segment ends. Between ``min_tokens`` and
+            ``max_tokens``, a sentence joins the segment or begins the next one,
+            whichever is more similar. As in algorithm 1 of AWESOME, the length
+            is checked before a sentence is added, so that a segment may exceed
+            it by one sentence.
         max_segment_tokens: hard limit of a segment; None for no limit. A
             sentence longer than this, or than ``max_tokens``, is cut between
             words, or inside a word if it has no space.
-        strict: whether ``max_tokens`` is a hard limit as well (as in Se3's
+        strict: True if ``max_tokens`` is a hard limit as well (as in Se3's
             code).
-        next_includes_sentence: whether the window after a sentence, with which
+        next_includes_sentence: True if the window after a sentence, with which
             it is compared, includes the sentence itself.
         split_moves: beginning of a new segment: only the "sentence" (algorithm
             1), or the whole "window" that it was compared with (Se3's code).
@@ -82,12 +83,13 @@ class SegmentOptions:
     @cached_property
     def limit(self) -> float:
         """The hard limit of a segment in tokens; infinite without a limit."""
-        hard = (
-            math.inf
-            if self.max_segment_tokens is None
-            else self.max_segment_tokens
-        )
-        return min(hard, self.max_tokens) if self.strict else hard
+        if self.max_segment_tokens is None:
+            hard = math.inf
+        else:
+            hard = self.max_segment_tokens
+        if self.strict:
+            return min(hard, self.max_tokens)
+        return hard
 
     @property
     def longest_sentence(self) -> int:
@@ -191,9 +193,10 @@ def segment_document(
         )
         sentences = [piece.strip() for piece in slices]
     lengths = [len(ids) for ids in token_ids]
-    vectors = (
-        None if sum(lengths) <= options.longest_sentence else encoder(sentences)
-    )
+    if sum(lengths) <= options.longest_sentence:
+        vectors = None
+    else:
+        vectors = encoder(sentences)
     ends = np.cumsum([0, *map(len, slices)])
     sections = {
         i for i, sentence in enumerate(sentences) if sentence in headings
@@ -288,7 +291,10 @@ def _next_end(
         return None
     if length > options.max_tokens or position in sections:
         return position + 1
-    start = position if options.next_includes_sentence else position + 1
+    if options.next_includes_sentence:
+        start = position
+    else:
+        start = position + 1
     stop = _window_end(start, total, options.min_tokens)
     if start == stop:  # no following sentences to compare with
         return None

@@ -143,7 +143,9 @@ def _in_wide_blocks(lines: Sequence[str]) -> list[bool]:
 def without_list_mark(sentence: str) -> str:
     """Returns a sentence without the dash or number of a list item in front of it."""
     mark = _LIST_ITEM.match(sentence)
-    return sentence[mark.end() :].lstrip() if mark else sentence
+    if mark:
+        return sentence[mark.end() :].lstrip()
+    return sentence
 
 
 def sentence_ends(text: str, sentences: Sequence[str]) -> np.ndarray:

@@ -84,9 +84,10 @@ class PlacedSentences(NamedTuple):
         """Returns the sentences of a document."""
         sentences = bounded_sentences(join_wrapped_lines(text))
         empty = np.zeros(0, np.int64)
-        starts, ends = (
-            sentence_spans(text, sentences) if sentences else (empty, empty)
-        )
+        if sentences:
+            starts, ends = sentence_spans(text, sentences)
+        else:
+            starts, ends = (empty, empty)
         return cls(text, sentences, starts, ends, outline)
 
     def source(self, number: int, score: float) -> SourceSentence:
@@ -179,11 +180,10 @@ def find_flags(
     vocabulary = _Vocabulary(document)
     flags = []
     for number, entities in enumerate(find_entities(sentences)):
-        near = (
-            vocabulary
-            if sources is None
-            else _Vocabulary([document[i] for i in sources[number]])
-        )
+        if sources is None:
+            near = vocabulary
+        else:
+            near = _Vocabulary([document[i] for i in sources[number]])
         flags.append(list(_missing(entities, vocabulary, near)))
     return flags
 
@@ -260,7 +260,9 @@ def _amount(text: str) -> float | str:
     value = _value(_NUMBER.findall(text)[0])
     scale = _SCALES.get(text.split()[-1].lower(), 1)
     # Rounded: 8.3 times a million is not quite 8,300,000.
-    return round(value * scale, 6) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return round(value * scale, 6)
+    return value
 
 
 def _value(digits: str) -> float | str:

@@ -63,7 +63,10 @@ class ByteTokenizer(SpecialTokenTemplate):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        content = json.dumps(self._added).encode() if self._added else b""
+        if self._added:
+            content = json.dumps(self._added).encode()
+        else:
+            content = b""
         return fingerprint("bytes", content, self.extra_ids, self.unused_ids)
 
     def encode(self, text: str) -> list[int]:
@@ -85,7 +88,10 @@ class ByteTokenizer(SpecialTokenTemplate):
         return content.decode(errors="ignore")
 
     def save(self, directory: str | Path) -> None:
-        entries = self._added_entries() if self._added else {}
+        if self._added:
+            entries = self._added_entries()
+        else:
+            entries = {}
         write_config(
             directory,
             "ByT5Tokenizer",

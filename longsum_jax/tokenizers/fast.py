@@ -122,9 +122,10 @@ class JsonTokenizer(SpecialTokenTemplate):
         )
         self.vocab_size = self._rows(vocab_size, where)
         mask_id = ids.get("mask_token")
-        self.mask_id = (
-            None if mask_id is None or mask_id >= self.vocab_size else mask_id
-        )
+        if mask_id is None or mask_id >= self.vocab_size:
+            self.mask_id = None
+        else:
+            self.mask_id = mask_id
         has_break = self._tokenizer.token_to_id("<n>") is not None
         self._breaks_lines = has_break and self._model_type == "Unigram"
         self._cleans_spaces = (
@@ -200,16 +201,16 @@ class JsonTokenizer(SpecialTokenTemplate):
         vocabulary = content["model"]["vocab"]
         if isinstance(vocabulary, list):  # Unigram: pieces with scores
             for index in self.control_ids.intersection(range(len(vocabulary))):
-                vocabulary[index][0] = (
-                    f"{_HIDDEN}{vocabulary[index][0]}{_HIDDEN}"
-                )
+                piece = vocabulary[index][0]
+                vocabulary[index][0] = f"{_HIDDEN}{piece}{_HIDDEN}"
         else:
-            content["model"]["vocab"] = {
-                f"{_HIDDEN}{piece}{_HIDDEN}"
-                if index in self.control_ids
-                else piece: index
-                for piece, index in vocabulary.items()
-            }
+            renamed = {}
+            for piece, index in vocabulary.items():
+                if index in self.control_ids:
+                    renamed[f"{_HIDDEN}{piece}{_HIDDEN}"] = index
+                else:
+                    renamed[piece] = index
+            content["model"]["vocab"] = renamed
         return tokenizers_library(CONFIG).Tokenizer.from_str(
             json.dumps(content)
         )
@@ -237,7 +238,9 @@ class JsonTokenizer(SpecialTokenTemplate):
         text = self._tokenizer.decode(ids, skip_special_tokens=True)
         if self._cleans_spaces:
             text = clean_spaces(text)
-        return break_lines(text) if self._breaks_lines else text
+        if self._breaks_lines:
+            return break_lines(text)
+        return text
 
     def save(self, directory: str | Path) -> None:
         directory = cleared(directory)

@@ -26,11 +26,13 @@ CONFIG, SPECIAL_MAP, ADDED = (
     "added_tokens.json",
 )
 SENTENCE_PIECES, FAIRSEQ_PIECES = "spiece.model", "sentencepiece.bpe.model"
+DEBERTA_PIECES = "spm.model"
 BYTE_PAIRS, MERGES, WORD_PIECES = "vocab.json", "merges.txt", "vocab.txt"
 JSON = "tokenizer.json"
 TOKENIZER_FILES = (
     SENTENCE_PIECES,
     FAIRSEQ_PIECES,
+    DEBERTA_PIECES,
     JSON,
     BYTE_PAIRS,
     MERGES,
@@ -101,7 +103,9 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file, empty for a file that does not exist."""
-    return files.read_json(path, MAX_BYTES) if path.exists() else {}
+    if path.exists():
+        return files.read_json(path, MAX_BYTES)
+    return {}
 
 
 def whole_number(
@@ -162,7 +166,9 @@ def additional_special_tokens(config: Mapping[str, Any]) -> list[Any]:
 
 def token_text(token: Any) -> Any:
     """Returns the text of a token, which may have the form {"content": text, ...}."""
-    return token.get("content") if isinstance(token, dict) else token
+    if isinstance(token, dict):
+        return token.get("content")
+    return token
 
 
 def added_tokens(

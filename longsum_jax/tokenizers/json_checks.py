@@ -124,7 +124,10 @@ def _growth(step: dict[str, Any]) -> int:
         return _longest_replacement(step["precompiled_charsmap"])
     content = step.get("content") or step.get("prepend") or ""
     pattern = step.get("pattern") or {}
-    literal = pattern.get("String", "") if isinstance(pattern, dict) else ""
+    if isinstance(pattern, dict):
+        literal = pattern.get("String", "")
+    else:
+        literal = ""
     if max(len(content), len(literal)) > _MAX_TEXT:
         raise ValueError(
             f"a step with a text of more than {_MAX_TEXT} characters"
@@ -168,7 +171,10 @@ def check_regex(pattern: str) -> None:
             match = _GROUP_START.match(pattern, position)
             if match is None and pattern.startswith("(?", position):
                 raise _costly(pattern, "has an unsupported kind of group")
-            position = match.end() if match else position + 1
+            if match:
+                position = match.end()
+            else:
+                position = position + 1
             if not (match and match[0].endswith(")")):
                 groups.append(_Group())
             continue
@@ -292,8 +298,14 @@ def _after_quantifiers(pattern: str, position: int) -> _Quantifiers:
             most = _ENDLESS + 1
         elif match[0].startswith("{"):
             low, comma, high = match.groups()
-            limit = (high or str(_ENDLESS + 1)) if comma else low
-            most *= int(limit or 1) if len(limit) < 9 else _ENDLESS + 1
+            if comma:
+                limit = high or str(_ENDLESS + 1)
+            else:
+                limit = low
+            if len(limit) < 9:
+                most *= int(limit or 1)
+            else:
+                most *= _ENDLESS + 1
             if comma and most <= _ENDLESS:
                 choices *= max(1, most - int(low or 0) + 1)
         else:  # optional, or lazy after another quantifier

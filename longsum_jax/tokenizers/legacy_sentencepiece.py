@@ -1,9 +1,10 @@
-"""Builds a tokenizer.json from the SentencePiece models of fairseq, of ALBERT and of BigBird.
+"""Builds a tokenizer.json from SentencePiece models of fairseq, ALBERT, BigBird and DeBERTa.
 
 XLM-RoBERTa, CamemBERT, mBART and BARThez come from fairseq, which has a
 different order of ids: its special tokens come first and replace some of the
 model's special pieces, and `<mask>` comes last, after the languages of an mBART
-model. BARThez, ALBERT and BigBird have their special tokens among the pieces.
+model. The other models have their special tokens among the pieces, except for
+DeBERTa's `[MASK]`, which comes last.
 """
 
 import re
@@ -37,6 +38,7 @@ _BIG_BIRD = (
     *("<s>", "</s>", "<unk>", "[SEP]", "<pad>", "[CLS]"),
     {"content": "[MASK]", **_BEFORE_MASK},
 )
+_DEBERTA = ("[CLS]", "[SEP]", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
 _CONTROL, _USER_DEFINED = 3, 4  # types of SentencePiece pieces
 _NUMBER_COMMA = re.compile(r".*\d,", re.DOTALL)
 _UNLIKELY = -100.0  # score of pieces that should not be used
@@ -108,6 +110,9 @@ _LAYOUTS = {
     "BigBirdTokenizer": _IdLayout(
         (), 0, last=(), num_between=1, second_type=1, tokens=_BIG_BIRD
     ),
+    "DebertaV2Tokenizer": _IdLayout(
+        (), 0, last=("[MASK]",), num_between=1, second_type=1, tokens=_DEBERTA
+    ),
 }
 CLASSES = tuple(_LAYOUTS)
 # tokenizer_class by model_type of config.json, for directories that do not name
@@ -118,7 +123,10 @@ CLASS_OF_MODEL_TYPE = {
     "mbart": "MBartTokenizer",
     "albert": "AlbertTokenizer",
     "big_bird": "BigBirdTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
 }
+# Options of DeBERTa's class that change the pieces; published models have none.
+_UNSUPPORTED_STEPS = ("do_lower_case", "split_by_punct")
 
 
 def sentencepiece_json(
@@ -143,6 +151,12 @@ def sentencepiece_json(
     proto = _read_proto(path)
     layout = _LAYOUTS[tokenizer_class]
     is_albert = tokenizer_class == "AlbertTokenizer"
+    if tokenizer_class == "DebertaV2Tokenizer":
+        for name in _UNSUPPORTED_STEPS:
+            if config.get(name):
+                raise InputError(
+                    f"{path}: {name}=true is not supported for DeBERTa; save a tokenizer.json"
+                )
     config = {**config, "tokenizer_class": tokenizer_class}
     config = with_default_tokens(config, layout.tokens)
     vocabulary = _vocabulary(proto, layout, is_albert)
@@ -225,13 +239,9 @@ def _vocabulary(
     ]
     if is_albert:
         # ALBERT splits a comma from the preceding number.
-        pieces = [
-            (
-                piece,
-                score + _UNLIKELY if _NUMBER_COMMA.fullmatch(piece) else score,
-            )
-            for piece, score in pieces
-        ]
+        for index, (piece, score) in enumerate(pieces):
+            if _NUMBER_COMMA.fullmatch(piece):
+                pieces[index] = (piece, score + _UNLIKELY)
     first = [
         (token, _UNLIKELY if "NOTUSED" in token else 0.0)
         for token in layout.first

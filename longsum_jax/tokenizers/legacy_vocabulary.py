@@ -148,7 +148,10 @@ def _bert_normalization(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of a BertNormalizer."""
     options = {}
     for name, (option, default) in _BERT_NORMALIZATION.items():
-        options[option] = default if config.get(name) is None else config[name]
+        if config.get(name) is None:
+            options[option] = default
+        else:
+            options[option] = config[name]
     return options
 
 

@@ -31,6 +31,7 @@ from longsum_jax.tokenizers.files import (
     CHAT_TEMPLATE,
     CLEAN_SPACES,
     CONFIG,
+    DEBERTA_PIECES,
     FAIRSEQ_PIECES,
     JSON,
     MAX_ROWS,
@@ -113,6 +114,7 @@ _CLASSES = (
 _PIECES_OF_CLASS = {
     "AlbertTokenizer": SENTENCE_PIECES,
     "BigBirdTokenizer": SENTENCE_PIECES,
+    "DebertaV2Tokenizer": DEBERTA_PIECES,
 }
 # Offsets by the model_type of config.json, for older checkpoints whose
 # tokenizer_config.json has no class or no offset.
@@ -140,6 +142,7 @@ def has_tokenizer(directory: str | Path) -> bool:
     names = (
         SENTENCE_PIECES,
         FAIRSEQ_PIECES,
+        DEBERTA_PIECES,
         JSON,
         BYTE_PAIRS,
         WORD_PIECES,
@@ -322,7 +325,10 @@ def _open_sentencepiece_directory(
     offset = _PEGASUS_OFFSETS.get(_model_type(directory))
     is_pegasus = offset is not None or "offset" in config
     if name == "PegasusTokenizer" or (name is None and is_pegasus):
-        default = PEGASUS_OFFSET if offset is None else offset
+        if offset is None:
+            default = PEGASUS_OFFSET
+        else:
+            default = offset
         offset = whole_number(config, "offset", default, where)
         unused_ids = whole_number(config, "unused_ids", 0, where, MAX_ROWS)
         tokenizer: SentencePieceTokenizer = _pegasus(
@@ -374,11 +380,10 @@ def _open_json_tokenizer(
     pieces = directory / _PIECES_OF_CLASS.get(name or "", FAIRSEQ_PIECES)
     if where.exists():
         content = with_source_language(read_text(where), config, name, where)
-        t5 = (
-            None
-            if name == "PegasusTokenizer"
-            else read_tokenizer_json(content, where)
-        )
+        if name == "PegasusTokenizer":
+            t5 = None
+        else:
+            t5 = read_tokenizer_json(content, where)
         if t5 is not None:
             model, extra_ids = t5
             unused_ids = whole_number(

@@ -80,10 +80,12 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         self.middle_ids = self.suffix_ids
 
     def _open(self, model: str | Path | bytes) -> None:
-        where = "the given bytes" if isinstance(model, bytes) else str(model)
-        self._model_bytes = (
-            model if isinstance(model, bytes) else read_bytes(Path(model))
-        )
+        if isinstance(model, bytes):
+            where = "the given bytes"
+            self._model_bytes = model
+        else:
+            where = str(model)
+            self._model_bytes = read_bytes(Path(model))
         self._model = open_sentencepiece(self._model_bytes, where)
         self.num_pieces = self._model.get_piece_size()
         self.pad_id, self.eos_id = self._model.pad_id(), self._model.eos_id()
@@ -150,7 +152,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         )
         if self.cleans_spaces:
             text = clean_spaces(text)
-        return break_lines(text) if self._breaks_lines else text
+        if self._breaks_lines:
+            return break_lines(text)
+        return text
 
     def save(self, directory: str | Path) -> None:
         directory = write_config(
@@ -164,7 +168,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
 
     @property
     def _clean_entry(self) -> dict[str, bool]:
-        return {CLEAN_SPACES: True} if self.cleans_spaces else {}
+        if self.cleans_spaces:
+            return {CLEAN_SPACES: True}
+        return {}
 
     def has_token(self, text: str) -> bool:
         """Returns True if the text is a single token."""
@@ -190,7 +196,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
     @property
     def _encoder(self) -> Any:
         """The model for texts."""
-        return self._plain_model if self._is_plain else self._model
+        if self._is_plain:
+            return self._plain_model
+        return self._model
 
     @functools.cached_property
     def _plain_model(self) -> Any:
@@ -221,11 +229,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         return text.replace("\x85", " ")
 
     def _shifted(self, pieces: list[int]) -> list[int]:
-        return (
-            [piece + self._offset for piece in pieces]
-            if self._offset
-            else pieces
-        )
+        if self._offset:
+            return [piece + self._offset for piece in pieces]
+        return pieces
 
 
 class PegasusTokenizer(SentencePieceTokenizer):
@@ -379,6 +385,9 @@ def _write_config(
     if unused_ids:
         config["unused_ids"] = unused_ids
     write_json(directory / CONFIG, config)
-    more = {"additional_special_tokens": additional} if additional else {}
+    if additional:
+        more = {"additional_special_tokens": additional}
+    else:
+        more = {}
     write_json(directory / SPECIAL_MAP, {**_SPECIAL_TOKENS, **more})
     return directory

@@ -125,7 +125,8 @@ class SpecialTokenTemplate:
             lengths = _lengths_in(room, len(first), len(second), truncation)
             if lengths is None:
                 needed = self._num_special_of_pair
-                needed += len(first) + 1 if truncation == "second" else 0
+                if truncation == "second":
+                    needed += len(first) + 1
                 raise InputError(
                     f"length {limit} leaves no room for two texts; give at least {needed}, or cut "
                     "the first text"
@@ -158,13 +159,13 @@ def _lengths_in(
     if first + second <= room:
         return first, second
     if truncation == "second":
-        return (first, room - first) if room > first else None
+        if room > first:
+            return (first, room - first)
+        return None
     shorter = min(first, second, room // 2)
-    return (
-        (shorter, room - shorter)
-        if first <= second
-        else (room - shorter, shorter)
-    )
+    if first <= second:
+        return (shorter, room - shorter)
+    return (room - shorter, shorter)
 
 
 class SpecialTokens:

@@ -112,6 +112,7 @@ def scale_by_adafactor(
     ) -> tuple[Any, AdafactorState]:
         del params
         count = optax.safe_increment(state.count)
+        # 0 in the first step, so that the moments need no bias correction.
         decay = 1.0 - count.astype(jnp.float32) ** -decay_rate
         tree: Any
         flat, tree = jax.tree_util.tree_flatten_with_path(updates)
@@ -121,6 +122,7 @@ def scale_by_adafactor(
             for slot in (state.rows, state.columns, state.full)
         )
 
+        # A Python loop over parameters: their layouts are static.
         steps, moments = [], []
         for (path, gradient), *old in zip(flat, *slots, strict=True):
             layout = layout_of(path, gradient)
@@ -180,6 +182,7 @@ def _layout(
             sides[-1] += (axis,)
         else:
             sides.append((axis,))
+    # Vectors (norms, biases) have no second side to factor over.
     if len(sides) < 2:
         return _ParameterAxes(layer)
     rows, columns = sides[-2:]
@@ -198,7 +201,9 @@ def _zero_moments(param: Array, layout: _ParameterAxes) -> _Moments:
     if not layout.rows:
         return _Moments(full=zeros)
     return _Moments(
-        rows=zeros.mean(layout.columns), columns=zeros.mean(layout.rows)
+        # of [layers, rows, columns]: [layers, rows] and [layers, columns]
+        rows=zeros.mean(layout.columns),
+        columns=zeros.mean(layout.rows),
     )
 
 
@@ -220,6 +225,8 @@ def _normalize(
     """Returns the gradient divided by the root of its mean squares."""
     if not layout.rows:
         return gradient * jax.lax.rsqrt(moments.full)
+    # Back to the rank of the gradient, with size 1 on the side that was
+    # averaged.
     rows = jnp.expand_dims(moments.rows, layout.columns)
     columns = jnp.expand_dims(moments.columns, layout.rows)
     # Two square roots, because the product of two small squares would underflow

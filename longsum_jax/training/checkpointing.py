@@ -84,6 +84,7 @@ class TrainingCheckpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=self._policy,
             todelete_subdir=_DELETED,
+            # what a killed process left unfinished
             cleanup_tmp_directories=True,
             async_options=ocp.AsyncOptions(
                 post_finalization_callback=self._write_sums
@@ -136,6 +137,8 @@ class TrainingCheckpoints:
         self.wait()
         self._remove_deleted()
         self._saving = step
+        # Known before the save, because Orbax asks the policy what to delete
+        # while it saves.
         self._policy.scores[step] = dict(metrics or {})
         with self._explain_errors(
             f"the checkpoint of step {step} could not be written"
@@ -166,6 +169,8 @@ class TrainingCheckpoints:
         check_names(
             describe(params), metadata["parameters"], where, "parameters"
         )
+        # Names and shapes are compared before any array is read: Orbax would
+        # report a mismatch only with its own names.
         remedy = (
             "another optimizer or an older version of this library wrote it, start a new run from "
             f"its parameters with init_from={self.directory.parent}"
@@ -289,6 +294,8 @@ def restore_params(
     """
     directory = checkpoint_files.find_directory(directory)
     check_utf8_name(directory)
+    # Only the files that are read are checked: a damaged optimizer state does
+    # not matter for inference.
     step, metadata = checkpoint_files.choose(directory, which)
     folders = ("meta/", "params/")
     checkpoint_files.check_sums(
@@ -307,11 +314,10 @@ def restore_params(
         _explain_damage(where, "the parameters are missing or damaged"),
         ocp.StandardCheckpointer() as checkpointer,
     ):
-        target = (
-            empty_tree(metadata["parameters"])
-            if abstract_params is None
-            else abstract_params
-        )
+        if abstract_params is None:
+            target = empty_tree(metadata["parameters"])
+        else:
+            target = abstract_params
         params = checkpointer.restore(directory / str(step) / "params", target)
     show_background_errors()
     return params
@@ -356,6 +362,7 @@ class _LatestAndBest(policies.PreservationPolicy):
             step: checkpoint_files.rank(self.scores.get(step, {}), self.metric)
             for step in steps
         }
+        # Of equal scores, the newer checkpoint is kept.
         evaluated = [step for step in steps if ranks[step] > -math.inf]
         evaluated.sort(key=lambda step: (ranks[step], step), reverse=True)
         return {*steps[-self.num_latest :], *evaluated[: self.num_best]}

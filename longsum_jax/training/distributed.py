@@ -121,7 +121,9 @@ def _from_launchers(environment: Mapping[str, str]) -> Cluster | None:
             (environment[key] for key in counts if environment.get(key)), "1"
         )
         if present in environment and (_number(count, counts[0]) or 0) > 1:
-            devices = _slurm_devices(environment) if name == "Slurm" else None
+            devices = None
+            if name == "Slurm":
+                devices = _slurm_devices(environment)
             return Cluster(name, local_devices=devices)
     return None
 
@@ -130,7 +132,9 @@ def _slurm_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:
     """Returns all GPUs of a node for its only task; JAX would assign only the first one."""
     tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", "").partition("(")[0]
     count = _number(environment.get("SLURM_GPUS_ON_NODE"), "SLURM_GPUS_ON_NODE")
-    return tuple(range(count)) if tasks == "1" and count else None
+    if tasks == "1" and count:
+        return tuple(range(count))
+    return None
 
 
 def _from_tpu(environment: Mapping[str, str]) -> Cluster | None:
@@ -138,6 +142,7 @@ def _from_tpu(environment: Mapping[str, str]) -> Cluster | None:
 
     Notebooks with a local TPU set TPU_SKIP_MDS_QUERY.
     """
+    # several host names: a slice of more than one host
     if "," in environment.get("TPU_WORKER_HOSTNAMES", ""):
         return Cluster("the TPU")
     has_tpu = (
@@ -145,7 +150,9 @@ def _from_tpu(environment: Mapping[str, str]) -> Cluster | None:
         and "TPU_SKIP_MDS_QUERY" not in environment
     )
     wants_tpu = environment.get("JAX_PLATFORMS", "tpu").startswith("tpu")
-    return Cluster("the TPU") if has_tpu and wants_tpu else None
+    if has_tpu and wants_tpu:
+        return Cluster("the TPU")
+    return None
 
 
 def _number(text: str | None, name: str) -> int | None:
@@ -300,9 +307,10 @@ def _flat(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{where}.{key}"
-        flat |= (
-            _flat(value, name) if isinstance(value, Mapping) else {name: value}
-        )
+        if isinstance(value, Mapping):
+            flat |= _flat(value, name)
+        else:
+            flat |= {name: value}
     return flat
 
 
@@ -314,6 +322,7 @@ def _all_texts(text: str) -> list[str]:
     # longest.
     data = np.frombuffer(text.encode(), np.uint8)
     sizes = process_allgather(np.array([data.size], np.int32)).reshape(-1)
+    # [processes, longest]
     rows = process_allgather(np.pad(data, (0, sizes.max() - data.size)))
     return [
         bytes(row[:size]).decode()

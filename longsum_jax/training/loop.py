@@ -45,6 +45,7 @@ from longsum_jax.training.state import (
 from longsum_jax.training.step import (
     CheckProgram,
     CompilationWatch,
+    CountSeconds,
     LossFn,
     SegmentedLoss,
     TrainStep,
@@ -91,6 +92,9 @@ class LoopOptions:
         seed: random seed of initialization and dropout.
         accumulation: number of micro-batches per step.
         tensorboard: True to also write TensorBoard files.
+        wandb: project of Weights & Biases to also write metrics to; "" for
+            none.
+        mlflow: experiment of MLflow to also write metrics to; "" for none.
         progress: True to show the progress line and the sharding table on
             standard error.
         train: parameters to train: a key of ``TRAINED``, or a regular
@@ -115,6 +119,8 @@ class LoopOptions:
     seed: Count = 0
     accumulation: Positive = 1
     tensorboard: bool = False
+    wandb: str = ""
+    mlflow: str = ""
     progress: bool = True
     train: str = "all"
     ema_decay: Rate = 0.0
@@ -171,6 +177,10 @@ Evaluate = Callable[[Any, int], Mapping[str, float]]
 # step, and the next step donates the state.
 Hook = Callable[[int, TrainState, Mapping[str, Array]], None]
 
+# Called after every evaluation with the number of steps done, the scores, and
+# the position of the batches, on every host.
+EvaluationHook = Callable[[int, Mapping[str, float], Mapping[str, Any]], None]
+
 
 def fit(
     *,
@@ -186,7 +196,9 @@ def fit(
     evaluate: Evaluate | None = None,
     initial_params: Any | None = None,
     hooks: Sequence[Hook] = (),
+    evaluation_hooks: Sequence[EvaluationHook] = (),
     check_program: CheckProgram | None = None,
+    count_seconds: CountSeconds | None = None,
     debug_nans: bool = False,
     clip_norm: float | None = None,
 ) -> FitResult:
@@ -211,7 +223,12 @@ def fit(
         initial_params: host arrays to start from instead of ``init``; ignored
             when resuming.
         hooks: functions called after every step, see `Hook`.
+        evaluation_hooks: functions called after every evaluation, when its
+            scores are in metrics.jsonl, see `EvaluationHook`.
         check_program: check of compiled steps, see `step.CompilationWatch`.
+        count_seconds: function from a compiled step to the seconds of its
+            products at the peak rate of the devices, for "mfu" in
+            metrics.jsonl; None to leave it out.
         debug_nans: True to stop at the first step that is not finite, and to
             repeat it to find the tensor that causes it. Every step is then
             waited for and needs a second state.
@@ -279,11 +296,13 @@ def fit(
             nonfinite = NonfiniteWatch(
                 loss_fn, options.accumulation, options.seed
             )
-        watch = CompilationWatch(train_step, check_program)
+        watch = CompilationWatch(train_step, check_program, count_seconds)
         is_evaluated = start == 0 or checkpoints.scores(start) is not None
         history = read_evaluations(workdir / METRICS, start, is_evaluated)
         reporter = stack.enter_context(
-            _make_reporter(workdir, options, start, is_evaluated, clip_norm)
+            _make_reporter(
+                workdir, options, start, is_evaluated, clip_norm, run
+            )
         )
         milestones = _Milestones(
             evaluate,
@@ -293,6 +312,7 @@ def fit(
             start,
             is_evaluated,
             history,
+            evaluation_hooks,
         )
         take_step = _WatchedStep(
             train_step,
@@ -380,11 +400,11 @@ class _WatchedStep(NamedTuple):
     ) -> TrainState:
         """Runs ``step`` on the previous state; returns the next state."""
         placed = put_batch(batch, self.mesh, self.accumulation)
-        self.watch.check_program(state, placed)
+        shortest_seconds = self.watch.check_program(state, placed)
         new_state, metrics = self.train_step(state, placed)
         if self.nonfinite is not None:
             self.nonfinite.check(step, state, batch, new_state, metrics)
-        self.reporter.push(step, metrics)
+        self.reporter.push(step, metrics, shortest_seconds)
         self.watch.check(step, batch)
         for hook in self.hooks:
             hook(step, new_state, metrics)
@@ -403,8 +423,10 @@ class _Milestones:
         start: int,
         is_evaluated: bool,
         history: Sequence[Mapping[str, float]] = (),
+        hooks: Sequence[EvaluationHook] = (),
     ) -> None:
         self._evaluate = evaluate
+        self._hooks = hooks
         self._history = list(history)
         self._options = options
         self._checkpoints = checkpoints
@@ -443,6 +465,9 @@ class _Milestones:
         self._evaluated_step = step
         if step:  # the start of a run has no checkpoint
             self._checkpoints.add_scores(step, scores)
+        for hook in self._hooks:
+            hook(step, scores, position)
+        self._reporter.resume_clock()
 
     def save(
         self, step: int, state: TrainState, position: dict[str, Any]
@@ -546,6 +571,7 @@ def _make_reporter(
     start: int,
     is_evaluated: bool,
     clip_norm: float | None,
+    run: Mapping[str, Any],
 ) -> Reporter:
     return Reporter(
         workdir,
@@ -557,4 +583,7 @@ def _make_reporter(
         tensorboard=options.tensorboard,
         progress=options.progress,
         clip_norm=clip_norm,
+        wandb=options.wandb,
+        mlflow=options.mlflow,
+        run=run,
     )

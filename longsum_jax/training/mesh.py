@@ -78,6 +78,7 @@ class MeshOptions:
             raise InputError(
                 f'mesh.preset: "{self.preset}" is not allowed; {guess}'
             )
+        # mesh axes to which the preset maps any logical name
         used = set().union(*PRESETS[self.preset].values())
         for axis in MESH_AXES:
             size = getattr(self, axis)
@@ -111,7 +112,10 @@ def make_mesh(
             devices, a duplicate device, or "tensor" and "sequence" axes that
             neither divide a host nor are whole hosts.
     """
-    devices = jax.devices() if devices is None else list(devices)
+    if devices is None:
+        devices = jax.devices()
+    else:
+        devices = list(devices)
     if len(set(devices)) < len(devices):
         twice = next(device for device in devices if devices.count(device) > 1)
         raise InputError(
@@ -128,11 +132,15 @@ def make_mesh(
             f"{axis}={size}"
             for axis, size in zip(MESH_AXES, sizes, strict=True)
         )
-        needed = f"a multiple of {fixed}" if -1 in sizes else f"{fixed}"
+        if -1 in sizes:
+            needed = f"a multiple of {fixed}"
+        else:
+            needed = f"{fixed}"
         raise InputError(
             f"mesh: {axes} needs {needed} devices, there are {len(devices)}; change mesh.batch, "
             "mesh.fsdp, mesh.tensor or mesh.sequence"
         )
+    # Devices per unit of the axis that is -1.
     rest = len(devices) // fixed
     sizes = [rest if size == -1 else size for size in sizes]
     per_host = len(devices) // len({device.process_index for device in devices})
@@ -176,6 +184,8 @@ def feed_of(mesh: Mesh) -> Feed:
     sharding = NamedSharding(mesh, P(BATCH_AXES))
     # The set of rows of each process, in order of the processes.
     slices: Mapping[Any, Any] = sharding.devices_indices_map(shards.shape)
+    # Two hosts with two devices each: if "tensor" has size 4, both hosts feed
+    # row 0; if it has size 2, host 0 feeds row 0 and host 1 row 1.
     rows: dict[int, set[int]] = {}
     for device, index in slices.items():
         rows.setdefault(device.process_index, set()).update(
@@ -186,6 +196,7 @@ def feed_of(mesh: Mesh) -> Feed:
         part = frozenset(process_rows)
         if part not in parts:
             parts.append(part)
+    # Parts are disjoint or equal, unless the topology interleaves hosts.
     if sum(map(len, parts)) > len(shards):
         raise InputError(
             "mesh.tensor x mesh.sequence: the devices of hosts share some rows of a batch, but "
@@ -240,7 +251,12 @@ def place(
             notes.append(f"{name} {size} whole: not a multiple of {num_shards}")
             axes = ()
         used |= set(axes)
-        spec.append(axes[0] if len(axes) == 1 else axes or None)
+        if not axes:
+            spec.append(None)
+        elif len(axes) == 1:
+            spec.append(axes[0])
+        else:
+            spec.append(axes)
     # Trailing None entries have no effect.
     while spec and spec[-1] is None:
         spec.pop()
@@ -323,6 +339,8 @@ def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
     for (path, leaf), sharding in zip(
         leaves, jax.tree.leaves(shardings), strict=True
     ):
+        # The moments of Adam are trees like the parameters:
+        # opt_state/0/mu/encoder/... ends with encoder/...
         shardings_by_name[_names(path)] = (leaf.shape, sharding)
     replicated = NamedSharding(mesh, P())
 
@@ -421,7 +439,9 @@ def _axis_names(axes: str | tuple[str, ...] | None) -> str:
     """Returns the mesh axes of one dimension as text, "-" for none."""
     if axes is None:
         return "-"
-    return axes if isinstance(axes, str) else "+".join(axes)
+    if isinstance(axes, str):
+        return axes
+    return "+".join(axes)
 
 
 def _is_box(leaf: Any) -> bool:

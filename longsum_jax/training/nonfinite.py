@@ -55,11 +55,10 @@ class NonfiniteWatch:
                 f"--debug_nans needs a run of one process, this run has "
                 f"{jax.process_count()}; repeat the step with one"
             )
-        whole = (
-            document_loss(loss_fn)
-            if isinstance(loss_fn, SegmentedLoss)
-            else loss_fn
-        )
+        if isinstance(loss_fn, SegmentedLoss):
+            whole = document_loss(loss_fn)
+        else:
+            whole = loss_fn
         self._loss, self._gradient = (
             jax.jit(whole),
             jax.jit(gradient_fn(loss_fn)),
@@ -112,6 +111,8 @@ class NonfiniteWatch:
         with activate(mesh, mesh_options.rules):
             return (
                 _in_tree("of the batch", batch)
+                # In the order of computation: the first hit is the cause, later
+                # ones follow from it.
                 or _in_tree("of the parameters", params)
                 or _in_tree("of the optimizer state", opt_state)
                 or self._in_computation(params, batch, before.step)
@@ -125,6 +126,7 @@ class NonfiniteWatch:
         self, params: Any, batch: NumpyBatch, step: Array
     ) -> str | None:
         """Checks the loss and its gradient, one micro-batch at a time."""
+        # The same keys as in the step, so that dropout repeats.
         rng = jax.random.fold_in(
             jax.random.key(self._seed), jax.device_get(step)
         )
@@ -180,6 +182,7 @@ class _Outputs:
     ) -> Any:
         """Calls a method of a module; pass it to ``nn.intercept_methods``."""
         out = method(*args, **kwargs)
+        # Ids and masks are always finite.
         arrays = [x for x in jax.tree.leaves(out) if _has_fractions(x)]
         if arrays:
             path = (*context.module.path, context.method_name)
@@ -203,7 +206,9 @@ class _Outputs:
 def _in_tree(what: str, tree: Any) -> str | None:
     """Returns the names of the arrays that are not finite, None if all are finite."""
     names = _names(tree)
-    return f"{first_names(names, _MOST_NAMES_SHOWN)} {what}" if names else None
+    if names:
+        return f"{first_names(names, _MOST_NAMES_SHOWN)} {what}"
+    return None
 
 
 def _names(tree: Any) -> list[str]:

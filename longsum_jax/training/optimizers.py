@@ -165,6 +165,7 @@ def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
     def after_warmup(step: Array) -> Array:
         if n is None or options.schedule == "constant":
             return jnp.float32(1.0)
+        # 0 at the end of the warm-up, 1 at step n and after it.
         progress = jnp.clip((step - w) / (n - w), 0.0, 1.0)
         if options.schedule == "linear":
             return 1.0 - progress
@@ -204,20 +205,24 @@ def make_optimizer(
     Raises:
         InputError: raised by its ``init`` if no path contains ``trained``.
     """
-    chain = (
-        [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
-    )
-    chain += (
-        _adafactor(options, axes or {})
-        if options.name == "adafactor"
-        else _adam(options)
-    )
+    # The chain, in order: clipping; Adam or Adafactor; weight decay; minus the
+    # learning rate as a factor.
+    if options.clip_norm:
+        chain = [clip_by_global_norm(options.clip_norm)]
+    else:
+        chain = []
+    if options.name == "adafactor":
+        chain += _adafactor(options, axes or {})
+    else:
+        chain += _adam(options)
     # Spikes are detected outside of the chain, from gradient norms before
     # clipping.
     optimizer = optax.chain(*chain, _descend(schedule(options)))
     if options.skip_spikes is not None:
         optimizer = without_spikes(optimizer, options.skip_spikes)
-    return _restrict(optimizer, trained) if trained else optimizer
+    if trained:
+        return _restrict(optimizer, trained)
+    return optimizer
 
 
 def _restrict(
@@ -231,6 +236,8 @@ def _restrict(
     def is_frozen(tree: Any) -> Any:
         return jax.tree.map(operator.not_, is_trained(tree))
 
+    # The two masks are complements: trained parameters get their update, the
+    # others get -0.
     # Masked parameters have no moments.
     keep = optax.stateless(lambda updates, params: _unchanging(updates))
     return optax.chain(
@@ -281,6 +288,8 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
         updates: Any, state: optax.EmptyState, params: Any = None
     ) -> tuple[Any, optax.EmptyState]:
         del params
+        # One factor for all arrays: the direction of the gradient does not
+        # change.
         scale = jnp.minimum(1.0, max_norm / (global_norm(updates) + 1e-6))
         return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates), state
 
@@ -339,6 +348,7 @@ def without_spikes(
         count = state.count.astype(jnp.float32)
         # The first steps have equal weights in the mean.
         decay = jnp.minimum(SPIKE_DECAY, count / (count + 1))
+        # A spike enters the mean capped, so that a single one hardly raises it.
         mean = decay * state.mean_norm + (1 - decay) * jnp.where(
             is_spike, highest, norm
         )
@@ -412,9 +422,10 @@ def _weight_decay(
 
 
 def _adam(options: OptimizerOptions) -> list[optax.GradientTransformation]:
-    rule = (
-        scale_by_adam_hf if options.name == "adamw_hf" else optax.scale_by_adam
-    )
+    if options.name == "adamw_hf":
+        rule = scale_by_adam_hf
+    else:
+        rule = optax.scale_by_adam
     return [rule(options.b1, options.b2, options.eps), *_weight_decay(options)]
 
 
@@ -468,11 +479,14 @@ def with_average(
     def update(
         updates: Any, state: AverageState, params: Any = None
     ) -> tuple[Any, AverageState]:
+        # The averages are of the parameters after this update, which optax
+        # applies later.
         updates, inner = optimizer.update(updates, state.inner, params)
 
         def add(average: Any, param: Array, update: Array) -> Any:
             if isinstance(average, optax.MaskedNode):
                 return average
+            # decay * average + (1 - decay) * new parameter, with one product.
             return average + (1 - decay) * (param + update - average)
 
         average = jax.tree.map(
@@ -487,7 +501,7 @@ def swap_average(params: Any, opt_state: Any) -> tuple[Any, Any]:
     """Exchanges the parameters and their averages, if the optimizer has some.
 
     Checkpoints contain the averages as parameters, for evaluation and use, and
-    the parameters in the optimizer's state, to go on from.
+    the parameters in the optimizer's state, from which training continues.
     """
     if not isinstance(opt_state, AverageState):
         return params, opt_state

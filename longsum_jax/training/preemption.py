@@ -46,7 +46,9 @@ class Interrupts:
         host got the signal.
         """
         if jax.process_count() == 1:
-            return self._received.name if self._received else None
+            if self._received:
+                return self._received.name
+            return None
         if step % _AGREE_EVERY:
             return None
         from jax.experimental import multihost_utils
@@ -54,9 +56,9 @@ class Interrupts:
         numbers = multihost_utils.process_allgather(
             np.int32(self._received or 0)
         )
-        return (
-            signal.Signals(int(numbers.max())).name if numbers.any() else None
-        )
+        if numbers.any():
+            return signal.Signals(int(numbers.max())).name
+        return None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._received = signal.Signals(number)

@@ -1,16 +1,17 @@
 """The reporter of a run: reads, writes and shows metrics, and stops a run that diverges."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from longsum_jax.training.trackers import MetricsWriter, open_trackers
 from longsum_jax.training.writers import (
     METRICS,
     MetricsFile,
     ProgressLine,
-    TensorBoard,
     Throughput,
 )
 from longsum_jax.typing import Array
@@ -38,6 +39,9 @@ class Reporter:
         max_bad_steps: number of consecutive non-finite steps after which
             `TrainingDiverged` is raised.
         tensorboard: True to also write TensorBoard files.
+        wandb: project of Weights & Biases to also write to; "" for none.
+        mlflow: experiment of MLflow to also write to; "" for none.
+        run: description of the run, for these two.
         progress: True to show the progress line.
         clip_norm: gradient norm above which steps are clipped; lines then have
             "clipped", the share of such steps since the last line.
@@ -55,21 +59,30 @@ class Reporter:
         tensorboard: bool,
         progress: bool,
         clip_norm: float | None = None,
+        wandb: str = "",
+        mlflow: str = "",
+        run: Mapping[str, Any] | None = None,
     ) -> None:
         self._clip_norm = clip_norm
         self._are_clipped: list[bool] = []
+        self._steps = steps
         self._log_every, self._max_bad_steps = log_every, max_bad_steps
         self._compiled_step = start + 1
         self._throughput = Throughput()
-        self._pending: tuple[int, dict[str, Array]] | None = None
+        self._pending: tuple[int, dict[str, Array], float] | None = None
         self._unwritten: tuple[int, dict[str, Any]] | None = None
-        self._writers: list[MetricsFile | TensorBoard] = []
+        self._writers: list[MetricsWriter] = []
         is_first = jax.process_index() == 0
-        if is_first and tensorboard:
-            self._writers.append(
-                TensorBoard(workdir / "tensorboard", start, is_evaluated)
-            )
         if is_first:
+            self._writers += open_trackers(
+                workdir,
+                run or {},
+                after_step=start,
+                is_evaluated=is_evaluated,
+                tensorboard=tensorboard,
+                wandb=wandb,
+                mlflow=mlflow,
+            )
             file = MetricsFile(workdir / METRICS, start, is_evaluated)
             # TensorBoard no longer shows values of this step
             if not is_evaluated:
@@ -86,10 +99,22 @@ class Reporter:
             writer.close()
         self._progress.close()
 
-    def push(self, step: int, metrics: dict[str, Array]) -> None:
-        """Stores the metrics of the started step, and reports the metrics of the previous one."""
+    def push(
+        self,
+        step: int,
+        metrics: dict[str, Array],
+        shortest_seconds: float = 0.0,
+    ) -> None:
+        """Stores the metrics of the started step, and reports the metrics of the previous one.
+
+        Args:
+            step: number of the step.
+            metrics: its metrics, on the devices.
+            shortest_seconds: seconds that its products take at the peak rate of
+                the devices, for "mfu"; 0 if unknown.
+        """
         self.flush()
-        self._pending = (step, metrics)
+        self._pending = (step, metrics, shortest_seconds)
 
     def flush(self) -> None:
         """Reports the pending step, waiting for the devices.
@@ -100,24 +125,26 @@ class Reporter:
         """
         if self._pending is None:
             return
-        step, arrays = self._pending
+        step, arrays, shortest_seconds = self._pending
         self._pending = None
         values = {
             name: value.item() for name, value in jax.device_get(arrays).items()
         }
         self._check_finite(step, values["bad_streak"])
         _check_parameters(step, values["param_norm"])
-        rate = self._throughput.add(values.get("tokens", values["weight"]))
+        rate = self._throughput.add(
+            values.get("tokens", values["weight"]), shortest_seconds
+        )
         is_compiled = step == self._compiled_step
         self._progress.update(values["loss"], rate, is_compiled)
+        values["tokens_per_second"] = round(rate, 1)
         if is_compiled:
             self._throughput.restart()
+        else:
+            values |= self._speed(step)
         if self._clip_norm:
             self._are_clipped.append(values["grad_norm"] > self._clip_norm)
-        self._unwritten = (
-            step,
-            {**values, "tokens_per_second": round(rate, 1)},
-        )
+        self._unwritten = (step, values)
         if self._log_every and step % self._log_every == 0:
             self.write_last_step()
 
@@ -142,7 +169,23 @@ class Reporter:
     def write_evaluation(self, step: int, scores: dict[str, float]) -> None:
         """Writes the scores of an evaluation, whose time does not count for tokens per second."""
         self._write(step, {"eval": scores})
+        self.resume_clock()
+
+    def resume_clock(self) -> None:
+        """Excludes the time since the last step from the speed of the next ones."""
         self._throughput.restart()
+
+    def _speed(self, step: int) -> dict[str, float]:
+        """Returns the time left and the share of the peak rate, after a step without compilation.
+
+        "seconds_left" counts the remaining steps at the speed of the last ones,
+        without evaluations. "mfu" is left out if the peak rate is unknown.
+        """
+        seconds = self._throughput.seconds_per_step * (self._steps - step)
+        speed = {"seconds_left": round(seconds, 1)}
+        if utilization := self._throughput.utilization:
+            speed["mfu"] = round(utilization, 4)
+        return speed
 
     def _write(self, step: int, values: dict[str, Any]) -> None:
         for writer in self._writers:

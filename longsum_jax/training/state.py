@@ -98,6 +98,8 @@ def plan_state(
         A state of jax.ShapeDtypeStruct, without computation; and the layout.
     """
     layout = plan_layout(init, mesh, rules, rng)
+    # Parameters, moments and counts as shapes; nothing is computed or
+    # allocated.
     shapes = jax.eval_shape(lambda: init_state(layout.shapes, optimizer))
     # in place of the arrays of a state
     replicated: Any = NamedSharding(mesh, P())
@@ -156,6 +158,7 @@ def create_state(
             "initial_params",
             "parameters",
         )
+        # Converted to the parameters' types, and sharded array by array.
         params = jax.tree.map(_place_host_array, params, abstract.params)
 
     def rest_of_state(params: Any) -> TrainState:

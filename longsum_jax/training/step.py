@@ -32,6 +32,8 @@ RESERVED_METRICS = (
     "skipped",
     "bad_streak",
     "clipped",
+    "mfu",
+    "seconds_left",
 )
 
 
@@ -118,7 +120,9 @@ def with_frozen(
     def freeze(params: Any) -> Any:
         def stop(is_trained: bool, param: Array) -> Array:
             # JAX then does not compute the gradients of frozen parameters.
-            return param if is_trained else jax.lax.stop_gradient(param)
+            if is_trained:
+                return param
+            return jax.lax.stop_gradient(param)
 
         return jax.tree.map(stop, find_trained(params, trained), params)
 
@@ -237,6 +241,8 @@ def make_train_step(
         # same numbers.
         rng = jax.random.fold_in(jax.random.key(seed), state.step)
         grads, out = summed_gradient(state.params, batch, rng)
+        # Without any weight this is 0 / 0: not finite, so that the step is
+        # skipped.
         loss = out.loss_sum / out.weight
         # The mean over the whole batch; means of micro-batches would weight
         # them equally.
@@ -267,6 +273,7 @@ def make_train_step(
     return jax.jit(
         step,
         donate_argnums=donated,
+        # the state as it came in, and the metrics on every device
         out_shardings=(shardings, replicated),
         compiler_options=_COMPILER_OPTIONS.get(platform),
     )
@@ -274,6 +281,9 @@ def make_train_step(
 
 # Function of a compiled step that raises an error if the step should not run.
 CheckProgram = Callable[[jax.stages.Compiled], None]
+# Function of a compiled step that returns the seconds which its products take at
+# the peak rate of the devices; 0 if unknown.
+CountSeconds = Callable[[jax.stages.Compiled], float]
 
 
 class CompilationWatch:
@@ -286,14 +296,20 @@ class CompilationWatch:
         train_step: result of ``make_train_step``.
         check_program: function called with the compiled step of every new batch
             shape before it runs.
+        count_seconds: function called after it, see ``CountSeconds``.
     """
 
     def __init__(
-        self, train_step: TrainStep, check_program: CheckProgram | None = None
+        self,
+        train_step: TrainStep,
+        check_program: CheckProgram | None = None,
+        count_seconds: CountSeconds | None = None,
     ) -> None:
         self._train_step = train_step
         self._check_program = check_program
-        self._checked: set[tuple[Any, ...]] = set()
+        self._count_seconds = count_seconds
+        # Seconds of the checked programs by the shape of their batches.
+        self._seconds: dict[tuple[Any, ...], float] = {}
         self._shapes: set[tuple[Any, ...]] = set()
         self._unexpected = 0
 
@@ -302,19 +318,37 @@ class CompilationWatch:
         """Number of compilations of the step so far."""
         return self._train_step._cache_size()  # type: ignore[attr-defined] # JAX's name
 
-    def check_program(self, state: TrainState, batch: dict[str, Array]) -> None:
+    def check_program(
+        self, state: TrainState, batch: dict[str, Array]
+    ) -> float:
         """Compiles the step for a new batch shape, and checks the program.
 
         The next step reuses the compiled program.
+
+        Returns:
+            The shortest possible seconds of the step; 0 if unknown.
         """
         shape = _shape_of(batch)
-        if self._check_program is not None and shape not in self._checked:
-            self._check_program(self._train_step.lower(state, batch).compile())
-        self._checked.add(shape)
+        if shape not in self._seconds:
+            self._seconds[shape] = self._check_new_program(state, batch)
+        return self._seconds[shape]
+
+    def _check_new_program(
+        self, state: TrainState, batch: dict[str, Array]
+    ) -> float:
+        if self._check_program is None and self._count_seconds is None:
+            return 0.0
+        compiled = self._train_step.lower(state, batch).compile()
+        if self._check_program is not None:
+            self._check_program(compiled)
+        if self._count_seconds is None:
+            return 0.0
+        return self._count_seconds(compiled)
 
     def check(self, step: int, batch: NumpyBatch) -> None:
         """Prints a warning if ``step``, with ``batch``, was recompiled unnecessarily."""
         self._shapes.add(_shape_of(batch))
+        # One compilation per batch shape is expected.
         unexpected = self.compilations - len(self._shapes)
         if unexpected > self._unexpected and jax.process_index() == 0:
             print(
@@ -369,11 +403,9 @@ def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
         sums: Sums | None = None,
     ) -> Sums:
         sums_of_batch = loss_gradient(params, batch, rng)
-        return (
-            sums_of_batch
-            if sums is None
-            else jax.tree.map(jnp.add, sums, sums_of_batch)
-        )
+        if sums is None:
+            return sums_of_batch
+        return jax.tree.map(jnp.add, sums, sums_of_batch)
 
     return gradient
 
@@ -399,6 +431,8 @@ def _gradient_by_segments(
             out = LossOutput(*out)
             return out.loss_sum, (out, new_memory)
 
+        # Gradients with respect to the parameters only: the memory is an input
+        # of this segment, so that nothing flows into earlier segments.
         grads, (out, new_memory) = jax.grad(loss_sum, has_aux=True)(params)
         return _constrain(grads, shardings), out, new_memory
 
@@ -422,11 +456,13 @@ def _gradient_by_segments(
         def body(carry: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
             index, sums, memory = carry
             grads, out, memory = one(index, memory)
+            # The sums are carried by the loop, which adds to them in place.
             return index + 1, jax.tree.map(jnp.add, sums, (grads, out)), memory
 
         memory = loss.init_memory(params, batch)
         count = loss.count_segments(batch)
         if sums is None:
+            # Shapes only; no segment is computed here.
             sums = _zeros_of(one, 0, memory)
         carry = (jnp.int32(0), sums, memory)
         # Segments beyond the longest document are not computed.
@@ -458,6 +494,7 @@ def document_loss(loss: SegmentedLoss) -> LossFn:
         step = jax.checkpoint(one, prevent_cse=False)
         memory = loss.init_memory(params, batch)
         _, outs = jax.lax.scan(step, memory, jnp.arange(num_segments))
+        # [segments] -> one sum for the documents
         return jax.tree.map(lambda x: x.sum(0), outs)
 
     return loss_fn
@@ -466,6 +503,7 @@ def document_loss(loss: SegmentedLoss) -> LossFn:
 def _segment(batch: dict[str, Array], index: Array | int) -> dict[str, Array]:
     """Returns segment ``index`` of every row."""
     return {
+        # [rows, segments, ...] -> [rows, ...]
         name: jax.lax.dynamic_index_in_dim(x, index, 1, keepdims=False)
         for name, x in batch.items()
     }
@@ -532,11 +570,14 @@ def _gradient_by_devices(
         sums = _accumulate(
             gradient, params, batch, rng, accumulation=accumulation, rows=rows
         )
+        # The only sum over devices: gradients, losses, weights and metrics at
+        # once.
         return jax.lax.psum(sums, "batch")
 
     return jax.shard_map(
         of_device,
         mesh=mesh,
+        # parameters and key whole, rows split; other mesh axes remain automatic
         in_specs=(P(), P("batch"), P()),
         out_specs=P(),
         axis_names={"batch"},
@@ -595,6 +636,7 @@ def micro_batches(batch: NumpyBatch, count: int) -> Iterator[dict[str, Array]]:
 
 def _bad_streak(streak: Array, finite: Array, weight: Array) -> Array:
     """Returns the number of consecutive bad steps; a step without weight (no loss) is not bad."""
+    # A finite step ends the streak; a step without labels does not change it.
     longer = jnp.where(weight == 0, streak, streak + 1)
     return jnp.where(finite, 0, longer)
 
@@ -618,7 +660,9 @@ def _deal(
         x = jnp.swapaxes(
             x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1
         )
-        return x if rows is None else jax.lax.with_sharding_constraint(x, rows)
+        if rows is None:
+            return x
+        return jax.lax.with_sharding_constraint(x, rows)
 
     return jax.tree.map(deal, batch)
 

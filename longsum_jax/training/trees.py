@@ -47,7 +47,7 @@ def check_names(
     """Compares two `describe` results by names and shapes.
 
     Args:
-        wanted, found: expected and actual `describe` results.
+        expected, actual: `describe` results.
         where, what: path of the file and kind of arrays, for the error message.
         remedy: end of the error message.
 

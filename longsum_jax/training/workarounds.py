@@ -62,11 +62,9 @@ def release_memory() -> None:
     of them, so that a process would grow with their number; allocators of other
     systems return it automatically.
     """
-    trim = (
-        getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if os.name == "posix"
-        else None
-    )
+    trim = None
+    if os.name == "posix":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
@@ -77,7 +75,10 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
     A failed read or write reaches the caller as InputError; the tracebacks of
     Orbax's threads and of tasks that are never awaited would hide it.
     """
-    files = [record.pathname] if record.levelno >= logging.ERROR else []
+    if record.levelno >= logging.ERROR:
+        files = [record.pathname]
+    else:
+        files = []
     if record.exc_info:
         frames = traceback.walk_tb(record.exc_info[2])
         files += [frame.f_code.co_filename for frame, _ in frames]
@@ -88,5 +89,7 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
 def _orbax() -> tuple[str, ...]:
     """Returns the directories of Orbax's modules; other paths may also contain its name."""
     spec = importlib.util.find_spec("orbax.checkpoint")
-    directories = spec.submodule_search_locations if spec else None
+    directories = None
+    if spec:
+        directories = spec.submodule_search_locations
     return tuple(f"{directory}{os.sep}" for directory in directories or ())

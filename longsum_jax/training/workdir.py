@@ -31,6 +31,8 @@ _CHANGEABLE = frozenset(
         "metrics",
         "max_bad_steps",
         "tensorboard",
+        "wandb",
+        "mlflow",
         "progress",
         "workdir",
         "mesh",
@@ -134,10 +136,11 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         old: description of the existing run, with nested sections.
         new: description of the run to continue.
     """
-    there, here = _flatten(old), _flatten(new)
+    there, here = flatten(old), flatten(new)
     differing = []
     for key in sorted(there.keys() | here.keys()):
         is_same = there.get(key, ...) == here.get(key, ...)
+        # A new option that is off describes the same run as its absence.
         is_off = here.get(key) in _OFF and there.get(key) in _OFF
         is_absent_and_off = is_off and not (key in here and key in there)
         if not (is_same or is_absent_and_off or _CHANGEABLE.intersection(key)):
@@ -149,6 +152,7 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _check_writable(workdir: Path) -> None:
+    # Directories that do not exist yet are made in the nearest one that does.
     nearest = next(
         path for path in (workdir, *workdir.parents) if path.exists()
     )
@@ -185,17 +189,24 @@ def _check_same_run(
         )
 
 
-def _flatten(
+def flatten(
     tree: Any, prefix: tuple[str, ...] = ()
 ) -> dict[tuple[str, ...], Any]:
-    """Returns path to value of every leaf of nested mappings."""
+    """Returns path to value of every leaf of nested mappings.
+
+    Args:
+        tree: nested mappings, or a leaf.
+        prefix: path of the tree.
+    """
     if not isinstance(tree, Mapping):
         return {prefix: tree}
     flat: dict[tuple[str, ...], Any] = {}
     for name, node in tree.items():
-        flat |= _flatten(node, (*prefix, name))
+        flat |= flatten(node, (*prefix, name))
     return flat
 
 
 def _describe(flat: Mapping[tuple[str, ...], Any], key: tuple[str, ...]) -> str:
-    return json.dumps(flat[key]) if key in flat else "absent"
+    if key in flat:
+        return json.dumps(flat[key])
+    return "absent"

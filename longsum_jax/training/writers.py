@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
@@ -109,38 +109,77 @@ class TensorBoard:
         )
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        for name, value in values.items():
-            if isinstance(value, Mapping):
-                self.write(
-                    step,
-                    {f"{name}/{key}": inner for key, inner in value.items()},
-                )
-            elif isinstance(value, int | float):
-                self._writer.add_scalar(name, value, step)
+        for name, value in flat_numbers(values).items():
+            self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
         self._writer.close()
 
 
+def flat_numbers(values: Mapping[str, Any]) -> dict[str, int | float]:
+    """Returns the numbers of nested metrics under flat names, such as "eval/rouge1"."""
+    flat: dict[str, int | float] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            inner = flat_numbers(value)
+            flat |= {f"{name}/{key}": number for key, number in inner.items()}
+        elif isinstance(value, int | float):
+            flat[name] = value
+    return flat
+
+
+class _Mark(NamedTuple):
+    """The time at which a step ended, and sums over all steps up to it."""
+
+    time: float
+    tokens: float
+    shortest_seconds: float
+
+
 class Throughput:
-    """Tokens per second over the last steps; `restart` excludes a pause."""
+    """The speed of the last steps; `restart` excludes a pause."""
 
     def __init__(self, steps: int = 20) -> None:
-        # (seconds, tokens up to that time)
-        self._marks: deque[tuple[float, float]] = deque(maxlen=steps + 1)
-        self._tokens = 0.0
+        self._marks: deque[_Mark] = deque(maxlen=steps + 1)
+        self._tokens = self._shortest_seconds = 0.0
         self.restart()
 
     def restart(self) -> None:
         self._marks.clear()
-        self._marks.append((time.perf_counter(), self._tokens))
+        self._mark()
 
-    def add(self, tokens: float) -> float:
-        """Counts a finished step of ``tokens`` tokens and returns the rate."""
+    def add(self, tokens: float, shortest_seconds: float = 0.0) -> float:
+        """Counts a finished step, and returns the tokens per second.
+
+        Args:
+            tokens: number of tokens of the step.
+            shortest_seconds: seconds that the step's products take at the peak
+                rate of the devices; 0 if unknown.
+        """
         self._tokens += tokens
-        self._marks.append((time.perf_counter(), self._tokens))
-        (start, before), (end, after) = self._marks[0], self._marks[-1]
-        return (after - before) / max(end - start, 1e-9)
+        self._shortest_seconds += shortest_seconds
+        self._mark()
+        return (self._marks[-1].tokens - self._marks[0].tokens) / self._seconds
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Mean seconds of the last steps, after at least one step."""
+        return self._seconds / (len(self._marks) - 1)
+
+    @property
+    def utilization(self) -> float:
+        """Share of the time that the products need at the peak rate; 0 if unknown."""
+        first, last = self._marks[0], self._marks[-1]
+        return (last.shortest_seconds - first.shortest_seconds) / self._seconds
+
+    @property
+    def _seconds(self) -> float:
+        return max(self._marks[-1].time - self._marks[0].time, 1e-9)
+
+    def _mark(self) -> None:
+        self._marks.append(
+            _Mark(time.perf_counter(), self._tokens, self._shortest_seconds)
+        )
 
 
 class ProgressLine:

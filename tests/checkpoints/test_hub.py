@@ -114,7 +114,7 @@ def fail(monkeypatch, kind):
         ),
         (
             TimeoutError,
-            r"org/name at revision v1: cannot be fetched from the Hugging Face hub "
+            r"org/name at revision v1: cannot be fetched from the Hugging Face Hub "
             r"\(.*\); try again later",
         ),
     ],

@@ -172,11 +172,20 @@ def test_module_runs_from_another_directory(tmp_path):
 @pytest.mark.slow
 def test_trained_workdir(trained):
     assert {path.name for path in trained.iterdir()} == {
+        "README.md",
         "checkpoints",
+        "evaluations.jsonl",
         "metrics.jsonl",
         "model",
+        "report.html",
         "run.json",
     }
+    records = read_lines(trained / "evaluations.jsonl")
+    assert [record["step"] for record in records] == [2, 3]
+    low, high = records[-1]["intervals"]["mean_rouge"]
+    assert low <= records[-1]["scores"]["mean_rouge"] <= high
+    assert len(records[-1]["samples"]) == min(3, records[-1]["documents"])
+    assert "Step 3 of 3" in (trained / "report.html").read_text(encoding="utf-8")
     lines = read_lines(trained / "metrics.jsonl")
     assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3]
     assert [line["step"] for line in lines if "eval" in line] == [2, 3]
@@ -807,6 +816,7 @@ def test_converted_run_gives_the_same_summaries(run, trained, tmp_path):
     assert after.tokenizer.fingerprint == before.tokenizer.fingerprint
     assert after.generation_config == before.generation_config
     assert after.summarize(TEXT) == before.summarize(TEXT)
+    assert "ROUGE-Lsum" in (target / "README.md").read_text(encoding="utf-8")  # the run's card
 
 
 def test_convert_a_published_pickle(run, published, golden, tmp_path):
@@ -836,7 +846,7 @@ def test_convert_refuses(refused, small_model, tmp_path):
     flags += ("--max_source_length=64", "--encoder_attention=lsg")
     message = refused("convert", small_model, tmp_path / "target", *flags)
     assert message.startswith(
-        "--position_extension=random does not go with --encoder_attention=lsg, whose positions "
+        "--position_extension=random cannot be combined with --encoder_attention=lsg, whose "
     )
 
 
@@ -989,7 +999,7 @@ def test_extract_refuses(refused, small_model, data, tmp_path):
         "this locost model has no head that chooses sentences; train one with configs/extractor.py"
         in problem
     )
-    assert "is there already; remove it" in refused(
+    assert "already exists; remove it" in refused(
         "extract", "--oracle", f"--data={data}", f"--out={data}"
     )
     problem = refused("extract", "--oracle", f"--data={data}", out, "--summary_key=abstract")

@@ -218,7 +218,7 @@ def test_exported_splits_are_read_back_to_the_same_documents(meetings, tmp_path,
         ]
     corpus.main(["statistics", path])
     assert capsys.readouterr().out.splitlines()[1].split()[1:4] == ["1", "2.0", "1.0"]
-    with pytest.raises(InputError, match="is there already; remove it or give another --out"):
+    with pytest.raises(InputError, match="already exists; remove it or give another --out"):
         export("qmsum", tmp_path / out, "--split=train", **meetings)
 
 
@@ -341,7 +341,7 @@ def test_a_split_without_summaries_is_not_exported(tmp_path):
         (["statistics", "DATA", *KEYS, "--tokenizer=no.model"], "no.model: "),
         (
             ["statistics", "DATA", *KEYS, "--out=DATA/x"],
-            "cannot be written (Not a directory); give another place",
+            "cannot be written (Not a directory); give another path",
         ),
         (
             ["govreport", "nowhere", "DATA/x"],

@@ -41,9 +41,18 @@ CASES = [
         "score a --scrolls=qmsum --references=b --summary_key=text",
         "--summary_key has no effect with --scrolls=qmsum; leave it out",
     ),
-    ("score a --scrolls=all --references=b --rounds=9", "--rounds does not go with --scrolls=all"),
-    ("score a --scrolls=all --references=b --level=0.9", "--level does not go with --scrolls=all"),
-    ("score a --scrolls=all --references=b --published=lsg:arxiv", "--published does not go with"),
+    (
+        "score a --scrolls=all --references=b --rounds=9",
+        "--rounds cannot be combined with --scrolls=all",
+    ),
+    (
+        "score a --scrolls=all --references=b --level=0.9",
+        "--level cannot be combined with --scrolls=all",
+    ),
+    (
+        "score a --scrolls=all --references=b --published=lsg:arxiv",
+        "--published cannot be combined with",
+    ),
     ("extract --oracle --data=a --out=b --threshold=0.3", "--threshold has no effect with"),
     ("summarize --batch_size=auto a", "--batch_size is for a model; give one with --model"),
     ("summarize --num_beams=2 a", "--num_beams is for a model; give one with --model"),

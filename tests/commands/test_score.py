@@ -195,13 +195,19 @@ def test_all_of_zero_scrolls_and_its_submission(write, tmp_path, capsys):
         (("--scrolls=all",), "--scrolls=all needs --references=DIR with TASK.zip of every task"),
         (
             ("--scrolls=all", "--references=releases", "--metrics=rouge"),
-            "--metrics does not go with --scrolls=all; score one task instead",
+            "--metrics cannot be combined with --scrolls=all; score one task instead",
         ),
-        (("--scrolls=all", "--references=releases", "--stemmer"), "--stemmer does not go with"),
-        (("--scrolls=all", "--submission=x.csv", "--out=x"), "--out does not go with --scrolls"),
+        (
+            ("--scrolls=all", "--references=releases", "--stemmer"),
+            "--stemmer cannot be combined with",
+        ),
+        (
+            ("--scrolls=all", "--submission=x.csv", "--out=x"),
+            "--out cannot be combined with --scrolls",
+        ),
         (
             ("--scrolls=all", "--submission=x.csv", "--on_missing=skip"),
-            "--on_missing=skip does not go with --submission, which needs all ids",
+            "--on_missing=skip cannot be combined with --submission, which needs all ids",
         ),
         (
             ("--submission=x.csv",),

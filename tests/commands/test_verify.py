@@ -99,9 +99,9 @@ def archive(directory):
 @pytest.mark.parametrize(
     ("make", "proof", "problem"),
     [
-        (hub_blob, "as published on the Hub, by SHA-256", "its SHA-256 is not the one of its name"),
+        (hub_blob, "as published on the Hub, by SHA-256", "its SHA-256 differs from its name"),
         (tensors, "with every tensor in its place", "damaged or truncated safetensors file"),
-        (archive, "with the checksums of their parts", "the checksum of its part data is another"),
+        (archive, "with the checksums of their parts", "its part data does not match"),
     ],
 )
 def test_files_of_others_prove_what_they_can(tmp_path, capsys, make, proof, problem):

@@ -80,7 +80,7 @@ TURNS = MEETING["meeting_transcripts"]
         ),
         (
             MEETING | {"meeting_transcripts": [{"speaker": "A", "content": "\ud800"}]},
-            r'meeting_transcripts/0: "content" holds half a character \(\\ud800\); copy the file',
+            r'meeting_transcripts/0: "content" contains a lone surrogate \(\\ud800\); copy the',
         ),
     ],
 )

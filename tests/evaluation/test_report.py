@@ -429,7 +429,7 @@ def test_a_sentence_shows_what_it_rests_on(shown):
     shown.run(f"{sentences}[0].focus()")
     shown.press("Enter", 13)
     assert text(shown, "mark").startswith("Dogs bark at night.")
-    assert text(shown, "#support") == "Rests on one sentence, which holds 100 % of it."
+    assert text(shown, "#support") == "Based on one sentence, which contains 100 % of its words."
     assert text(shown, "mark sup") == "100 %"
     shown.press("ArrowRight", 39)
     assert shown.run("document.activeElement.textContent") == f"{INVENTED} (unsupported)"
@@ -479,11 +479,11 @@ def test_what_is_told_of_vectors(browser, by_vectors):
     browser.open(by_vectors.as_uri())
     browser.wait("document.querySelectorAll('#table .row').length > 2")
     assert "similar to the document" in text(browser, "#scores-note")
-    assert "How near the document is" in text(browser, "#plots")
+    assert "Similarity to the document" in text(browser, "#plots")
     open_document(browser, 3)
-    assert "as 3 in 100 sentences about other documents are" in text(browser, "#reader-note")
+    assert "which 3 in 100 sentences about other documents reach" in text(browser, "#reader-note")
     browser.run("document.querySelectorAll('#summaries article:last-child .sentence')[0].click()")
-    assert text(browser, "#support") == "Rests on one sentence, 100 % similar to it."
+    assert text(browser, "#support") == "Based on one sentence, 100 % similar to it."
 
 
 @pytest.mark.browser

@@ -263,9 +263,9 @@ def test_documents_of_other_models_have_an_empty_line_between_them(model):
         ({"queries": [3]}, "the query of document 1 is of type int; give a string or None"),
         (
             {"texts": ["One.", "Half \ud83d a character."]},
-            r"document 2 holds half a character \(\\ud83d\); decode its source again",
+            r"document 2 contains a lone surrogate \(\\ud83d\); decode its source again",
         ),
-        ({"queries": ["\udc00?"]}, r"document 1 holds half a character \(\\udc00\)"),
+        ({"queries": ["\udc00?"]}, r"document 1 contains a lone surrogate \(\\udc00\)"),
         (
             {"strategy": "segments", "queries": ["why " * 40], "texts": "One. " * 99},
             'document 1: the query "why why .* leaves 0 of the 60 tokens of an input',

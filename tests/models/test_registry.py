@@ -85,6 +85,16 @@ def test_family_of_a_config_json(raw):
             'model: encoder_attention is "window", but umT5 has a relative bias in every layer',
         ),
         (
+            lambda: model_config(preset("deberta-v2", "tiny", encoder_attention="lsg")),
+            'model: encoder_attention is "lsg", but DeBERTa has positions only in disentangled',
+        ),
+        (
+            lambda: model_config(
+                preset("bert", "tiny", encoder_attention="disentangled", max_relative_positions=9)
+            ),
+            "model: max_relative_positions is 9, but position_buckets=256 need at least 130",
+        ),
+        (
             lambda: model_config(preset("locost", "tiny", d_states=3), "config.model"),
             'config.model: unknown key "d_states"; did you mean "d_state"?',
         ),
@@ -143,12 +153,12 @@ def test_parameter_shapes_of_the_published_model():
 
 # Families whose encoder layers have the same names as another family's.
 ALIKE = {"mt5", "xlm-roberta", "camembert", "electra", "big_bird", "mbart"}
-ONLY_FULL = {"umt5"}
+ONE_ATTENTION = {"umt5", "deberta-v2"}
 # Names of a family and names of an attention are independent, so that a fourth of all pairs is
 # enough: every family has several attentions, and every attention several families.
 PAIRS = [
     (family, kind)
-    for row, family in enumerate(sorted(FAMILIES.keys() - ALIKE - ONLY_FULL))
+    for row, family in enumerate(sorted(FAMILIES.keys() - ALIKE - ONE_ATTENTION))
     for column, kind in enumerate(ENCODER_ATTENTIONS)
     if (row + column) % 4 == 0
 ]

@@ -182,6 +182,17 @@ MODERNBERT_FULL = MODERNBERT_TINY | {
     "layer_types": ["sliding_attention", "full_attention"] * 2,
     "num_labels": 3,
 }
+DEBERTA_TINY = {
+    **BERT_TINY,
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "position_buckets": 32,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+    "max_position_embeddings": 128,
+}
 
 ENCODERS = {
     "bert": (tf.BertForMaskedLM, tf.BertConfig, BERT_TINY),
@@ -207,6 +218,18 @@ ENCODERS = {
         MODERNBERT_FULL,
     ),
     "modernbert_states": (tf.ModernBertModel, tf.ModernBertConfig, MODERNBERT_TINY),
+    "deberta": (tf.DebertaV2ForMaskedLM, tf.DebertaV2Config, DEBERTA_TINY),
+    "deberta_labels": (
+        tf.DebertaV2ForSequenceClassification,
+        tf.DebertaV2Config,
+        DEBERTA_TINY | {"num_labels": 3, "pooler_hidden_act": "tanh"},
+    ),
+    "deberta_states": (
+        tf.DebertaV2Model,
+        tf.DebertaV2Config,
+        # Distances beyond the last bucket, and the default of the farthest.
+        DEBERTA_TINY | {"position_buckets": 8, "max_relative_positions": 20},
+    ),
     "mpnet": (tf.MPNetForMaskedLM, tf.MPNetConfig, BERT_TINY),
     "mpnet_labels": (
         tf.MPNetForSequenceClassification,
@@ -326,6 +349,9 @@ HEADS = {
     "modernbert_answers": ("modernbert", tf.ModernBertForQuestionAnswering),
     "modernbert_tokens": ("modernbert_labels", tf.ModernBertForTokenClassification),
     "modernbert_choices": ("modernbert", tf.ModernBertForMultipleChoice),
+    "deberta_answers": ("deberta", tf.DebertaV2ForQuestionAnswering),
+    "deberta_tokens": ("deberta_labels", tf.DebertaV2ForTokenClassification),
+    "deberta_choices": ("deberta", tf.DebertaV2ForMultipleChoice),
     "mpnet_answers": ("mpnet", tf.MPNetForQuestionAnswering),
     "mpnet_tokens": ("mpnet_labels", tf.MPNetForTokenClassification),
     "mpnet_choices": ("mpnet", tf.MPNetForMultipleChoice),

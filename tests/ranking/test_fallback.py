@@ -86,7 +86,7 @@ def test_fallback_is_saved_with_the_trees(text, tmp_path):
     assert again.fingerprint == ranker.fingerprint != Ranker(ranker.trees).fingerprint
     ranker.trees.save(tmp_path / "trees.npz")
     assert load_ranker(tmp_path / "trees.npz").fallback is None
-    with pytest.raises(InputError, match="no weights of a ranker"):
+    with pytest.raises(InputError, match="not the weights of a ranker"):
         load_fallback(tmp_path / "none.npz")
     with pytest.raises(InputError, match=r"features that this version does not have \(size\)"):
         Ranker(ranker.trees, ranker.fallback._replace(names=["size"]))

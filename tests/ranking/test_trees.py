@@ -84,7 +84,7 @@ def test_other_files_are_refused(tmp_path):
     np.savez(tmp_path / "other.npz", a=1)
     (tmp_path / "text.npz").write_text("text")
     for name in ("other.npz", "text.npz", "none.npz"):
-        with pytest.raises(InputError, match=f"{name}: no weights of a ranker"):
+        with pytest.raises(InputError, match=f"{name}: not the weights of a ranker"):
             load_trees(tmp_path / name)
     with pytest.raises(InputError, match=r"does not have \(b\); train it again"):
         same_features(["a", "b"], ["a"])

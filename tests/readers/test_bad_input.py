@@ -170,7 +170,7 @@ CASES = [
     Case("an old Word file", one("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), "save it as .docx"),
     Case("a damaged workbook", one("a.xlsx", lambda make: workbook(make, "")), "damaged XML"),
     Case("an empty workbook", one("a.xlsx", lambda make: workbook(make, "<w/>")), "has no rows"),
-    Case("a bomb of a workbook", one("a.xlsx", lambda make: workbook(make, BOMB)), "entities"),
+    Case("a bomb of a workbook", one("a.xlsx", lambda make: workbook(make, BOMB)), "with entity"),
     Case(
         "a presentation of pictures",
         one("a.pptx", lambda make: make.zip({"ppt/presentation.xml": "<p/>", "ppt/media/a": ""})),
@@ -251,12 +251,12 @@ CASES = [
     Case(
         "a bomb of entities",
         one("a.docx", lambda make: make.docx("", **{"word/document.xml": BOMB})),
-        "declares entities",
+        "entity declarations",
     ),
     Case(
         "an entity from outside",
         one("a.docx", lambda make: make.docx("", **{"word/document.xml": OUTSIDE})),
-        "declares entities",
+        "entity declarations",
     ),
     Case(
         "deep XML",
@@ -291,8 +291,8 @@ CASES = [
         one("a.html", "<p>" + "<b " + "".join(f" a{n}=1" for n in range(501)) + ">x"),
         "an element with more than 500 attributes",
     ),
-    Case("deep bold text", one("a.html", "<b>" * 9000 + "x"), "elements inside one another"),
-    Case("a deep page", one("a.html", "<div>" * 9000 + "x"), "elements inside one another"),
+    Case("deep bold text", one("a.html", "<b>" * 9000 + "x"), "nested elements"),
+    Case("a deep page", one("a.html", "<div>" * 9000 + "x"), "nested elements"),
     Case("no cue", one("a.srt", "Nothing is timed here."), "no text remains"),
     Case(
         "endless hours", one("a.srt", f"{'9' * 5000}:00:01,000 --> 00:02,000\nA"), "no text remains"
@@ -301,12 +301,16 @@ CASES = [
     Case("no mailbox", one("a.mbox", "Just text."), "no message in the mailbox"),
     Case("no JSON", one("a.json", "{nothing"), "not valid JSON"),
     Case("no JSON in a notebook", one("a.ipynb", "{nothing"), "not valid JSON"),
-    Case("no notebook", one("a.ipynb", '{"text": "x"}'), "no notebook, whose cells have a type"),
-    Case("cells of numbers", one("a.ipynb", '{"cells": [1]}'), "no notebook, whose cells have"),
+    Case(
+        "no notebook", one("a.ipynb", '{"text": "x"}'), "not a notebook: its cells must have a type"
+    ),
+    Case(
+        "cells of numbers", one("a.ipynb", '{"cells": [1]}'), "not a notebook: its cells must have"
+    ),
     Case(
         "a cell that is no text",
         one("a.ipynb", '{"cells": [{"cell_type": "markdown", "source": [3]}]}'),
-        "no notebook, whose cells have",
+        "not a notebook: its cells must have",
     ),
     Case("no cells", one("a.ipynb", '{"cells": []}'), "the file is empty"),
     Case(
@@ -382,12 +386,12 @@ CASES = [
     Case(
         "messages in messages",
         one("a.eml", "Content-Type: message/rfc822\n\n" * 400 + "A: b\n\nx"),
-        "too deep inside one another",
+        "nested too deeply",
     ),
     Case(
         "brackets in a header",
         one("a.eml", "Content-Type: " + "(" * 100_000 + "\n\nx"),
-        "too deep inside one another",
+        "nested too deeply",
     ),
     Case("parts of parts", one("a.eml", deep_mail), text="x"),
     Case("parts of parts of a page", one("a.mht", deep_mail), "holds no web page"),

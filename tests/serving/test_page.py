@@ -160,7 +160,7 @@ def test_a_dropped_file(page):
         shown = page.run("document.activeElement.textContent")
         [mark] = page.run("[...document.querySelectorAll('mark')].map((mark) => mark.textContent)")
         assert mark == f"{shown}100 %"
-        assert content(page, "#support").startswith("Rests on one sentence")
+        assert content(page, "#support").startswith("Based on one sentence")
         assert page.run("document.querySelectorAll('[aria-pressed=true]').length") == 1
         if i + 1 < sentences:
             page.press("ArrowRight", 39)

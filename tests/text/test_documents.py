@@ -149,14 +149,14 @@ def test_a_ten_megabyte_line(write):
         ),
         ('{"document": ["x", 3], "summary": "s"}', '"document" must be a string, got list'),
         ('{"document": 3, "summary": "s"}', '"document" must be a string, got int'),
-        ('{"document": "x", "summary": null}', '"summary" must be a string, got null; mend or'),
+        ('{"document": "x", "summary": null}', '"summary" must be a string, got null; correct or'),
         ('{"document": "x", "summary": "s", "query": 1}', '"query" must be a string, got int'),
         ('{"document": " \\n ", "summary": "s"}', '"document" is empty; remove the line'),
         ('{"document": "x", "summary": ""}', '"summary" is empty; remove the line'),
-        ('{"document": "a\\u0000b", "summary": "s"}', '"document" holds a NUL character'),
+        ('{"document": "a\\u0000b", "summary": "s"}', '"document" contains a NUL character'),
         (
             '{"document": "a\\ud800b", "summary": "s"}',
-            r'"document" holds half a character (\ud800)',
+            r'"document" contains a lone surrogate (\ud800)',
         ),
         (
             b'{"document": "caf\xe9", "summary": "s"}',

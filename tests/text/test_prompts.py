@@ -135,7 +135,7 @@ def test_prompts_without_a_chat_template(template, query, expected):
 @pytest.mark.parametrize(
     ("template", "query", "problem"),
     [
-        ("Summarize this.", None, r"must contain \{document\} once, but it does 0 times"),
+        ("Summarize this.", None, r"must contain \{document\} once, not 0 times"),
         ("{document} {document}", None, "2 times; mark the position"),
         ("{query} {document}", None, "contains .query., but the document has no query"),
         ("Say: {document}", "Who?", r'no \{query\} for the query "Who\?"; add it'),

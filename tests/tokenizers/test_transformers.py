@@ -696,6 +696,37 @@ def test_big_bird(topics, tmp_path):
     assert_round_trips(ours, theirs, texts, tmp_path, "big_bird")
 
 
+def test_deberta(topics, tmp_path):
+    ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
+    names = {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"}
+    files = {"spm.model": train_pieces(topics, **ids, **names)}
+    directory = write(tmp_path / "files", files, "deberta-v2", tokenizer_class="DebertaV2Tokenizer")
+    ours, theirs = load_tokenizer(directory), AutoTokenizer.from_pretrained(directory)
+    texts = [
+        "",
+        "It's a test",
+        "  two\n lines ",
+        "one[SEP] two[MASK]three",
+        " ".join(topics[0].split()),
+    ]
+    assert_equal(ours, theirs, texts)
+    assert_round_trips(ours, theirs, texts, tmp_path, "deberta-v2")
+    pair, wanted = (
+        ours.join_pair(ours.encode("a"), ours.encode("b")),
+        theirs("a", "b", return_token_type_ids=True),
+    )
+    assert (pair.ids, pair.token_type_ids) == (wanted.input_ids, wanted.token_type_ids)
+    unnamed = write(tmp_path / "unnamed", files, "deberta-v2")
+    assert load_tokenizer(unnamed).fingerprint == ours.fingerprint
+    # Wide characters as in sentencepiece, which published models were trained with.
+    processor = sentencepiece.SentencePieceProcessor(model_proto=files["spm.model"])
+    wide = "\uff41 \uff42"
+    assert ours.encode(wide) == processor.encode(wide)
+    lower = write(tmp_path / "lower", files, "deberta-v2", do_lower_case=True)
+    with pytest.raises(InputError, match="do_lower_case=true is not supported for DeBERTa; save"):
+        load_tokenizer(lower)
+
+
 @pytest.mark.parametrize(
     ("files", "model_type", "name"),
     [

@@ -59,10 +59,14 @@ def whole(toy, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("whole")
     scores = {4: 0.5, 8: 0.2, 9: 0.3}
     run = {"model": {"embed": 8}, "training": {"steps": 9}}
-    seen = []
+    seen, evaluated = [], []
 
     def hook(step, state, metrics):
         seen.append((step, int(state.step), float(metrics["loss"])))
+
+    def evaluation_hook(step, scores, position):
+        assert toy.read_lines(workdir)[-1] == {"step": step, "eval": scores}
+        evaluated.append((step, position))
 
     result = toy.toy_fit(
         workdir,
@@ -71,7 +75,11 @@ def whole(toy, tmp_path_factory):
         run=run,
         model_name="toy",
         hooks=[hook],
+        evaluation_hooks=[evaluation_hook],
+        count_seconds=lambda compiled: 1e-4 * ("dot" in compiled.as_text()),
     )
+    assert [step for step, _ in evaluated] == [4, 8, 9]
+    assert evaluated[0][1] != evaluated[1][1]  # positions in the data
     return workdir, result, seen
 
 
@@ -93,6 +101,8 @@ def test_run_of_all_steps(whole, toy):
         "skipped",
         "correct",
     } <= lines[0].keys()
+    assert {"mfu", "seconds_left"} <= lines[1].keys()
+    assert lines[-2]["seconds_left"] == 0
     assert [line for line in lines if "eval" in line] == [
         {"step": 4, "eval": {"mean_rouge": 0.5}},
         {"step": 8, "eval": {"mean_rouge": 0.2}},

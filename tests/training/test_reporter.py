@@ -37,3 +37,16 @@ def test_the_memory_of_devices_is_written_where_they_tell_it(tmp_path, monkeypat
         reporter.write_last_step()
     [line] = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert line.get("peak_gib") == (peak and 1.5)
+
+
+def test_time_left_and_utilization_count_steps_without_compilation(tmp_path, monkeypatch):
+    now = iter([0.0, 100.0, 100.0, 102.0])
+    monkeypatch.setattr(writers.time, "perf_counter", lambda: next(now))
+    options = {"start": 4, "is_evaluated": True, "steps": 9, "log_every": 1, "max_bad_steps": 1}
+    with Reporter(tmp_path, **options, tensorboard=False, progress=False) as reporter:
+        for step in (5, 6):
+            reporter.push(step, METRICS, shortest_seconds=0.5)
+        reporter.flush()
+    first, second = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert not {"seconds_left", "mfu"} & first.keys()
+    assert (second["seconds_left"], second["mfu"]) == (6.0, 0.25)  # three steps of two seconds

@@ -73,7 +73,7 @@ class Objective(ABC):
 
     Attributes:
         head: head of the trained models, one of ``ModelConfig.heads``.
-        parts: whether an example has several parts (sentences, segments), whose
+        parts: True if an example has several parts (sentences, segments), whose
             number determines the bucket of ``data.source_lengths``.
     """
 
@@ -123,6 +123,23 @@ class Objective(ABC):
     def report(self, evaluation: Evaluation) -> str:
         """Returns a human-readable report of a few lines."""
 
+    def intervals(
+        self, evaluation: Evaluation
+    ) -> dict[str, tuple[float, float]]:
+        """Returns 95% bootstrap intervals of scores, by name; {} if there are none."""
+        del evaluation
+        return {}
+
+    def samples(
+        self, evaluation: Evaluation, count: int
+    ) -> list[dict[str, str]]:
+        """Returns the "id", "reference" and "summary" of the first ``count`` documents.
+
+        Returns [] if the objective writes no summaries.
+        """
+        del evaluation, count
+        return []
+
     def next_step(self) -> str:
         """Returns a suggestion for using the trained model; "" for none."""
         return ""
@@ -131,9 +148,10 @@ class Objective(ABC):
     def source_lengths(self) -> tuple[int, ...]:
         """Buckets of the batches, in tokens, or in parts of an example."""
         run = self.setup.run
-        longest = (
-            run.task.max_parts if self.parts else run.task.max_source_length
-        )
+        if self.parts:
+            longest = run.task.max_parts
+        else:
+            longest = run.task.max_source_length
         lengths = run.data.source_lengths or (longest,)
         if self.parts or run.mesh.sequence == 1:
             return lengths

@@ -164,7 +164,9 @@ class Classification(Objective):
     def _label_names(self, classes: np.ndarray) -> str | list[str]:
         labels = self.setup.task.labels
         names = [labels[index] for index in np.flatnonzero(classes)]
-        return names if self.classes.multi_label else names[0]
+        if self.classes.multi_label:
+            return names
+        return names[0]
 
 
 def resolve_labels(run: RunConfig, head: str) -> tuple[Task, Any]:
@@ -177,11 +179,10 @@ def resolve_labels(run: RunConfig, head: str) -> tuple[Task, Any]:
         task = _labels_of_prepared(run.task, run.data.prepared, names)
     else:
         task = collect_labels(run.task, run.data.split, run.model.id2label)
-    problem = (
-        "multi_label_classification"
-        if task.multi_label
-        else "single_label_classification"
-    )
+    if task.multi_label:
+        problem = "multi_label_classification"
+    else:
+        problem = "single_label_classification"
     config = dataclasses.replace(
         run.model,
         problem_type=problem,
@@ -219,9 +220,8 @@ def _one_hot(labels: np.ndarray, classes: ClassLabels) -> np.ndarray:
 
 
 def _probabilities(logits: np.ndarray, classes: ClassLabels) -> np.ndarray:
-    probabilities = (
-        jax.nn.sigmoid(logits)
-        if classes.multi_label
-        else jax.nn.softmax(logits)
-    )
+    if classes.multi_label:
+        probabilities = jax.nn.sigmoid(logits)
+    else:
+        probabilities = jax.nn.softmax(logits)
     return np.asarray(probabilities)

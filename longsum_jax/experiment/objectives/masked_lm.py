@@ -70,10 +70,10 @@ class MaskedLanguageModel(Objective):
     def _is_text(self, ids: Array, mask: Array) -> Array:
         """Returns True for tokens of the text, excluding the prefix and special tokens."""
         num_before = len(self.setup.tokenizer.prefix_ids) + len(self._prefix)
-        is_behind = jnp.arange(ids.shape[-1]) >= num_before
+        is_after_prefix = jnp.arange(ids.shape[-1]) >= num_before
         return (
             mask.astype(bool)
-            & is_behind
+            & is_after_prefix
             & ~jnp.isin(ids, jnp.asarray(self.special_ids))
         )
 

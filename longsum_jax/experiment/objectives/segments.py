@@ -96,7 +96,7 @@ def segment_loss_fn(
         module: model with the methods of ``models.encoder_decoder``.
         config: config of the model.
         label_smoothing: probability mass spread over the vocabulary.
-        deterministic: whether to disable dropout and ``memory_reconstruction``,
+        deterministic: True to disable dropout and ``memory_reconstruction``,
             whose error, summed over layers, is the metric "reconstruction"
             divided by "weight". A document's error is weighted by its number of
             labels, independent of the other documents in the batch.

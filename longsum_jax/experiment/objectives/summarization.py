@@ -9,6 +9,7 @@ import numpy as np
 
 from longsum_jax.data.examples.summarization import with_target
 from longsum_jax.data.sources import documents
+from longsum_jax.evaluation.comparison import Sampling, intervals
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.predictions import (
     Pair,
@@ -151,6 +152,24 @@ class Summarization(Objective):
             f"source ({pair.id}): {pair.source[:600]}...\n\nreference: {pair.reference[:400]}\n\n"
             f"summary: {evaluation.rows[0]['prediction']}"
         )
+
+    def intervals(
+        self, evaluation: Evaluation
+    ) -> dict[str, tuple[float, float]]:
+        scores = [row["scores"] for row in evaluation.rows]
+        return intervals(self.metrics, scores, Sampling())
+
+    def samples(
+        self, evaluation: Evaluation, count: int
+    ) -> list[dict[str, str]]:
+        return [
+            {
+                "id": row["id"],
+                "reference": row["reference"],
+                "summary": row["prediction"],
+            }
+            for row in evaluation.rows[:count]
+        ]
 
     def next_step(self) -> str:
         command = shlex.join(

@@ -61,6 +61,8 @@ class CompressedAttention(MultiHeadAttention):
         Float[Array, "batch num_keys heads head_dim"],
     ]:
         """Returns keys and values of the means of states, which must be zero on padding."""
+        # [batch, length, d_model] -> [batch, size, d_model] before the
+        # projections, which then run on ``size`` rows instead of ``length``.
         return super().project_kv(self.compress(x))
 
 

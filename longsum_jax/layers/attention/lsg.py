@@ -104,6 +104,8 @@ class LsgContext(Context):
         # its place.
         if options.mask_first_token:
             key_mask = mask & (jnp.arange(mask.shape[1]) > 0)
+        # Inputs of at most two blocks are computed as full attention, unless
+        # devices hold parts of them.
         on_one_device = active_sequence_sharding(x.shape[0]) is None
         bias = self._bias(
             relative_bias, length, dense=on_one_device and is_short
@@ -136,6 +138,8 @@ class LsgContext(Context):
         self, x: AnyArray, embedding_norm: nn.Module | None, deterministic: bool
     ) -> Float[AnyArray, "batch num_globals embedding_size"]:
         count = self.stack.options.num_global_tokens
+        # [num_globals, embedding_size], the same for every document until the
+        # first layer.
         tokens = self.global_embeddings[:count].astype(x.dtype)
         if embedding_norm is not None:
             tokens = embedding_norm(tokens)

@@ -100,6 +100,8 @@ class LshAttention(EncoderSelfAttention):
                 dropout=dropout,
             )
 
+        # Equal hashes may be anywhere in the text, so that devices exchange
+        # heads of whole sequences.
         y = self.attend_by_heads(
             attend,
             deterministic,

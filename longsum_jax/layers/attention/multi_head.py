@@ -56,7 +56,7 @@ class HeadMap(Linear):
     Attributes:
         norm_epsilon: epsilon of the RMS norm of every head's vectors, whose
             scale is 1 + a parameter (Gemma 3); None without the norm.
-        rotary: rotary positions, applied last; None without.
+        rotary: rotary positions, applied last; None for none.
     """
 
     norm_epsilon: float | None = None
@@ -91,6 +91,8 @@ class HeadMap(Linear):
         return self._placed(super().without_gradients(x), positions)
 
     def _placed(self, y: Array, positions: AnyArray | None) -> Array:
+        # Norm first, as in Gemma 3: a rotation does not change the norm of a
+        # head.
         if self.norm_epsilon is not None:
             y = self.norm(y)
         if self.rotary is None:
@@ -147,6 +149,7 @@ class MultiHeadAttention(nn.Module):
         self.q = self.query_map()
         self.k = self.key_map()
         self.v = self.value_map()
+        # [batch, length, heads, head_dim] -> [batch, length, d_model]
         self.o = Linear(
             (self.num_heads, self.d_kv, self.d_model),
             ("heads", "kv", "embed"),
@@ -482,6 +485,7 @@ class MultiHeadAttention(nn.Module):
         q, kernel = self.q(x), self.k.updated_kernel.astype(self.dtype)
         # [batch, query_length, kv_heads, heads of a group, head_dim]
         groups = q.reshape(*q.shape[:2], kernel.shape[1], -1, self.d_kv)
+        # W_k^T q for all heads r of a group g, which share their key map.
         absorbed = jnp.einsum("btgrk,dgk->btgrd", groups, kernel)
         return absorbed.reshape(*q.shape[:3], -1)
 
@@ -502,6 +506,7 @@ class MultiHeadAttention(nn.Module):
         groups = mixed.reshape(
             *mixed.shape[:2], kernel.shape[1], -1, mixed.shape[3]
         )
+        # W_v times the mean of states of each head.
         values = jnp.einsum("btgrd,dgk->btgrk", groups, kernel).reshape(
             *mixed.shape[:3], -1
         )
@@ -574,6 +579,8 @@ class RelativePositionBias(nn.Module):
         """Returns the bias for distances (key position minus query position): [heads,
         *distances], or [layers, heads, *distances].
         """
+        # Half of the buckets are exact distances, the others grow with their
+        # logarithm (Raffel et al. 2020, section 2.1).
         buckets = relative_position_bucket(
             distances,
             bidirectional=self.bidirectional,

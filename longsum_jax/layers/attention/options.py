@@ -231,6 +231,21 @@ class SinkhornOptions(BlockOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DisentangledOptions:
+    """Options of ``disentangled``.
+
+    Attributes:
+        position_buckets: number of buckets of relative positions on either
+            side.
+        max_relative_positions: distance in tokens from which all keys share a
+            bucket.
+    """
+
+    position_buckets: Size = 256
+    max_relative_positions: Length = 512
+
+
+@dataclass(frozen=True, kw_only=True)
 class S4DOptions:
     """Options of ``s4d``: attributes of ``layers.s4d.S4D`` with the same names, some of
     them prefixed with "ssm_".
@@ -279,6 +294,7 @@ class EncoderAttentionOptions(
     S4DOptions,
     LsgOptions,
     PerformerOptions,
+    DisentangledOptions,
     SinkhornOptions,
     LshOptions,
     LinformerOptions,

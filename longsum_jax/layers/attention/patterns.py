@@ -237,6 +237,8 @@ class PatternAttention(EncoderSelfAttention):
                 jax.random.fold_in(key, block), shape, jnp.float32
             )
 
+        # Longer inputs extend the draws, and do not change the draws of the
+        # first blocks.
         num_blocks = -(-length // self.options.block_size)
         return jax.vmap(draw)(jnp.arange(num_blocks))[None]
 
@@ -262,6 +264,7 @@ def span_penalty(
         attention = layer_params(encoder, layer).get("self_attention", {})
         if "span_logit" in attention:
             logits.append(attention["span_logit"])
+            # one window for all layers, or one per layer
             radii.append(windows[layer if len(windows) > 1 else 0] // 2)
     if not options.span_penalty or not logits:
         return jnp.zeros(())

@@ -12,6 +12,7 @@ Communication between devices if a mesh shards the sequence (preset
     s4d                                                            all-to-all of length and channels
     full, bigbird, lsh, sinkhorn,                                  all-to-all of length and heads
     stride, random, and these joined by "+"                        (if devices divide the heads)
+    disentangled                                                   as XLA partitions it
     linformer                                                      sums of the means
 """
 
@@ -36,6 +37,7 @@ _PACKAGE = "longsum_jax.layers.attention"
 ENCODER_ATTENTIONS: LazyClasses[type[EncoderAttention]] = LazyClasses(
     {
         "full": f"{_PACKAGE}.full:FullAttention",
+        "disentangled": f"{_PACKAGE}.disentangled:DisentangledAttention",
         "s4d": f"{_PACKAGE}.state_space:StateSpaceAttention",
         "local": f"{_PACKAGE}.local:LocalAttention",
         "transient_global": f"{_PACKAGE}.local:TransientGlobalAttention",

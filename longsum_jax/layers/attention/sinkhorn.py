@@ -58,6 +58,8 @@ class SinkhornAttention(EncoderSelfAttention):
             noise: Array | None,
             **others: Any,
         ) -> Array:
+            # [batch, heads, num_blocks, num_blocks], whose rows and columns sum
+            # to about one
             order = soft_permutation(
                 q,
                 k,

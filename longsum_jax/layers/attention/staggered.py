@@ -105,6 +105,8 @@ class StaggeredAttention(EncoderSelfAttention):
         global_k, k = split_tokens(keys, options.num_global_tokens)
         global_v, v = split_tokens(values, options.num_global_tokens)
         size = options.block_size
+        # A row of the kernel is a block of queries, with the keys of its block
+        # and of all global tokens.
         num_keys = size + options.num_global_tokens
         fused = self.fused_rows(
             len(x),

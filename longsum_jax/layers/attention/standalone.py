@@ -177,6 +177,8 @@ class HeposCrossAttention(nn.Module):
         key_mask = strided_key_mask(mask, self.num_heads, self.stride)[
             :, :, None
         ]
+        # [batch, num_keys, heads, head_dim], for each head h the keys of the
+        # positions h, h + stride, ...
         k, v = attention.project_kv(source)
         return attention.attend(
             x, k, v, mask=key_mask, deterministic=deterministic

@@ -68,7 +68,9 @@ def prepare(key_set: KeySet) -> KeySet:
 
 
 def _with_five_axes(x: Any) -> Any:
-    return x.reshape((1,) * (5 - x.ndim) + x.shape) if hasattr(x, "ndim") else x
+    if hasattr(x, "ndim"):
+        return x.reshape((1,) * (5 - x.ndim) + x.shape)
+    return x
 
 
 def attend_at_once(inputs: BlockInputs) -> PartialSoftmax:
@@ -86,7 +88,10 @@ def attend_at_once(inputs: BlockInputs) -> PartialSoftmax:
     q, key_sets, log_sum_exp, scale, dropout = inputs
     scores = [_scores(q, key_set, scale) for key_set in key_sets]
     # [batch, num_blocks, heads, block_size], like the scores.
-    log_sum_exp = None if log_sum_exp is None else log_sum_exp.swapaxes(2, 3)
+    if log_sum_exp is None:
+        log_sum_exp = None
+    else:
+        log_sum_exp = log_sum_exp.swapaxes(2, 3)
     softmax = softmax_of_values(scores, key_sets, log_sum_exp, dropout, mix)
     # Back to the layout of ``q``, with the heads after the queries of a block.
     return PartialSoftmax(*(jnp.moveaxis(x, 2, 3) for x in softmax))
@@ -108,7 +113,10 @@ def attend_one_block(inputs: BlockInputs) -> PartialSoftmax:
     sets = [_of_one_block(key_set) for key_set in key_sets]
     products = [scaled_scores(dot(q[0, 0, :, 0], s.k), scale) for s in sets]
     scores = [_biased(x, s) for x, s in zip(products, sets, strict=True)]
-    log_sum_exp = None if log_sum_exp is None else log_sum_exp[0, 0, :, 0]
+    if log_sum_exp is None:
+        log_sum_exp = None
+    else:
+        log_sum_exp = log_sum_exp[0, 0, :, 0]
     softmax = softmax_of_values(scores, sets, log_sum_exp, dropout, dot)
     # Restores the axes of batch, blocks and heads.
     return jax.tree.map(lambda x: x[None, None, :, None], softmax)
@@ -122,16 +130,19 @@ def _of_one_block(key_set: KeySet) -> KeySet:
         [block_size or 1, num_keys].
     """
     k, v, mask, bias = key_set.k, key_set.v, key_set.mask, key_set.bias_of_all()
-    k, v = (
-        (k[0, 0, :, 0].T, v[0, 0, :, 0]) if k.ndim == 5 else (k[0, 0], v[0, 0])
-    )
+    if k.ndim == 5:
+        k, v = (k[0, 0, :, 0].T, v[0, 0, :, 0])
+    else:
+        k, v = (k[0, 0], v[0, 0])
     mask, bias = (None if x is None else x[0, 0, 0] for x in (mask, bias))
     return KeySet(k, v, mask, bias)
 
 
 def _biased(scores: Array, key_set: KeySet) -> Array:
     bias = key_set.bias_of_all()
-    return scores if bias is None else scores + bias.astype(jnp.float32)
+    if bias is None:
+        return scores
+    return scores + bias.astype(jnp.float32)
 
 
 def with_folded_masks(attend: Attend) -> Attend:

@@ -81,7 +81,10 @@ def overlapping(
             and number of pieces.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``).
     """
-    num_blocks = (pieces + 1) * size if extra else pieces * size
+    if extra:
+        num_blocks = (pieces + 1) * size
+    else:
+        num_blocks = pieces * size
     total = size + extra if pieces == 1 else num_blocks
     x = halo_exchange(x, max(-first, 0), max(first + extra, 0), axes)
     x = x[:, max(first, 0) :][:, :total]
@@ -90,4 +93,6 @@ def overlapping(
         return x[None]
     # [num_pieces (+ 1), batch, size, ...]
     x = x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
-    return jnp.concatenate([x[:-1], x[1:, :, :extra]], axis=2) if extra else x
+    if extra:
+        return jnp.concatenate([x[:-1], x[1:, :, :extra]], axis=2)
+    return x

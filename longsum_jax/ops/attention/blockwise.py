@@ -161,11 +161,9 @@ def _on_first_shard(key_set: KeySet, axes: Axes) -> KeySet:
 
 def max_score_bytes() -> int:
     """Returns the number of bytes of scores above which attention is computed in pieces."""
-    return (
-        min(MAX_SCORE_BYTES, MAX_SCORE_BYTES_CPU)
-        if _on_cpu()
-        else MAX_SCORE_BYTES
-    )
+    if _on_cpu():
+        return min(MAX_SCORE_BYTES, MAX_SCORE_BYTES_CPU)
+    return MAX_SCORE_BYTES
 
 
 # The softmax with its gradients
@@ -211,7 +209,10 @@ def _attend(
         log_sum_exp: AnyArray | None = None,
     ) -> PartialSoftmax:
         prepared = jax.tree.unflatten(tree, _replace(leaves, is_array, arrays))
-        of_weights = None if rng is None else WeightDropout(rng, rate)
+        if rng is None:
+            of_weights = None
+        else:
+            of_weights = WeightDropout(rng, rate)
         return attend_blocks(
             BlockInputs(q, prepared, log_sum_exp, scale, of_weights)
         )
@@ -277,7 +278,9 @@ def _widen_outside_jit(
 
 
 def _widen(x: Any) -> Any:
-    return x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
+    if x.dtype == jnp.bfloat16:
+        return x.astype(jnp.float32)
+    return x
 
 
 def _select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:

@@ -43,7 +43,9 @@ def scaled_scores(
 
 def product_factor(scale: Scale) -> float:
     """Returns the factor of the query-key products without the soft cap."""
-    return scale.factor if isinstance(scale, CappedScale) else scale
+    if isinstance(scale, CappedScale):
+        return scale.factor
+    return scale
 
 
 class QKV(NamedTuple):
@@ -134,9 +136,9 @@ def repeat_heads(
     x: Float[AnyArray, "batch length kv_heads head_dim"], heads: int
 ) -> Float[AnyArray, "batch length heads head_dim"]:
     """Repeats the heads of keys or values for the queries of their groups."""
-    return (
-        x if x.shape[2] == heads else jnp.repeat(x, heads // x.shape[2], axis=2)
-    )
+    if x.shape[2] == heads:
+        return x
+    return jnp.repeat(x, heads // x.shape[2], axis=2)
 
 
 def mix_states(

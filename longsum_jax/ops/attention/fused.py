@@ -5,9 +5,9 @@ and without dropout:
 
     "splash"    JAX's Pallas kernel for TPUs
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs from the A100 on
-    "triton"    a Pallas kernel of this package for these GPUs, for cases that cuDNN does not
-                support: windows and other patterns, and masks in causal
-                    attention
+    "triton"    a Pallas kernel of this package for these GPUs, for cases that
+                cuDNN does not support: windows and other patterns, and masks
+                in causal attention
 
 The two Pallas kernels are interpreted on other devices, for tests. All kernels
 loop over blocks of keys with a running softmax, and recompute scores for the
@@ -141,17 +141,17 @@ def choose_kernel(
         return KernelChoice(None)
     dtype = jnp.dtype(dtype)
     chooses_keys = has_pattern or (causal and has_mask)
-    kernel = (
-        _kernel_of_target(dtype, chooses_keys) if backend == "auto" else backend
-    )
+    if backend == "auto":
+        kernel = _kernel_of_target(dtype, chooses_keys)
+    else:
+        kernel = backend
     if kernel is None:
         platform = target_platform()
-        return KernelChoice(
-            None,
-            ""
-            if platform == "cpu"
-            else f"no kernel for {dtype} on this {platform}",
-        )
+        # CPUs never have a fused kernel, which needs no explanation.
+        reason = ""
+        if platform != "cpu":
+            reason = f"no kernel for {dtype} on this {platform}"
+        return KernelChoice(None, reason)
     if kernel == "splash":
         if dtype == jnp.float16:
             return KernelChoice(None, "TPUs have no float16")
@@ -220,7 +220,9 @@ def fused_attention(
         return attend(q, k, v, mask)
     batch, _, heads, _ = (*spec, *[None] * 4)[:4]
     layout = PartitionSpec(batch, None, heads, None)
-    masked_heads = heads if mask is not None and mask.shape[1] > 1 else None
+    masked_heads = None
+    if mask is not None and mask.shape[1] > 1:
+        masked_heads = heads
     return jax.shard_map(
         attend,
         in_specs=(
@@ -251,7 +253,10 @@ def _attend(
     # The kernels take one mask per row, so every head becomes a row.
     if differs_by_head:
         q, k, v = (_heads_as_rows(x) for x in (q, k, v))
-    row_mask = None if mask is None else mask.reshape(len(q), -1)
+    if mask is None:
+        row_mask = None
+    else:
+        row_mask = mask.reshape(len(q), -1)
     if kernel == "splash":
         from longsum_jax.ops.attention.splash import splash_attention
 
@@ -266,7 +271,9 @@ def _attend(
         )
     else:
         out = _cudnn_attention(q, k, v, row_mask, causal=causal, scale=scale)
-    return _rows_as_heads(out, batch, heads) if differs_by_head else out
+    if differs_by_head:
+        return _rows_as_heads(out, batch, heads)
+    return out
 
 
 def _heads_as_rows(x: AnyArray) -> AnyArray:

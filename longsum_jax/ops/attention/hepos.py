@@ -63,7 +63,9 @@ def project_strided(
         group_kernel = kernel[:, group].reshape(d_model, -1, columns, head_dim)
         out = jnp.einsum("bnsd,dgsk->bngsk", rows[:, :, :columns], group_kernel)
         outputs.append(out.reshape(*out.shape[:2], -1, head_dim))
-    return outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, 2)
+    if len(outputs) == 1:
+        return outputs[0]
+    return jnp.concatenate(outputs, 2)
 
 
 def mix_strided(
@@ -112,7 +114,9 @@ def mix_strided(
         ).astype(states.dtype)
         out = sum_over(jnp.einsum("bgstn,bnsd->btgsd", weights, keys), axes)
         outputs.append(out.reshape(batch, query_length, -1, d_model))
-    return outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, 2)
+    if len(outputs) == 1:
+        return outputs[0]
+    return jnp.concatenate(outputs, 2)
 
 
 def _head_groups(heads: int, stride: int) -> Iterator[tuple[slice, int]]:

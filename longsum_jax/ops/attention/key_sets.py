@@ -74,7 +74,9 @@ class KeySet(NamedTuple):
 
     def bias_of_all(self) -> AnyArray | None:
         """Returns the bias of all blocks, computed if it is lazy."""
-        return self.bias() if isinstance(self.bias, LazyBias) else self.bias
+        if isinstance(self.bias, LazyBias):
+            return self.bias()
+        return self.bias
 
 
 class PartialSoftmax(NamedTuple):
@@ -126,7 +128,9 @@ def split_dropout(
     dropout: WeightDropout | None,
 ) -> tuple[WeightDropout | None, WeightDropout | None]:
     """Returns independent dropouts for the two softmaxes of an attention."""
-    return (dropout.fold(0), dropout.fold(1)) if dropout else (None, None)
+    if dropout:
+        return (dropout.fold(0), dropout.fold(1))
+    return (None, None)
 
 
 def softmax_of_values(

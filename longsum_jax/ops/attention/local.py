@@ -113,7 +113,10 @@ def local_attention(
             tokens, key_mask, cast(int, radius), extra, scale, fused, axes
         )
         return zero_padding(out, mask)
-    widest = cast(int, radius) if max_radius is None else max_radius
+    if max_radius is None:
+        widest = cast(int, radius)
+    else:
+        widest = max_radius
     if block_size is None:
         block_size = local_block_size(widest)
     if widest < 0:
@@ -184,7 +187,10 @@ def _attend_in_rows(
     size = row_size(length, margin=2 * radius, multiple=8)
     num_rows = -(-length // size)
     # a single row has no neighbors
-    margin = radius if num_rows * count_shards(axes) > 1 else 0
+    if num_rows * count_shards(axes) > 1:
+        margin = radius
+    else:
+        margin = 0
 
     # [batch, length, ...] -> [batch, num_rows, size + 2 margin, ...]
     def rows(x: AnyArray) -> Array:

@@ -286,7 +286,9 @@ def lsg_self_attention(
     out, first_out = lsg_attention(
         tokens, first, mask, spec, key_mask=behind, **options
     )
-    return out if spec.causal else jnp.concatenate([first_out, out[:, 1:]], 1)
+    if spec.causal:
+        return out
+    return jnp.concatenate([first_out, out[:, 1:]], 1)
 
 
 def _first_row(
@@ -391,9 +393,10 @@ def _window(
     causal: bool,
 ) -> _BlockRun:
     """Returns the block of each query, the previous one and, unless ``causal``, the next one."""
-    count, mask = (
-        (2, jnp.tri(size, 2 * size, size, dtype=bool)) if causal else (3, None)
-    )
+    if causal:
+        count, mask = (2, jnp.tri(size, 2 * size, size, dtype=bool))
+    else:
+        count, mask = (3, None)
     if bias is not None:
         bias = bias[None, None, :, :, : count * size]
     k, v, key_mask = (to_blocks(x, size) for x in (k, v, key_mask))
@@ -410,7 +413,10 @@ def _side_runs(
     """Returns the ``count`` sparse keys on either side of each local window."""
     step = selection.block_size // selection.factor
     k, v, mask = (to_blocks(x, step) for x in sparse)
-    after = 0 if selection.reference_quirks and step == 1 else 2
+    if selection.reference_quirks and step == 1:
+        after = 0
+    else:
+        after = 2
     total = k.shape[1] * count_shards(axes)
     # farther blocks are always out of range
     blocks = min(-(-count // step), total - after)
@@ -418,11 +424,9 @@ def _side_runs(
         return []
     count = min(count, blocks * step)
     left = _BlockRun(k, v, mask, -1 - blocks, blocks, slice(-count, None))
-    return (
-        [left]
-        if causal
-        else [left, _BlockRun(k, v, mask, after, blocks, slice(count))]
-    )
+    if causal:
+        return [left]
+    return [left, _BlockRun(k, v, mask, after, blocks, slice(count))]
 
 
 def _attend_runs(
@@ -542,11 +546,9 @@ def _of_scores(
     mask: Bool[Array, "batch num_runs num_keys *mask_heads"],
 ) -> Bool[Array, "batch num_runs mask_heads 1 num_keys"]:
     """Returns the mask of keys in the layout of scores."""
-    return (
-        mask[:, :, None, None]
-        if mask.ndim == 3
-        else mask.swapaxes(2, 3)[:, :, :, None]
-    )
+    if mask.ndim == 3:
+        return mask[:, :, None, None]
+    return mask.swapaxes(2, 3)[:, :, :, None]
 
 
 def _count_pieces(q: AnyArray, runs: Sequence[_BlockRun]) -> int:

@@ -136,9 +136,10 @@ def _largest(
     # [batch, num_chunks, heads, chunk]
     squares = jnp.where(mask, squares, -1).swapaxes(2, 3)
     # Sorts and gathers are slow on accelerators, small products on CPUs.
-    pick = (
-        _gathered_largest if target_platform() == "cpu" else _multiplied_largest
-    )
+    if target_platform() == "cpu":
+        pick = _gathered_largest
+    else:
+        pick = _multiplied_largest
     take = pick(squares, selection.clusters)
     is_key = jnp.broadcast_to(mask, k.shape[:-1])[..., None].astype(k.dtype)
     k, v, is_key = (_join_groups(take(x)) for x in (k, v, is_key))
@@ -320,7 +321,10 @@ def _clusters(
     x = _groups(x, selection.chunk).swapaxes(2, 3)
     last = len(projections) - 1
     for number, directions in enumerate(projections):
-        num_buckets = selection.clusters if number == last else selection.chunk
+        if number == last:
+            num_buckets = selection.clusters
+        else:
+            num_buckets = selection.chunk
         buckets = _nearest_directions(
             lax.stop_gradient(x[..., :size]), directions
         )

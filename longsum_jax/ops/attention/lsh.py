@@ -124,11 +124,10 @@ def lsh_attention(
         vectors.dtype
     )
     num_real = jnp.repeat(mask.sum(1), heads * rounds)
-    bias = (
-        None
-        if distance_bias is None
-        else _bias_rows(distance_bias, batch, rounds)
-    )
+    if distance_bias is None:
+        bias = None
+    else:
+        bias = _bias_rows(distance_bias, batch, rounds)
     positions = order.reshape(-1, length)
     key_sets = _chunk_key_sets(
         sort(keys), sort(v), positions, num_real, rounds, bias

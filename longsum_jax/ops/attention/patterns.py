@@ -94,11 +94,9 @@ class KeyPattern(NamedTuple):
     @property
     def radius_bound(self) -> int:
         """Largest value that ``radius`` can have, for a pattern with a window."""
-        return (
-            cast(int, self.radius)
-            if self.max_radius is None
-            else self.max_radius
-        )
+        if self.max_radius is None:
+            return cast(int, self.radius)
+        return self.max_radius
 
     @property
     def query_block_size(self) -> int:
@@ -339,11 +337,10 @@ def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
 
     distances = jnp.asarray(local_distances(size, pattern.radius_bound))
     in_reach = jnp.abs(distances) <= pattern.radius
-    bias = (
-        jnp.float32(0)
-        if x.distance_bias is None
-        else _bias_at(x.distance_bias, distances)
-    )
+    if x.distance_bias is None:
+        bias = jnp.float32(0)
+    else:
+        bias = _bias_at(x.distance_bias, distances)
     if pattern.span is not None:
         soft = soft_span(distances, pattern.span, pattern.ramp)
         in_reach = in_reach & (soft > 0)
@@ -504,11 +501,9 @@ def _attend_from_globals(
 
 def _first_rows(x: AnyArray, count: int, axes: Axes) -> AnyArray:
     """Returns the first ``count`` rows of the sequence: [batch, count, ...]."""
-    return (
-        gather_positions(x, _first_indices(x, count), axes)
-        if axes
-        else x[:, :count]
-    )
+    if axes:
+        return gather_positions(x, _first_indices(x, count), axes)
+    return x[:, :count]
 
 
 def _replace_first_rows(x: AnyArray, rows: AnyArray, axes: Axes) -> Array:

@@ -55,7 +55,10 @@ def splash_attention(
     if pattern is not None:
         pairs = _PatternMask(shape, pattern)
     else:
-        pairs = masks.CausalMask(shape) if causal else masks.FullMask(shape)
+        if causal:
+            pairs = masks.CausalMask(shape)
+        else:
+            pairs = masks.FullMask(shape)
     kernel = splash.make_splash_mha_single_device(
         masks.MultiHeadMask([pairs] * heads),
         block_sizes=splash.BlockSizes(
@@ -190,11 +193,9 @@ define_gradient(_call, _call_forward, _call_backward)
 
 def _products_of(dtype: Any) -> contextlib.AbstractContextManager[Any]:
     is_narrow = dtype == jnp.bfloat16
-    return (
-        jax.default_matmul_precision("default")
-        if is_narrow
-        else contextlib.nullcontext()
-    )
+    if is_narrow:
+        return jax.default_matmul_precision("default")
+    return contextlib.nullcontext()
 
 
 def _blocks(length: int) -> tuple[int, int]:

@@ -86,7 +86,10 @@ def plan_convolution(
     if block is None:
         block = channels_per_block(shape, modes, backend)
     block = min(block, channels)
-    group = _chunks_per_group(shape, modes, block) if backend == "matmul" else 0
+    if backend == "matmul":
+        group = _chunks_per_group(shape, modes, block)
+    else:
+        group = 0
     saves_spectrum = backend == "fft" and _can_save_spectrum(shape)
     return ConvolutionPlan(backend, block, group, operands, saves_spectrum)
 
@@ -95,7 +98,9 @@ def choose_backend(platform: str, length: int, batch: int) -> Backend:
     """Returns the backend that was measured (on TPUs: is expected) to be faster."""
     measured = _MATMUL_FROM.get(platform, {})
     batches = [size for size in measured if size <= batch]
-    return "matmul" if batches and length >= measured[max(batches)] else "fft"
+    if batches and length >= measured[max(batches)]:
+        return "matmul"
+    return "fft"
 
 
 def caches_kernels(platform: str, backend: Backend | Literal["auto"]) -> bool:

@@ -153,7 +153,9 @@ def _axes(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:
     """Returns the mesh axes of one entry of a PartitionSpec."""
     if entry is None:
         return ()
-    return (entry,) if isinstance(entry, str) else tuple(entry)
+    if isinstance(entry, str):
+        return (entry,)
+    return tuple(entry)
 
 
 def ssm_spectrum(

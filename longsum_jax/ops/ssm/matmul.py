@@ -124,9 +124,10 @@ def _toeplitz(
     past = (
         kernel[0].at[:, 0].add(D + (kernel[1, :, 0] if len(kernel) == 2 else 0))
     )
-    future = (
-        kernel[1, :, 1:] if len(kernel) == 2 else jnp.zeros_like(past[:, 1:])
-    )
+    if len(kernel) == 2:
+        future = kernel[1, :, 1:]
+    else:
+        future = jnp.zeros_like(past[:, 1:])
     # lag j - i at T - 1 - (j - i)
     lags = jnp.concatenate([past[:, ::-1], future], 1)
     return _windows(lags, chunk)
@@ -219,7 +220,10 @@ def _from_other_chunks(
     powers = mode_powers(modes, steps)[0]  # [channels, modes, chunk + 1]
     # Powers from a position to the end of its chunk (backward: its beginning),
     # and from there to a position of the next chunk.
-    into = powers[..., :chunk] if backward else powers[..., chunk - 1 :: -1]
+    if backward:
+        into = powers[..., :chunk]
+    else:
+        into = powers[..., chunk - 1 :: -1]
     out = (
         2
         * Ct[..., None]
@@ -271,7 +275,10 @@ def _states(
         return _times(factor, next_factor), total
 
     def join(first: AnyArray, others: AnyArray) -> Array:
-        parts = [others, first[None]] if backward else [first[None], others]
+        if backward:
+            parts = [others, first[None]]
+        else:
+            parts = [first[None], others]
         return jnp.concatenate(parts)
 
     count = entering.real.shape[0] + 1

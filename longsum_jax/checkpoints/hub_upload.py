@@ -1,0 +1,159 @@
+"""Uploads model directories to the Hugging Face Hub, with huggingface_hub."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from longsum_jax.checkpoints import hub
+from longsum_jax.errors import InputError, first_line
+
+CARD = "README.md"
+
+
+class Upload(NamedTuple):
+    """Files to upload.
+
+    Attributes:
+        directory: directory of the files.
+        files: paths relative to the directory, the model card first.
+        num_bytes: total size.
+    """
+
+    directory: Path
+    files: tuple[str, ...]
+    num_bytes: int
+
+
+def find_upload(directory: Path) -> Upload:
+    """Returns the files of a model directory that belong on the Hub.
+
+    These are the files that loading from the Hub fetches, and the model card.
+    Everything else in the directory stays here.
+
+    Raises:
+        InputError: the directory has no safetensors.
+    """
+    files = hub.model_files(directory)
+    if not any(name.endswith(".safetensors") for name in files):
+        raise InputError(
+            f"{directory}: holds neither a training run nor safetensors; give a training workdir "
+            "with a checkpoint, or convert the model first: longsum convert"
+        )
+    if (directory / CARD).is_file():
+        files = [CARD, *files]
+    num_bytes = sum((directory / name).stat().st_size for name in files)
+    return Upload(directory, tuple(files), num_bytes)
+
+
+def check_name(name: str) -> None:
+    """Raises InputError unless a name is ORG/NAME."""
+    if not hub.is_repository_name(name):
+        raise InputError(
+            f"{name}: the name of a repository is ORG/NAME, such as my-group/led-reports; give "
+            "your user name as ORG for your own"
+        )
+
+
+class HubClient:
+    """A user of the Hub who is logged in.
+
+    Raises:
+        InputError: huggingface_hub is not installed, or nobody is logged in.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import huggingface_hub
+        except ImportError:
+            raise InputError(
+                "to upload to the Hugging Face hub, pip install 'longsum_jax[hf]'"
+            ) from None
+        self._api: Any = huggingface_hub.HfApi()
+        try:
+            self.user: str = self._api.whoami()["name"]
+        except Exception as error:  # several transports with different errors
+            _raise("the Hugging Face hub", error)
+
+    def upload(
+        self, name: str, upload: Upload, *, is_public: bool, message: str
+    ) -> str:
+        """Uploads files to a repository, which is created if it does not exist.
+
+        Args:
+            name: name of the repository, ORG/NAME.
+            upload: files from ``find_upload``.
+            is_public: True if everybody may read the repository.
+            message: message of the commit.
+
+        Returns:
+            The address of the commit or of the repository.
+
+        Raises:
+            InputError: the user may not write there, the repository is public
+                although it should be private, or the Hub cannot be reached.
+        """
+        try:
+            address = self._api.create_repo(
+                name, private=not is_public, exist_ok=True
+            )
+            is_private = self._api.repo_info(name).private
+        except Exception as error:
+            _raise(name, error)
+        if not is_public and not is_private:
+            raise InputError(
+                f"{name}: exists and is public; give --public to upload there, or another name"
+            )
+        try:
+            commit = self._api.upload_folder(
+                repo_id=name,
+                folder_path=str(upload.directory),
+                allow_patterns=list(upload.files),
+                commit_message=message,
+            )
+        except Exception as error:
+            _raise(name, error)
+        return str(getattr(commit, "commit_url", None) or address)
+
+
+# Status code of the Hub -> remedy.
+_REMEDIES = {
+    401: "log in with `hf auth login`, with a token that may write",
+    403: "this account may not write there; give your user name as ORG, or a token that may write",
+    404: "check the name of the organization",
+}
+
+
+def _raise(name: str, error: Exception) -> NoReturn:
+    """Raises InputError for an error of huggingface_hub."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.LocalTokenNotFoundError):
+        raise InputError(
+            f"{name}: nobody is logged in; log in with `hf auth login`, with a token that may write"
+        ) from error
+    response = getattr(error, "response", None)
+    remedy = _REMEDIES.get(getattr(response, "status_code", 0))
+    raise InputError(
+        f"{name}: cannot be uploaded to the Hugging Face hub ({first_line(error)}); "
+        f"{remedy or 'check the connection and try again'}"
+    ) from error
+
+
+def describe(upload: Upload, *, limit: int = 20) -> Sequence[str]:
+    """Returns one line per file with its size, at most ``limit`` files."""
+    lines = [
+        f"  {name}  {size_text((upload.directory / name).stat().st_size)}"
+        for name in upload.files[:limit]
+    ]
+    if len(upload.files) > limit:
+        lines.append(f"  and {len(upload.files) - limit} more")
+    return lines
+
+
+def size_text(num_bytes: int) -> str:
+    """Returns a size such as "1.2 GB"."""
+    if num_bytes >= 10**9:
+        return f"{num_bytes / 1e9:.1f} GB"
+    if num_bytes >= 10**6:
+        return f"{num_bytes / 1e6:.1f} MB"
+    return f"{num_bytes / 1e3:.1f} kB"
