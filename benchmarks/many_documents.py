@@ -21,6 +21,7 @@ Models may be measured one after another, with other flags each.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -28,13 +29,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import flax.traverse_util
 import jax
 import numpy as np
 import torch
 import torch_peers
 from common import Deadline, fastest, numbers, print_table, timed, write_report
-from models import SIZES, make_config, make_model
+from models import SIZES, make_config, make_model, read_louder
 from sweep import OURS
 
 from longsum_jax.inference.model import Model
@@ -43,8 +43,6 @@ from longsum_jax.models.registry import max_input_length
 COMPILING = "/jax/core/compile/backend_compile_duration"
 # One token in so many ends a summary.
 TOKENS_PER_END = 128
-# What random weights write hardly depends on the document unless they read it louder.
-LOUDER = 6.0
 
 
 class Numbers:
@@ -68,14 +66,12 @@ class Numbers:
         return " ".join(map(str, ids))
 
 
-def model_of(name: str, args: argparse.Namespace) -> Model:
-    """A model with random weights that tells documents apart."""
-    model = make_model(*make_config(name, args.size, args.max_source_length))
-    flat = flax.traverse_util.flatten_dict(model.params, sep="/")
-    for path in flat:
-        if path.endswith(("cross_attention/v/kernel", "cross_attention/o/kernel")):
-            flat[path] = LOUDER * flat[path]
-    model.params = flax.traverse_util.unflatten_dict(flat, sep="/")
+def model_of(name: str, args: argparse.Namespace, rows: int = 0) -> Model:
+    """A model with random weights that tells documents apart; ``rows`` is the least size of its
+    vocabulary."""
+    family, config = make_config(name, args.size, args.max_source_length)
+    model = make_model(family, dataclasses.replace(config, vocab_size=max(config.vocab_size, rows)))
+    read_louder(model)
     model.tokenizer = Numbers()
     return model
 

@@ -74,6 +74,8 @@ SIZES = {
     "tiny": ((32, 4, 128), (2, 48, 16), (2, 48)),
 }
 TARGET_ROWS = 1024  # positions of decoders that have a table of them
+# What random weights write hardly depends on the document unless they read it louder.
+LOUDER = 6.0
 
 
 def make_config(
@@ -134,6 +136,15 @@ def make_model(family: Family, config: Any, dtype: str = "float32") -> Model:
     ``param_dtype=dtype``."""
     tree = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
     return Model(family, config, _typed(family, config, tree, dtype, lambda x, to: x.astype(to)))
+
+
+def read_louder(model: Model) -> None:
+    """Scales cross-attention of random weights, so that summaries differ between documents."""
+    flat = flax.traverse_util.flatten_dict(model.params, sep="/")
+    for path in flat:
+        if path.endswith(("cross_attention/v/kernel", "cross_attention/o/kernel")):
+            flat[path] = LOUDER * flat[path]
+    model.params = flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
 def _typed(family: Family, config: Any, tree: Any, dtype: str, cast: Any) -> Any:

@@ -20,6 +20,7 @@ from result_pages import (
     faithful,
     probes,
     quality,
+    serving,
     speed,
     summaries,
     trained,
@@ -41,6 +42,7 @@ SUBJECTS: Mapping[str, Mapping[str, Page]] = {
     "Small models on generated tasks": probes.PAGES,
     "Metrics and sources": faithful.PAGES,
     "Time": speed.PAGES,
+    "The server": serving.PAGES,
     "Memory and devices": devices.PAGES,
     "Operations of encoders": attention.PAGES,
     "Exactness and reliability": trust.PAGES,
@@ -101,8 +103,9 @@ def _index(names: Set[str]) -> str:
     """Returns the list of the pages that there are, by subject."""
     lines = []
     for subject, pages in SUBJECTS.items():
-        lines += ["", f"## {subject}", ""]
-        lines += [f"- [{pages[name].title}]({name}.md)" for name in pages if name in names]
+        links = [f"- [{pages[name].title}]({name}.md)" for name in pages if name in names]
+        if links:
+            lines += ["", f"## {subject}", "", *links]
     return INDEX + "\n".join(lines) + "\n"
 
 

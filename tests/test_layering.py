@@ -80,6 +80,8 @@ NEED_STARLETTE = tuple(
     for name in ("app", "bodies", "chat", "events", "guard", "jobs", "uploads")
 )
 
+NEEDS_UVICORN = "longsum_jax.serving.connections"  # the same
+
 BLOCK_AND_IMPORT = """
 import importlib, sys
 
@@ -235,7 +237,7 @@ def run_python(script):
 
 @pytest.mark.slow
 def test_every_module_imports_without_the_optional_packages():
-    needs_extra = (NEEDS_SEQIO, *NEED_STARLETTE, "longsum_jax.__main__")
+    needs_extra = (NEEDS_SEQIO, *NEED_STARLETTE, NEEDS_UVICORN, "longsum_jax.__main__")
     modules = [name for name in FILES if name not in needs_extra]
     run_python(BLOCK_AND_IMPORT.format(blocked=set(OPTIONAL), modules=modules))
 

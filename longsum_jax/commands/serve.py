@@ -12,6 +12,8 @@ from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
     from longsum_jax.readers import ReadOptions
     from longsum_jax.serving.replicas import Replica
 
@@ -65,8 +67,14 @@ EXAMPLES = """\
 """
 
 
-def main(argv: Sequence[str]) -> None:
-    """Serves until SIGTERM or Ctrl-C; unfinished requests are answered first.
+def make_application(
+    argv: Sequence[str],
+) -> "tuple[Starlette, argparse.Namespace]":
+    """Returns the application for the flags of the command, and their values.
+
+    Args:
+        argv: flags of ``longsum serve``; --host and --port have no effect on
+            the application.
 
     Raises:
         InputError: a flag, the model or the file of keys is invalid, or an
@@ -92,7 +100,8 @@ def main(argv: Sequence[str]) -> None:
     keys = _keys(args.api_keys)
     options = _read_options(args)
     try:
-        import uvicorn
+        # A missing extra is reported before the model is loaded.
+        import uvicorn  # noqa: F401
 
         from longsum_jax.serving.app import make_app
         from longsum_jax.serving.guard import Limits
@@ -118,6 +127,20 @@ def main(argv: Sequence[str]) -> None:
     else:
         name = Path(args.model).name
     app = make_app(engine, name=name, limits=request_limits, options=options)
+    return app, args
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serves until SIGTERM or Ctrl-C; unfinished requests are answered first.
+
+    Raises:
+        InputError: see ``make_application``.
+    """
+    app, args = make_application(argv)
+    import uvicorn
+
+    from longsum_jax.serving.connections import TimedProtocol
+
     logging.basicConfig(
         level=logging.WARNING, format="%(levelname)s: %(message)s"
     )
@@ -128,6 +151,7 @@ def main(argv: Sequence[str]) -> None:
         port=args.port,
         log_level="info",
         access_log=False,  # it would contain queries of URLs
+        http=TimedProtocol,
         # Unfinished requests end at their time limit at the latest.
         timeout_graceful_shutdown=int(args.max_request_seconds) + 1,
     )

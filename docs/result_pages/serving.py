@@ -1,0 +1,192 @@
+"""Pages about the server: speed compared with another one, load, kills, hostile requests."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from result_pages.tables import Column, Page, Row, Table, count, digits, having, where
+
+SIGNED = "{:+.1f}".format
+
+
+def of_servers(rows: list[Row]) -> list[Row]:
+    """Returns the rows of servers that clients ask, ours first."""
+    return having("clients")(rows)
+
+
+def at_once(rows: list[Row]) -> list[Row]:
+    """Returns the rows of all documents at once, with what the server adds in percent."""
+    found = having("seconds", "clients")(rows)
+    return [
+        row | {"adds": 100 * row["overhead"]} if row.get("overhead") is not None else row
+        for row in found
+    ]
+
+
+def loaded(rows: list[Row]) -> list[Row]:
+    """Returns the rows of the load, with the growth of memory since the second in percent; the
+    first one has the requests for which memory is reserved."""
+    found = where(section="load")(rows)
+    memory = [row["resident_mib"] for row in found if "resident_mib" in row]
+    if len(memory) < 2:
+        return found
+    return [
+        row | {"growth": 100 * (row["resident_mib"] / memory[1] - 1)}
+        if "resident_mib" in row and row["part"] > 1
+        else row
+        for row in found
+    ]
+
+
+def killed(rows: list[Row]) -> list[Row]:
+    """Returns a row for each signal, with sums and the longest times, and one for all."""
+    ends = having("waiting")(where(section="kills")(rows))
+    found = []
+    for name in dict.fromkeys(row["signal"] for row in ends):
+        of_signal = [row for row in ends if row["signal"] == name]
+        total = _sums(of_signal, ("waiting", "answered", "cut", "different"))
+        longest = {
+            key: max(row[key] for row in of_signal)
+            for key in ("seconds_to_end", "seconds_to_ready")
+        }
+        found.append({"signal": name, "ends": len(of_signal), **total, **longest})
+    alls = where(section="kills", signal="all")(rows)
+    if alls:
+        total = _sums(alls, ("answered", "cut", "different", "lost"))
+        found.append({"signal": "all", "ends": len(ends), **total})
+    return found
+
+
+def attacked(rows: list[Row]) -> list[Row]:
+    """Returns the rows of the kinds of hostile requests, and one with their sums."""
+    found = where(section="hostile")(rows)
+    if not found:
+        return []
+    total: dict[str, Any] = {"kind": "all"}
+    total |= _sums(found, ("requests", "sentences", "closed", "failed"))
+    total["largest_seconds"] = max(row["largest_seconds"] for row in found)
+    return [*found, total]
+
+
+def _sums(rows: list[Row], keys: tuple[str, ...]) -> Row:
+    return {key: sum(row[key] for row in rows) for key in keys}
+
+
+MILLISECONDS: Callable[[float], str] = lambda seconds: f"{1000 * seconds:,.0f}"  # noqa: E731
+
+PAGES: Mapping[str, Page] = {
+    "serving": Page(
+        "Server",
+        "Look up how long short documents wait here before you choose a server.",
+        "Summaries over HTTP: `longsum serve` and a server of transformers' `generate` with static "
+        "batches (Starlette, uvicorn), each a process of its own with the same random weights and "
+        "tokenizer. Clients each send a document, wait for its summary and take the next one. "
+        "Lengths are spread evenly over their logarithms, from a news article to a meeting; both "
+        "servers read as many tokens of a document, greedily. Servers take turns, documents/s are "
+        "of the best round without compilation, percentiles of all rounds. *Short* documents have "
+        "the length of an article. *Speed-up* and *shorter wait* are ratios of documents/s and of "
+        "the 95th percentiles of short documents. *Equal* is the share of summaries that equal "
+        "ours.",
+        [
+            Table(
+                "Clients that ask at once",
+                [
+                    Column("server", "by"),
+                    Column("clients", "clients", count),
+                    Column("documents", "documents", count),
+                    Column("rounds", "rounds", count),
+                    Column("documents/s", "documents_per_second", digits(3)),
+                    Column("short: median, s", "short_p50", digits(2)),
+                    Column("short: 95 %, s", "short_p95", digits(2)),
+                    Column("all: median, s", "p50", digits(2)),
+                    Column("all: 95 %, s", "p95", digits(2)),
+                    Column("CPU seconds", "cpu_seconds", digits(0)),
+                    Column("memory, GiB", "peak_gib", digits(2)),
+                    Column("speed-up", "ratio", digits(2)),
+                    Column("shorter wait", "short_p95_ratio", digits(2)),
+                    Column("equal", "equal", digits(2)),
+                ],
+                of_servers,
+            ),
+            Table(
+                'What the server adds to `Model.summaries(batch_size="auto")`, with all documents '
+                "in one request",
+                [
+                    Column("by", "by"),
+                    Column("documents/s", "documents_per_second", digits(3)),
+                    Column("compilation, s", "compile_seconds", digits(0)),
+                    Column("CPU seconds", "cpu_seconds", digits(0)),
+                    Column("added, %", "adds", SIGNED),
+                    Column("equal", "equal", digits(2)),
+                ],
+                at_once,
+            ),
+        ],
+    ),
+    "serving_soak": Page(
+        "Server under load and attack",
+        "Check here what was tried before you open the server to others.",
+        "`longsum serve` with a random tiny model: steady load, ends by signals while clients "
+        "wait, and hostile requests with idle connections. Every answer is compared with the first "
+        "one for its document.",
+        [
+            Table(
+                "Steady load, by tenths of the time; resident memory is the minimum of a tenth. "
+                "*Lost* documents never got an answer, *uncounted* are answers that the server "
+                "counted and no client got, or the other way round",
+                [
+                    Column("part", "part"),
+                    Column("answers", "answers", count),
+                    Column("different", "different", count),
+                    Column("errors", "errors", count),
+                    Column("lost", "lost", count),
+                    Column("uncounted", "uncounted", count),
+                    Column("answers/s", "per_second", digits(1)),
+                    Column("programs compiled", "compiled", count),
+                    Column("resident MiB", "resident_mib", digits(1)),
+                    Column("growth, %", "growth", digits(2)),
+                    Column("files", "files", count),
+                ],
+                loaded,
+            ),
+            Table(
+                "Ends while clients wait: after SIGTERM all that wait are answered; what SIGKILL "
+                "cuts is asked again",
+                [
+                    Column("signal", "signal"),
+                    Column("ends", "ends", count),
+                    Column("waiting requests", "waiting", count),
+                    Column("answered", "answered", count),
+                    Column("cut", "cut", count),
+                    Column("lost", "lost", count),
+                    Column("different", "different", count),
+                    Column("longest end, s", "seconds_to_end", digits(1)),
+                    Column("longest restart, s", "seconds_to_ready", digits(1)),
+                ],
+                killed,
+            ),
+            Table(
+                "Hostile requests: refused in a sentence, or closed",
+                [
+                    Column("kind", "kind"),
+                    Column("requests", "requests", count),
+                    Column("refused in a sentence", "sentences", count),
+                    Column("closed", "closed", count),
+                    Column("failed", "failed", count),
+                    Column("longest, s", "largest_seconds", digits(1)),
+                ],
+                attacked,
+            ),
+            Table(
+                "Good clients meanwhile",
+                [
+                    Column("in addition", "beside"),
+                    Column("answers", "answers", count),
+                    Column("median, ms", "p50", MILLISECONDS),
+                    Column("95 %, ms", "p95", MILLISECONDS),
+                    Column("median, relative", "ratio", digits(2)),
+                ],
+                where(section="neighbours"),
+            ),
+        ],
+    ),
+}
