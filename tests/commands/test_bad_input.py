@@ -435,7 +435,7 @@ def test_commands_refuse(refused, places, name, base, flag):
 # What a sentence says to do.
 REMEDIES = (
     "must be|must lie|write |; use |expected|is not of type|is not a regular expression|"
-    "did you mean|known:|choose from|required|; |has a flag of its own|for usage"
+    "did you mean|known:|choose from|required|; |has its own flag|for usage"
 )
 
 

@@ -744,7 +744,7 @@ def test_formats_without_a_model(extract, folder):
         (["--max_pages=0"], "max_pages=0 must be at least 1"),
         (["--query= "], "--query is blank"),
         (["--generation_option=top_k"], "--generation_option=top_k: write NAME=VALUE"),
-        (["--generation_option=top_k=3"], "--generation_option=top_k=3: has a flag of its own"),
+        (["--generation_option=top_k=3"], "--generation_option=top_k=3: has its own flag"),
     ],
 )
 def test_flags_that_do_not_fit(run, tmp_path, flags, problem):
