@@ -19,6 +19,7 @@ from longsum_jax.models import (
     mt5,
     t5,
     t5gemma,
+    t5gemma2,
 )
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
@@ -32,6 +33,7 @@ _ALL = (
     *t5.FAMILIES,
     *mt5.FAMILIES,
     t5gemma.FAMILY,
+    t5gemma2.FAMILY,
     *bart.FAMILIES,
     bert2bert.FAMILY,
     *bert.FAMILIES,
