@@ -427,6 +427,17 @@ def unused_keys(name):
     return {"bert.pooler.weight", "bert.pooler.bias"}
 
 
+def image_keys(keys):
+    """Returns the keys of parts that read images, which this library leaves out."""
+    parts = ("vision_tower", "multi_modal_projector")
+    return {key for key in keys if any(part in key for part in parts)}
+
+
+def in_files(key):
+    """Returns the key of a tensor in the files that transformers writes."""
+    return key.replace("encoder.text_model.", "encoder.")
+
+
 def assert_close(ours, theirs):
     """float32 of the same shape, and off by no more than 1e-5 of the largest value, or of 1: small
     logits are sums of larger terms."""
