@@ -51,7 +51,7 @@ GEMMA_WIDE |= {"attn_logit_softcapping": None, "final_logit_softcapping": None}
 
 # T5Gemma 2: windows of an even and an odd size, two bases of rotary positions, and a token after
 # images among the ids.
-GEMMA_2_KINDS = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+GEMMA_2_KINDS = {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]}
 GEMMA_2_ROPE = {
     "full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 4.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},

@@ -151,7 +151,7 @@ class CrossAttention(MultiHeadAttention):
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         others: Sequence[KeySet],
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"],
+        mask: Bool[AnyArray, "#batch #q_heads #query_length #num_keys"],
         positions: Int[AnyArray, "#batch query_length"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -265,7 +265,7 @@ class SourceAttention(CrossAttention):
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         others: Sequence[KeySet],
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"],
+        mask: Bool[AnyArray, "#batch #q_heads #query_length #num_keys"],
         positions: Int[AnyArray, "#batch query_length"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -597,7 +597,7 @@ class NearestAttention(CrossAttention):
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         others: Sequence[KeySet],
         *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"],
+        mask: Bool[AnyArray, "#batch #q_heads #query_length #num_keys"],
         positions: Int[AnyArray, "#batch query_length"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
