@@ -71,7 +71,10 @@ def test_rotary_positions_of_old_and_new_files():
             {"architectures": ["T5Gemma2ForSequenceClassification"]},
             'architecture "T5Gemma2ForSequenceClassification" has a head that is not supported',
         ),
-        ({"encoder": {"layer_types": ["chunked_attention"] * 7}}, "encoder.text_config.layer_types"),
+        (
+            {"encoder": {"layer_types": ["chunked_attention"] * 7}},
+            "encoder.text_config.layer_types",
+        ),
     ],
 )
 def test_refused(changes, problem):

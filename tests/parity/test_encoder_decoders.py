@@ -281,9 +281,7 @@ def test_gradients(name, saved, loaded):
     arrays = [torch.tensor(x).long() for x in (ids, mask, decoder_ids)]
     (theirs(**dict(zip(names, arrays, strict=True))).logits ** 2).mean().backward()
     expected = {
-        in_files(key): x.grad.numpy()
-        for key, x in theirs.named_parameters()
-        if x.grad is not None
+        in_files(key): x.grad.numpy() for key, x in theirs.named_parameters() if x.grad is not None
     }
     theirs.zero_grad(set_to_none=True)
 
