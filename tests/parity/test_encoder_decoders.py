@@ -274,7 +274,7 @@ def test_weights_of_cross_attention(saved, loaded, name):
 @pytest.mark.parametrize("name", ["t5gemma", "t5gemma2_wide", "longformer2roberta"])
 def test_gradients(name, saved, loaded):
     """Through soft caps, rotary positions, windows, grouped queries and both norms of sublayers;
-    through one attention to source and target; through the map between stacks of different sizes."""
+    through one attention to source and target; through the map between unequal stacks."""
     theirs, ours = saved(name)[0], loaded(name)
     ids, mask, decoder_ids = make_batch(ours.config.pad_token_id, 31)
     names = ("input_ids", "attention_mask", "decoder_input_ids")
