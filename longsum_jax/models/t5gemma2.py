@@ -450,10 +450,13 @@ def weight_map(config: T5Gemma2Config) -> WeightMap:
     )
 
 
-def _stacks(**sizes: Any) -> dict[str, Any]:
+def _stacks(
+    window: int, layer_types: tuple[str, ...] = (), **sizes: Any
+) -> dict[str, Any]:
     """Returns the fields of a config whose two stacks have the same sizes."""
-    window = sizes.pop("sliding_window")
-    decoder = Gemma3DecoderStack(**sizes, sliding_window=window)
+    decoder = Gemma3DecoderStack(
+        **sizes, sliding_window=window, layer_types=layer_types
+    )
     return {
         "encoder": Gemma3Stack(**sizes),
         "decoder": decoder,
@@ -470,7 +473,7 @@ PRESETS: dict[str, T5Gemma2Config] = {
             num_hidden_layers=18,
             num_attention_heads=4,
             num_key_value_heads=1,
-            sliding_window=512,
+            window=512,
         )
     ),
     "1b": T5Gemma2Config(
@@ -480,7 +483,7 @@ PRESETS: dict[str, T5Gemma2Config] = {
             num_hidden_layers=26,
             num_attention_heads=4,
             num_key_value_heads=1,
-            sliding_window=512,
+            window=512,
         )
     ),
     "4b": T5Gemma2Config(
@@ -490,7 +493,7 @@ PRESETS: dict[str, T5Gemma2Config] = {
             num_hidden_layers=34,
             num_attention_heads=8,
             num_key_value_heads=4,
-            sliding_window=1024,
+            window=1024,
             rope_factor=8.0,
         )
     ),
@@ -499,13 +502,14 @@ PRESETS: dict[str, T5Gemma2Config] = {
         **_stacks(
             hidden_size=64,
             intermediate_size=128,
-            num_hidden_layers=6,
+            num_hidden_layers=2,
             num_attention_heads=4,
             num_key_value_heads=2,
             head_dim=16,
             query_pre_attn_scalar=16.0,
             max_position_embeddings=1024,
-            sliding_window=32,
+            window=32,
+            layer_types=(_SLIDING, _FULL),
         ),
     ),
 }
