@@ -302,6 +302,7 @@ def _group_weights(
     # The keys of the source come first.
     count = k.shape[1]
     for keys in others:
+        assert keys.mask is not None  # the decoder always makes one
         k = jnp.concatenate([k, keys.k], 1)
         shape = (len(q), 1, q.shape[1])
         masks = [

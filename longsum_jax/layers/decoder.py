@@ -318,7 +318,7 @@ class DecoderLayer(Layer):
                 tokens.k,
                 tokens.v,
                 mask=tokens.mask,
-                bias=tokens.bias,
+                bias=tokens.bias_of_all(),
                 positions=positions,
             )
         q = attention.q(u, positions)

@@ -123,13 +123,13 @@ def stored_attention(
         # [batch, heads, queries, keys] -> [batch, groups, rows, keys]
         return x.reshape(batch, k.values.shape[1], -1, x.shape[-1])
 
-    parts, masks = [scores], [mask]
-    for keys in others:
-        products = scaled_scores(key_products(queries, keys.k), scale)
-        parts.append(by_group(products))
-        masks.append(by_group(_full_mask(keys.mask, products)))
+    parts = [scores]
     if others:
-        masks = [_full_mask(x, y) for x, y in zip(masks, parts, strict=True)]
+        masks = [_full_mask(mask, scores)]
+        for keys in others:
+            products = scaled_scores(key_products(queries, keys.k), scale)
+            parts.append(by_group(products))
+            masks.append(by_group(_full_mask(keys.mask, products)))
         scores, mask = jnp.concatenate(parts, -1), jnp.concatenate(masks, -1)
     weights, total = masked_exponentials(scores, mask)
     ends = np.cumsum([x.shape[-1] for x in parts])

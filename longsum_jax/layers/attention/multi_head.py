@@ -100,9 +100,9 @@ class HeadMap(Linear):
 
     def normalized(
         self, y: Float[AnyArray, "batch length heads head_dim"]
-    ) -> Float[AnyArray, "batch length heads head_dim"]:
+    ) -> Float[Array, "batch length heads head_dim"]:
         """Applies the norm to projected states, if the map has one."""
-        return y if self.norm_epsilon is None else self.norm(y)
+        return jnp.asarray(y if self.norm_epsilon is None else self.norm(y))
 
     def _placed(self, y: Array, positions: AnyArray | None) -> Array:
         y = self.normalized(y)
@@ -161,27 +161,31 @@ class MultiHeadAttention(nn.Module):
 
     def setup(self) -> None:
         self.dropout = Dropout(self.dropout_rate)
-        if self.maps is not None:
-            self.q, self.k = self.maps.q, self.maps.k
-            self.v, self.o = self.maps.v, self.maps.o
-            return
-        self.q = self.query_map()
-        self.k = self.key_map()
-        self.v = self.value_map()
-        self.o = Linear(
-            (self.num_heads, self.d_kv, self.d_model),
-            ("heads", "kv", "embed"),
-            self.output_init,
-            self._bias_init,
-            inputs=2,
-            dtype=self.dtype,
-        )
+        maps: Any = self.maps
+        if maps is None:
+            self.q = self.query_map()
+            self.k = self.key_map()
+            self.v = self.value_map()
+            self.o = self.output_map()
+        else:
+            self.q, self.k, self.v, self.o = maps.q, maps.k, maps.v, maps.o
 
     def query_map(self, init: Initializer | None = None) -> HeadMap:
         """Makes a projection of states to queries; ``init`` is ``query_init`` by default."""
         init = init or self.query_init or self.projection_init
         return self._head_map(
             self.d_model, self.num_heads, init, **self._placement
+        )
+
+    def output_map(self) -> Linear:
+        """Makes the projection of the values of all heads to states."""
+        return Linear(
+            (self.num_heads, self.d_kv, self.d_model),
+            ("heads", "kv", "embed"),
+            self.output_init,
+            self._bias_init,
+            inputs=2,
+            dtype=self.dtype,
         )
 
     def key_map(self) -> HeadMap:

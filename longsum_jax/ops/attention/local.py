@@ -112,9 +112,9 @@ def local_attention(
     """
     if fused is not None:
         tokens, key_mask = QKV(q, k, v), mask if key_mask is None else key_mask
-        sides = cast(int, radius) - is_even, cast(int, radius)
+        reach = cast(int, radius) - is_even, cast(int, radius)
         out = _attend_in_rows(
-            tokens, key_mask, sides, extra, scale, fused, axes
+            tokens, key_mask, reach, extra, scale, fused, axes
         )
         return zero_padding(out, mask)
     widest = cast(int, radius) if max_radius is None else max_radius
@@ -144,11 +144,11 @@ def local_attention(
     offsets = distances[:, window]
     within_radius = (offsets >= is_even - radius) & (offsets <= radius)
     window_bias = 0.0 if bias is None else bias[:, :, window]
-    reach = jnp.where(within_radius, window_bias, FOLDED_MASK)
+    reach_bias = jnp.where(within_radius, window_bias, FOLDED_MASK)
     window_mask = windows(mask if key_mask is None else key_mask)[
         :, :, None, None
     ]
-    window_keys = KeySet(windows(k), windows(v), window_mask, reach)
+    window_keys = KeySet(windows(k), windows(v), window_mask, reach_bias)
     blocks = to_blocks(q, block_size)
     out = attend_key_sets(
         blocks, [window_keys, *extra], scale=scale, dropout=dropout
