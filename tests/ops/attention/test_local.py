@@ -280,5 +280,5 @@ def test_windows_of_an_even_size_are_narrower_on_the_left():
     offsets = np.arange(21) - np.arange(21)[:, None]
     expected = dot_product_attention(q, k, v, mask=((offsets >= -2) & (offsets <= 3))[None, None])
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    reads = _WindowPattern((2, 3), margin=3, num_keys=10)(0, np.arange(12))
+    reads = _WindowPattern((2, 3), margin=3, num_keys=10)(np.array(0), np.arange(12))
     assert np.flatnonzero(reads).tolist() == [1, 2, 3, 4, 5, 6, 10, 11]
