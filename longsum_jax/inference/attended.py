@@ -19,6 +19,7 @@ from longsum_jax.ops.attention.dense import (
     repeat_heads,
     scaled_scores,
 )
+from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.losses import shift_right
 from longsum_jax.text.alignment import MAX_SOURCES
 from longsum_jax.text.prompts import PromptedIds
@@ -265,12 +266,14 @@ def _keep_weights(
     context: Any,
 ) -> Any:
     """Stores the cross-attention weights alongside the layer's normal output."""
-    module = context.module
-    if isinstance(module, SourceAttention) and context.method_name == "attend":
+    module, method = context.module, context.method_name
+    methods = ("attend", "attend_with")
+    if isinstance(module, SourceAttention) and method in methods:
         x, keys = args[:2]
+        others = args[3] if method == "attend_with" else ()
         # Computed again here, because fused attention never forms its weights.
         weights = _group_weights(
-            module.q(x), keys, kwargs["mask"], groups, module.scale
+            module.q(x), keys, kwargs["mask"], groups, module.scale, others
         )
         # The method of the base class, which is called inside, would store them
         # again.
@@ -285,7 +288,12 @@ def _keep_weights(
 
 
 def _group_weights(
-    q: Array, k: Array, mask: Array, groups: Array, scale: Scale
+    q: Array,
+    k: Array,
+    mask: Array,
+    groups: Array,
+    scale: Scale,
+    others: Sequence[KeySet],
 ) -> Array:
     """Returns the weights of groups of queries, [batch, groups, length], averaged over heads.
 
@@ -295,8 +303,19 @@ def _group_weights(
         mask: bool [batch, 1, 1, keys].
         groups: [batch, queries, groups].
         scale: factor of the dot products, possibly with a soft cap.
+        others: further keys under the same softmax, without biases.
     """
-
+    # The keys of the source come first.
+    count = k.shape[1]
+    for keys in others:
+        assert keys.mask is not None  # the decoder always makes one
+        k = jnp.concatenate([k, keys.k], 1)
+        shape = (len(q), 1, q.shape[1])
+        masks = [
+            jnp.broadcast_to(part, (*shape, part.shape[-1]))
+            for part in (mask, keys.mask)
+        ]
+        mask = jnp.concatenate(masks, -1)
     repeated = repeat_heads(k, q.shape[2])
 
     # one head at a time to save memory
@@ -307,7 +326,7 @@ def _group_weights(
             "btk,blk->btl", queries, keys, preferred_element_type=jnp.float32
         )
         weights = masked_softmax(scaled_scores(scores, scale), mask[:, 0])
-        return jnp.einsum("btl,btg->bgl", weights, groups)
+        return jnp.einsum("btl,btg->bgl", weights[..., :count], groups)
 
     # [heads, batch, groups, length]
     by_head = jax.lax.map(

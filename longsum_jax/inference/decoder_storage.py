@@ -75,7 +75,8 @@ def stored_decoder(
     for layer in layers:
         stored = {name: dict(module) for name, module in layer.items()}
         for (module, name), num_inputs in _STORED_MAPS.items():
-            if name in stored[module]:
+            # One attention has the maps of both if the config merges them.
+            if name in stored.get(module, {}):
                 linear = stored[module][name]
                 # One scale for each output: the contracted axes come first.
                 kernel = _store(

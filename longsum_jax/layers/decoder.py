@@ -66,16 +66,24 @@ def max_cross_cache_bytes() -> int:
 
 
 class DecoderLayer(Layer):
-    """Self-attention, cross-attention and feed-forward, each with a residual."""
+    """Self-attention, cross-attention and feed-forward, each with a residual.
+
+    With ``StackConfig.merged_attention``, one attention replaces the first two.
+    """
 
     def setup(self) -> None:
         stack = self.stack
         self.self_norm = stack.make_sublayer_norm()
-        self.cross_norm = stack.make_sublayer_norm()
         self.ff_norm = stack.make_sublayer_norm()
         self.self_attention = MultiHeadAttention(**stack.self_attention_fields)
         cross_attention = get_cross_attention(stack.cross, stack.num_heads)
-        self.cross_attention = cross_attention.from_stack(stack)
+        if stack.merged_attention:
+            self.cross_attention = cross_attention.from_stack(
+                stack, self.self_attention
+            )
+        else:
+            self.cross_norm = stack.make_sublayer_norm()
+            self.cross_attention = cross_attention.from_stack(stack)
         self.feed_forward = stack.make_feed_forward()
         self.dropout = Dropout(stack.dropout_rate)
         self.make_memory()
@@ -106,7 +114,7 @@ class DecoderLayer(Layer):
         Returns:
             The states after the layer; the memory's state after the segment.
         """
-        # Self-attention, which may read keys of a memory.
+        # Self-attention, which may read keys of a memory and of the source.
         u = self.sublayer_input(self.self_norm, x)
         memories, extra = self.replay_memory(state)
         k, v = self.self_attention.project_kv(u)
@@ -128,21 +136,31 @@ class DecoderLayer(Layer):
             )
             k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
             options = {"bias": bias, "mask": mask}
-        y = self.self_attention.attend(
-            u, k, v, **options, deterministic=deterministic
-        )
+        source_kv = self.cross_attention.project_kv(encoder_states)
+        if self.stack.merged_attention:
+            y = self.cross_attention.attend_with(
+                u,
+                *source_kv,
+                [KeySet(k, v, mask, bias)],
+                mask=cross_mask,
+                deterministic=deterministic,
+            )
+        else:
+            y = self.self_attention.attend(
+                u, k, v, **options, deterministic=deterministic
+            )
         x = self.add_residual(self.self_norm, x, y, deterministic)
         x, state = self.advance_memory(
             x, u, y, state, memories, valid, deterministic
         )
 
         # Cross-attention
-        k, v = self.cross_attention.project_kv(encoder_states)
-        u = self.sublayer_input(self.cross_norm, x)
-        y = self.cross_attention.attend(
-            u, k, v, mask=cross_mask, deterministic=deterministic
-        )
-        x = self.add_residual(self.cross_norm, x, y, deterministic)
+        if not self.stack.merged_attention:
+            u = self.sublayer_input(self.cross_norm, x)
+            y = self.cross_attention.attend(
+                u, *source_kv, mask=cross_mask, deterministic=deterministic
+            )
+            x = self.add_residual(self.cross_norm, x, y, deterministic)
 
         # Feed-forward
         u = self.sublayer_input(self.ff_norm, x)
@@ -248,7 +266,25 @@ class DecoderLayer(Layer):
             # Columns of tokens outside of the window remain in the cache, but
             # are masked.
             mask = mask & _in_window(distances, self.window)[:, None]
-        y = self._attend_beams(u, self_kv, mask, bias, extra, positions)
+        sets = self._target_keys(self_kv, mask, bias, extra)
+        if not self.stack.merged_attention:
+            y = self._attend_beams(u, sets, positions)
+        elif isinstance(source.cross_kv, StoredKeyValues):
+            y = self.cross_attention.attend_stored(
+                u,
+                *source.cross_kv,
+                mask=cross_mask,
+                positions=positions,
+                others=sets,
+            )
+        else:
+            y = self.cross_attention.attend_with(
+                u,
+                *self._source_kv(source, states),
+                sets,
+                mask=cross_mask,
+                positions=positions,
+            )
         x = self.add_residual(self.self_norm, x, y)
         # An attentive memory has a separate attention.
         if source.memory_kv and not is_compressive:
@@ -256,51 +292,76 @@ class DecoderLayer(Layer):
             u = self.sublayer_input(self.memory_norm, x)
             y = self.memory.attention.attend(u, *memory_kv.read())
             x = self.add_residual(self.memory_norm, x, y)
-        u = self.sublayer_input(self.cross_norm, x)
-        # Without stored keys and values, cross-attention reads the encoder
-        # states.
-        if source.cross_kv is None:
-            assert states is not None
-            y = self.cross_attention.attend_absorbed(u, states, mask=cross_mask)
-        elif isinstance(source.cross_kv, StoredKeyValues):
-            y = self.cross_attention.attend_stored(
-                u, *source.cross_kv, mask=cross_mask
-            )
-        else:
-            y = self.cross_attention.attend(
-                u, *source.cross_kv.read(), mask=cross_mask
-            )
-        x = self.add_residual(self.cross_norm, x, y)
+        if not self.stack.merged_attention:
+            u = self.sublayer_input(self.cross_norm, x)
+            y = self._attend_source(u, source, states, cross_mask)
+            x = self.add_residual(self.cross_norm, x, y)
         y = self.feed_forward(self.sublayer_input(self.ff_norm, x))
         return self.add_residual(self.ff_norm, x, y), self_kv
 
-    def _attend_beams(
+    def _target_keys(
         self,
-        u: AnyArray,
         self_kv: KeyValueCache,
         mask: AnyArray,
         bias: AnyArray | None,
         memory: MemorySource,
-        positions: AnyArray,
+    ) -> list[KeySet]:
+        """Returns the keys of the memory, if there is one, and of the tokens of all beams."""
+        # A batch of one has no batch axis in the cache.
+        k, v = (y.reshape(len(mask), *y.shape[-3:]) for y in self_kv.read())
+        tokens = KeySet(k, v, mask, bias)
+        if not memory:
+            return [tokens]
+        memory_kv, valid = memory
+        return [KeySet(*memory_kv.read(), valid[:, None, None]), tokens]
+
+    def _attend_beams(
+        self, u: AnyArray, sets: list[KeySet], positions: AnyArray
     ) -> Array:
         """Attends from every beam to its own tokens and to the memory."""
         attention = self.self_attention
-        # A batch of one has no batch axis in the cache.
-        k, v = (y.reshape(len(u), *y.shape[-3:]) for y in self_kv.read())
-        if not memory:
+        if len(sets) == 1:
+            [tokens] = sets
             return attention.attend(
-                u, k, v, mask=mask, bias=bias, positions=positions
+                u,
+                tokens.k,
+                tokens.v,
+                mask=tokens.mask,
+                bias=tokens.bias_of_all(),
+                positions=positions,
             )
         # One softmax over the slots of the memory, which all beams share, and
         # the columns of the cache.
-        memory_kv, valid = memory
-        sets = [
-            # mask of the slots, [batch, 1, 1, slots]
-            KeySet(*memory_kv.read(), valid[:, None, None]),
-            KeySet(k, v, mask, bias),
-        ]
         q = attention.q(u, positions)
         return attention.o(attend_jointly(q, sets, scale=attention.scale))
+
+    def _attend_source(
+        self,
+        u: AnyArray,
+        source: LayerSource,
+        states: AnyArray | None,
+        mask: AnyArray,
+    ) -> Array:
+        """Attends from every beam to the source."""
+        attention = self.cross_attention
+        if isinstance(source.cross_kv, StoredKeyValues):
+            return attention.attend_stored(u, *source.cross_kv, mask=mask)
+        # Without stored keys and values, cross-attention reads the encoder
+        # states.
+        if source.cross_kv is None and not self.stack.qk_norm:
+            assert states is not None
+            return attention.attend_absorbed(u, states, mask=mask)
+        return attention.attend(u, *self._source_kv(source, states), mask=mask)
+
+    def _source_kv(
+        self, source: LayerSource, states: AnyArray | None
+    ) -> tuple[AnyArray, AnyArray]:
+        """Returns keys and values of the source, projected again if only its states are stored."""
+        if source.cross_kv is None:
+            assert states is not None
+            return self.cross_attention.project_kv(states)
+        assert isinstance(source.cross_kv, KeyValueCache)
+        return source.cross_kv.read()
 
 
 def _in_window(

@@ -159,6 +159,10 @@ class StackConfig:
         attention_scale: factor of the query-key products, possibly with a soft
             cap of the scores.
         qk_norm: True to normalize the queries and keys of each head.
+        merged_attention: True if the layers of a decoder read source and target
+            by one attention: its maps are applied to both, with rotary
+            positions only in the target, and one softmax is over the keys of
+            both (T5Gemma 2).
         rotary: rotary positions of self-attention, one for all layers or one
             per layer; () for none.
         windows: number of tokens that a token of each decoder layer sees,
@@ -214,6 +218,7 @@ class StackConfig:
     feed_forward_bias: bool = False
     attention_scale: Scale = 1.0
     qk_norm: bool = False
+    merged_attention: bool = False
     rotary: tuple[Rotary, ...] = ()
     windows: tuple[int, ...] = ()
     source_size: int | None = None

@@ -20,6 +20,7 @@ from longsum_jax.models import (
     mt5,
     t5,
     t5gemma,
+    t5gemma2,
 )
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
@@ -33,6 +34,7 @@ _ALL = (
     *t5.FAMILIES,
     *mt5.FAMILIES,
     t5gemma.FAMILY,
+    t5gemma2.FAMILY,
     *bart.FAMILIES,
     bert2bert.FAMILY,
     *bert.FAMILIES,
@@ -49,6 +51,40 @@ _UNSUPPORTED_CLASSES = (
     ("ForMaskedImageModeling", "a vision model"),
     ("ForObjectDetection", "a vision model"),
 )
+
+# model_type to the same kinds, for configs that name no class with these
+# suffixes.
+_UNSUPPORTED_TYPES = {
+    **dict.fromkeys(
+        (
+            "cohere",
+            "deepseek_v3",
+            "falcon",
+            "gemma",
+            "gemma2",
+            "gemma3",
+            "gemma3_text",
+            "gpt2",
+            "gpt_neox",
+            "gpt_oss",
+            "llama",
+            "mistral",
+            "mixtral",
+            "olmo2",
+            "opt",
+            "phi",
+            "phi3",
+            "qwen2",
+            "qwen3",
+            "t5gemma2_decoder",
+        ),
+        "a decoder",
+    ),
+    **dict.fromkeys(
+        ("clip_vision_model", "siglip_vision_model", "swin", "vit"),
+        "a vision model",
+    ),
+}
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 
@@ -100,6 +136,12 @@ def family_of(raw: Mapping[str, Any], where: str) -> Family:
         raise InputError(
             f'{where}: model_type "{model_type}" is {kinds[0]}; this library reads '
             "encoder-decoders and encoders for text; give one of them"
+        )
+    if model_type in _UNSUPPORTED_TYPES:
+        raise InputError(
+            f'{where}: model_type "{model_type}" is not supported; it is '
+            f"{_UNSUPPORTED_TYPES[model_type]}; this library reads encoder-decoders and encoders "
+            "for text"
         )
     raise InputError(
         f'{where}: model_type "{model_type}" is not supported; {did_you_mean(model_type, FAMILIES)}'

@@ -333,6 +333,8 @@ def write_config(config: T5Config) -> dict[str, Any]:
     for name, (attention, _) in _LONGT5_ATTENTIONS.items():
         if config.encoder_attention == attention:
             values["encoder_attention_type"] = name
+    if not config.local_even:
+        values["local_even"] = None
     return values
 
 

@@ -383,7 +383,9 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         "T5GemmaModel",
     )
     values = read_fields(raw, T5GemmaConfig, RUNTIME_FIELDS)
-    encoder, decoder = (_section(raw, name) for name in ("encoder", "decoder"))
+    encoder, decoder = (
+        read_section(raw, name) for name in ("encoder", "decoder")
+    )
     sizes = {
         name: part.get("vocab_size", 256000)
         for name, part in raw.items()
@@ -397,16 +399,11 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     values["vocab_size"] = next(
         iter(sizes.values()), values.get("vocab_size", 256000)
     )
-    start = raw.get("decoder_start_token_id", decoder.get("bos_token_id", 2))
+    values |= read_token_ids(raw, decoder)
     values |= {
-        "encoder": _read_stack(encoder, GemmaStack, "encoder"),
-        "decoder": _read_stack(decoder, GemmaDecoderStack, "decoder"),
-        "decoder_start_token_id": start,
+        "encoder": read_stack(encoder, GemmaStack, "encoder"),
+        "decoder": read_stack(decoder, GemmaDecoderStack, "decoder"),
     }
-    for name in ("pad_token_id", "eos_token_id"):
-        ids = decoder.get(name)
-        if name not in values and ids is not None:
-            values[name] = ids[0] if isinstance(ids, list) else ids
     if "encoder_attention" not in raw:
         count = values["encoder"].num_hidden_layers
         kinds = encoder.get("layer_types") or _alternating(count)
@@ -422,8 +419,8 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
 _SIDES = ("encoder", "decoder")
 
 
-def _section(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns the section of a stack.
+def read_section(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Returns the section of a stack, empty if it is absent.
 
     Raises:
         InputError: the section is not a mapping.
@@ -436,7 +433,25 @@ def _section(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section
 
 
-def _read_stack(
+def read_token_ids(
+    raw: Mapping[str, Any], decoder: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the ids of special tokens that a config.json has only in the section of its decoder.
+
+    Args:
+        raw: content of the config.json.
+        decoder: section of the decoder.
+    """
+    start = raw.get("decoder_start_token_id", decoder.get("bos_token_id", 2))
+    values = {"decoder_start_token_id": start}
+    for name in ("pad_token_id", "eos_token_id"):
+        ids = decoder.get(name)
+        if raw.get(name) is None and ids is not None:
+            values[name] = ids[0] if isinstance(ids, list) else ids
+    return values
+
+
+def read_stack(
     raw: Mapping[str, Any], config_class: type[GemmaStack], section: str
 ) -> GemmaStack:
     """Returns the sizes of a stack in its section of a config.json."""
@@ -476,43 +491,65 @@ def read_rotary(raw: Mapping[str, Any], section: str) -> dict[str, float]:
 
 def write_config(config: T5GemmaConfig) -> dict[str, Any]:
     """Returns the entries of config.json that replace fields, or that only transformers reads."""
-    kinds = layer_attentions(
-        config.encoder_attention, config.encoder.num_hidden_layers
-    )
-    encoder = _write_stack(config, config.encoder)
-    decoder = _write_stack(config, config.decoder)
+    encoder = write_stack(config, config.encoder, "t5_gemma_module")
+    decoder = write_stack(config, config.decoder, "t5_gemma_module")
     decoder |= {
         "layer_types": list(config.decoder.layer_types),
         "is_decoder": True,
         "cross_attention_hidden_size": config.encoder.hidden_size,
     }
-    values: dict[str, Any] = {
+    layers = write_encoder_layers(config, config.local_radius)
+    encoder |= layers
+    return {
         "encoder": encoder,
         "decoder": decoder,
         "bos_token_id": config.decoder_start_token_id,
+        **fields_of_encoder_layers(layers),
     }
-    if set(kinds) <= _LAYER_TYPES.keys():
-        # The kinds of layers are in the section of the encoder.
-        encoder["layer_types"] = [_LAYER_TYPES[kind] for kind in kinds]
-        encoder["sliding_window"] = config.local_radius
-        values |= {"encoder_attention": None, "local_radius": None}
-    return values
 
 
-def _write_stack(config: T5GemmaConfig, sizes: GemmaStack) -> dict[str, Any]:
+def write_encoder_layers(config: T5GemmaConfig, window: int) -> dict[str, Any]:
+    """Returns the entries of the encoder's section for the kinds of its layers.
+
+    They are empty if transformers does not have these kinds.
+    """
+    kinds = layer_attentions(
+        config.encoder_attention, config.encoder.num_hidden_layers
+    )
+    if not set(kinds) <= _LAYER_TYPES.keys():
+        return {}
+    return {
+        "layer_types": [_LAYER_TYPES[kind] for kind in kinds],
+        "sliding_window": window,
+    }
+
+
+def fields_of_encoder_layers(layers: Mapping[str, Any]) -> dict[str, None]:
+    """Returns the fields that ``write_encoder_layers`` replaces, for removal from config.json."""
+    names = ("encoder_attention", "local_radius", "local_even")
+    return dict.fromkeys(names) if layers else {}
+
+
+def write_rotary(rotary: Rotary) -> dict[str, Any]:
+    """Returns ``rope_parameters`` of config.json."""
+    rope = {"rope_type": "default", "rope_theta": rotary.base}
+    if rotary.factor != 1:
+        rope |= {"rope_type": "linear", "factor": rotary.factor}
+    return rope
+
+
+def write_stack(
+    config: T5GemmaConfig, sizes: GemmaStack, model_type: str
+) -> dict[str, Any]:
     """Returns a section of config.json."""
     values = dataclasses.asdict(sizes)
-    factor = values.pop("rope_factor")
-    rope: dict[str, Any] = {
-        "rope_type": "default",
-        "rope_theta": sizes.rope_theta,
-    }
-    if factor != 1:
-        rope |= {"rope_type": "linear", "factor": factor}
+    del values["rope_factor"]
     scalar = sizes.query_pre_attn_scalar
     return values | {
-        "model_type": "t5_gemma_module",
-        "rope_parameters": rope,
+        "model_type": model_type,
+        "rope_parameters": write_rotary(
+            Rotary(sizes.rope_theta, sizes.rope_factor)
+        ),
         "query_pre_attn_scalar": int(scalar)
         if scalar == int(scalar)
         else scalar,
@@ -564,12 +601,12 @@ def _attention_rows(path: str, key: str, bias: bool) -> list[WeightRow]:
     return rows
 
 
-def _stack_rows(sizes: GemmaStack, side: str) -> list[WeightRow]:
-    """Returns the rows of a stack."""
+def stack_rows(stack: StackConfig, side: str) -> list[WeightRow]:
+    """Returns the rows of the stack ``side``, "encoder" or "decoder"."""
     path, key, bias = (
         f"{side}/layers",
         f"model.{side}.layers.{{i}}",
-        sizes.attention_bias,
+        stack.attention_bias,
     )
     rows = [
         WeightRow(f"{side}/final_norm/scale", f"model.{side}.norm.weight"),
@@ -581,7 +618,15 @@ def _stack_rows(sizes: GemmaStack, side: str) -> list[WeightRow]:
         rows += linear(
             f"{path}/feed_forward/{name}", f"{key}.mlp.{torch_name}_proj"
         )
-    if side == "decoder":
+    if stack.qk_norm:
+        rows += [
+            WeightRow(
+                f"{path}/self_attention/{name}/norm/scale",
+                f"{key}.self_attn.{name}_norm.weight",
+            )
+            for name in "qk"
+        ]
+    if side == "decoder" and not stack.merged_attention:
         rows += _sublayer_norm(f"{path}/cross_norm", key, "cross_attn")
         rows += _attention_rows(
             f"{path}/cross_attention", f"{key}.cross_attn", bias
@@ -594,8 +639,8 @@ def weight_map(config: T5GemmaConfig) -> WeightMap:
     rows = [
         WeightRow("shared", "model.encoder.embed_tokens.weight"),
         WeightRow("target_embeddings", _TARGET),
-        *_stack_rows(config.encoder, "encoder"),
-        *_stack_rows(config.decoder, "decoder"),
+        *stack_rows(config.encoder_stack, "encoder"),
+        *stack_rows(config.decoder_stack, "decoder"),
     ]
     tied = {}
     if config.tie_word_embeddings:

@@ -14,15 +14,19 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.dense import (
     CappedScale,
     Scale,
+    key_products,
     masked_exponentials,
     product_factor,
     scaled_scores,
+    weighted_values,
 )
+from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.typing import AnyArray
 
 Storage = Literal["float32", "bfloat16", "int8"]
@@ -90,6 +94,7 @@ def stored_attention(
     *,
     mask: Bool[AnyArray, "#batch #heads 1 num_keys"] | None = None,
     scale: Scale = 1.0,
+    others: Sequence[KeySet] = (),
 ) -> Float[Array, "batch queries heads head_dim"]:
     """Computes ``ops.attention.dense.dot_product_attention`` in float32 with stored keys.
 
@@ -101,8 +106,11 @@ def stored_attention(
             num_keys, 1].
         mask: True on keys to read.
         scale: factor of the query-key products, possibly with a soft cap.
+        others: further keys under the same softmax, see
+            ``ops.attention.key_sets.attend_jointly``; without biases.
     """
     batch, num_queries, heads, head_dim = q.shape
+    queries = q.astype(jnp.float32)
     q = jnp.moveaxis(q.astype(jnp.float32), 1, 2) * product_factor(scale)
     # Queries of a group of heads are rows of the group's head; they share one
     # mask.
@@ -112,11 +120,36 @@ def stored_attention(
         scores = scores * k.scales
     if isinstance(scale, CappedScale):
         scores = scaled_scores(scores, scale._replace(factor=1.0))
+
+    def by_group(x: Array) -> Array:
+        # [batch, heads, queries, keys] -> [batch, groups, rows, keys]
+        return x.reshape(batch, k.values.shape[1], -1, x.shape[-1])
+
+    parts = [scores]
+    if others:
+        masks = [_full_mask(mask, scores)]
+        for keys in others:
+            products = scaled_scores(key_products(queries, keys.k), scale)
+            parts.append(by_group(products))
+            masks.append(by_group(_full_mask(keys.mask, products)))
+        scores, mask = jnp.concatenate(parts, -1), jnp.concatenate(masks, -1)
     weights, total = masked_exponentials(scores, mask)
+    ends = np.cumsum([x.shape[-1] for x in parts])
+    weights, *other_weights = jnp.split(weights, ends[:-1], -1)
     if v.scales is not None:
         weights = weights * v.scales.swapaxes(-1, -2)
-    out = _product(weights, v.values, _by_eights) / total
-    return jnp.moveaxis(out.reshape(batch, heads, num_queries, -1), 2, 1)
+    out = _product(weights, v.values, _by_eights)
+    for keys, part in zip(others, other_weights, strict=True):
+        by_head = part.reshape(batch, heads, num_queries, -1)
+        values = weighted_values(by_head, keys.v.astype(jnp.float32))
+        out = out + jnp.moveaxis(values, 2, 1).reshape(out.shape)
+    out = (out / total).reshape(batch, heads, num_queries, -1)
+    return jnp.moveaxis(out, 2, 1)
+
+
+def _full_mask(mask: AnyArray | None, scores: Array) -> Array:
+    """Returns a mask in the shape of scores; None allows all keys."""
+    return jnp.broadcast_to(True if mask is None else mask, scores.shape)
 
 
 # Sums [..., eights, outputs] -> [..., outputs], of several rows in one pass.

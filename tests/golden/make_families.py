@@ -39,6 +39,7 @@ SMALLER |= {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddi
 # As others but for names or a head: tests/parity alone has them.
 LEFT_OUT = {"xlm_roberta", "camembert_labels", "electra_labels", "albert_labels", "albert_states"}
 LEFT_OUT |= {"longformer_labels", "big_bird_labels", "big_bird_states", "t5gemma_wide"}
+LEFT_OUT |= {"t5gemma2", "t5gemma2_wide"}
 BEAM = {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
 
 

@@ -59,6 +59,10 @@ FAMILIES = {
     "t5, Linformer": ("t5", T5_SIZES | {"cross_attention": "linformer"}),
     "t5, nearest": ("t5", T5_SIZES | {"cross_attention": "nearest", "cross_nearest": 16}),
 }
+GEMMA = {"hidden_size": WIDTH, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 16}
+GEMMA |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+FAMILIES["t5gemma2"] = ("t5gemma2", {"encoder": GEMMA, "decoder": GEMMA})
+FAMILIES["t5gemma2"][1].update(encoder_attention="local", local_radius=32)
 SHAPE = re.compile(r"\b(?:f32|bf16|s32|pred|s8|u8|u32)\[([\d,]*)\]")
 
 

@@ -29,6 +29,7 @@ from longsum_jax.layers.attention.multi_head import ExtraKeyValues
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.t5 import T5, T5Config
+from longsum_jax.models.t5gemma2 import T5Gemma2, T5Gemma2Config
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.ops.ssm.convolution import ssm_convolution, ssm_convolution_sharded
 from longsum_jax.ops.ssm.kernel import DiagonalSSM
@@ -136,6 +137,18 @@ LSG = T5Config(
     **SIZES,
 )
 PAGES = T5Config(page_length=8, page_recompute=True, **SIZES)
+GEMMA = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "head_dim": 8}
+GEMMA |= {"num_attention_heads": 4, "num_key_value_heads": 2, "query_pre_attn_scalar": 8.0}
+MERGED = get_family("t5gemma2").config(
+    {
+        "vocab_size": 96,
+        "encoder": GEMMA,
+        "decoder": GEMMA,
+        "encoder_attention": "local",
+        "local_radius": 4,
+        "eoi_token_index": 7,
+    }
+)
 FSDP = MeshOptions("fsdp", batch=2, fsdp=4)
 LONG = MeshOptions("fsdp+sequence", batch=2, fsdp=1, sequence=4)
 PRESETS = {
@@ -145,13 +158,17 @@ PRESETS = {
 }
 
 
+def module_of(config):
+    return T5Gemma2(config) if isinstance(config, T5Gemma2Config) else T5(config)
+
+
 @functools.cache
 def init_of(config):
     """The ``init`` of a model, traced once."""
 
     def init(key):
         ids = np.zeros((1, 2), np.int32)
-        return T5(config).init(key, ids, ids, ids)["params"]
+        return module_of(config).init(key, ids, ids, ids)["params"]
 
     return jax.jit(init)
 
@@ -192,7 +209,7 @@ def check_model(config, presets, length):
         "attention_mask": np.arange(length) < rng.integers(5, length + 1, (8, 1)),
         "labels": rng.integers(2, 96, (8, 6)),
     }
-    step, report = jax.value_and_grad(functools.partial(loss, T5(config))), {}
+    step, report = jax.value_and_grad(functools.partial(loss, module_of(config))), {}
     whole = drawn_params(init_of(config))
     expected = jax.jit(step)(whole, batch)
     for name, options in presets.items():
@@ -304,16 +321,16 @@ def check_adafactor(options):
     return largest_difference(*found[::-1])
 
 
-def check_decoding(cross_attention, cache_bytes):
+def check_decoding(cross_attention, cache_bytes, config=None):
     """A step of decoding over a source that a mesh shards, from kept keys or from the states
     themselves."""
     decoder_module.MAX_CROSS_CACHE_BYTES = cache_bytes
-    config = T5Config(
+    config = config or T5Config(
         encoder_attention="window", attention_window=(4,), cross_attention=cross_attention, **SIZES
     )
     mesh = make_mesh(LONG)
     params = jax.device_put(drawn_params(init_of(config)))
-    apply = functools.partial(T5(config).apply, {"params": params})
+    apply = functools.partial(module_of(config).apply, {"params": params})
     ids = np.random.default_rng(1).integers(2, 96, (2, 64)).astype(np.int32)
     mask = np.arange(64) < np.array([[64], [37]])
 
@@ -398,6 +415,10 @@ if __name__ == "__main__":
         f"pages {name}": result
         for name, result in check_model(PAGES, PRESETS | {"fsdp": FSDP}, 30).items()
     }
+    report |= {
+        f"merged {name}": result
+        for name, result in check_model(MERGED, {"fsdp+sequence": LONG}, 30).items()
+    }
     report |= {f"{name} by heads": check_attention(name, **o) for name, o in BY_HEADS.items()}
     report["full, 2 heads"] = check_attention("full", 37, num_heads=2)
     report["full, 37 tokens"] = check_attention("full", 37)
@@ -407,5 +428,6 @@ if __name__ == "__main__":
     report["adafactor"] = check_adafactor(PRESETS["fsdp+tensor"])
     report["decoding from keys"] = check_decoding("full", 2**31)
     report["decoding from states"] = check_decoding("hepos", 0)
+    report["decoding by one attention"] = check_decoding("full", 2**31, MERGED)
     report |= {f"memory of {x}": check_stored_states(x) for x in ("block_staggered", "lsg")}
     print(json.dumps(report))

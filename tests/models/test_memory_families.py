@@ -10,7 +10,8 @@ from longsum_jax.errors import InputError
 from longsum_jax.models.registry import get_family
 
 B, L, T, BEAMS = 2, 8, 4, 2
-BART = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 12, "decoder_ffn_dim": 12}
+BART = {"d_model": 8}
+BART |= {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 12, "decoder_ffn_dim": 12}
 BART |= {
     "encoder_attention_heads": 2,
     "decoder_attention_heads": 2,
@@ -18,17 +19,21 @@ BART |= {
     "init_std": 0.5,
 }
 LED = {k: v for k, v in BART.items() if k != "max_position_embeddings"} | {"attention_window": (4,)}
-T5 = {"d_kv": 4, "d_ff": 12, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3}
+T5 = {"d_model": 8, "d_kv": 4, "d_ff": 12, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3}
+GEMMA = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2, "head_dim": 4}
+GEMMA |= {"num_attention_heads": 2, "num_key_value_heads": 1}
+T5GEMMA2 = {"encoder": GEMMA, "decoder": GEMMA | {"sliding_window": 3}, "eoi_token_index": 7}
+T5GEMMA2 |= {"encoder_attention": "full", "initializer_range": 0.5}
 MODELS = {
     "bart": ("bart", BART, {"memory": "compressive", "salient_vectors": 3}),
     "pegasus": ("pegasus", BART, {"memory": "attentive", "memory_layers": "all", "remat": True}),
     "led": ("led", LED, {"memory": "attentive"}),
     "t5": ("t5", T5, {"memory": "compressive", "memory_overflow": "floor"}),
+    "t5gemma2": ("t5gemma2", T5GEMMA2, {"memory": "compressive"}),
     "longt5": ("longt5", T5, {"memory": "attentive", "memory_decoder": False}),
 }
 COMMON = {
     "vocab_size": 30,
-    "d_model": 8,
     "memory_size": 6,
     "memory_compression": 2,
     "memory_layers": "last1",

@@ -68,7 +68,17 @@ def test_family_of_a_config_json(raw):
         ),
         (
             lambda: family_of({"model_type": "gpt2"}, "a.json"),
-            'a.json: model_type "gpt2" is not supported; ',
+            'a.json: model_type "gpt2" is not supported; it is a decoder; this library reads ',
+        ),
+        (
+            lambda: family_of(
+                {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"]}, "a"
+            ),
+            'a: model_type "gemma3" is not supported; it is a decoder; this library reads ',
+        ),
+        (
+            lambda: family_of({"model_type": "siglip_vision_model"}, "a"),
+            'a: model_type "siglip_vision_model" is not supported; it is a vision model; this ',
         ),
         (
             lambda: family_of({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}, "a"),

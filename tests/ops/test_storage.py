@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.attention.dense import dot_product_attention
+from longsum_jax.ops.attention.dense import CappedScale, dot_product_attention
+from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
 from longsum_jax.ops.storage import MAX_ROWS, store, stored_attention, stored_product
 
 TYPES = ["bfloat16", "int8"]
@@ -60,6 +61,24 @@ def test_attention_is_that_of_rounded_keys(storage, queries, num_keys, mask_head
     found = jax.jit(functools.partial(stored_attention, scale=0.3))(q, k, v, mask=mask)
     rounded = np.moveaxis(read(k), -1, 1), np.moveaxis(read(v), 2, 1)
     expected = dot_product_attention(q, *rounded, mask=mask, scale=0.3)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("storage", TYPES)
+def test_further_keys_are_under_the_same_softmax(storage):
+    """Also for keys and values with fewer heads."""
+    q = drawn(2, 3, 4, 16)
+    k = store(drawn(2, 2, 16, 48, seed=1), storage, (-2,))
+    v = store(drawn(2, 2, 48, 16, seed=2), storage, (-1,))
+    mask = np.random.default_rng(3).random((2, 1, 1, 48)) > 0.3
+    others = [
+        KeySet(drawn(2, 5, 2, 16, seed=4), drawn(2, 5, 2, 16, seed=5), np.ones((2, 1, 3, 5)) > 0),
+        KeySet(drawn(2, 1, 4, 16, seed=6), drawn(2, 1, 4, 16, seed=7)),
+    ]
+    attend = functools.partial(stored_attention, scale=CappedScale(0.3, 2.0))
+    found = jax.jit(attend)(q, k, v, mask=mask, others=others)
+    rounded = KeySet(np.moveaxis(read(k), -1, 1), np.moveaxis(read(v), 2, 1), mask)
+    expected = attend_jointly(q, [rounded, *others], scale=CappedScale(0.3, 2.0))
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 

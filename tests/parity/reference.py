@@ -49,6 +49,19 @@ GEMMA_CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
 GEMMA_WIDE = GEMMA_TINY | {"sliding_window": 150, "attention_bias": True}
 GEMMA_WIDE |= {"attn_logit_softcapping": None, "final_logit_softcapping": None}
 
+# T5Gemma 2: windows of an even and an odd size, two bases of rotary positions, and a token after
+# images among the ids.
+GEMMA_2_KINDS = {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]}
+GEMMA_2_ROPE = {
+    "full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 4.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+}
+GEMMA_2_TINY = GEMMA_TINY | GEMMA_2_KINDS | {"rope_parameters": GEMMA_2_ROPE}
+GEMMA_2_VISION = {"model_type": "siglip_vision_model", "hidden_size": 8, "num_hidden_layers": 1}
+GEMMA_2_VISION |= {"intermediate_size": 8, "num_attention_heads": 1, "image_size": 16}
+GEMMA_2_VISION |= {"patch_size": 1}
+GEMMA_2_OUTER = {"vision_config": GEMMA_2_VISION, "eoi_token_index": 50}
+
 # Sections of encoder-decoder models: an encoder, and decoders of its size and of another.
 CROSS = {"is_decoder": True, "add_cross_attention": True}
 BERT_SECTION = {"model_type": "bert"} | BERT_TINY
@@ -101,6 +114,25 @@ ENCODER_DECODERS = {
             | {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0}},
             "decoder": GEMMA_WIDE,
             "vocab_size": 99,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "t5gemma2": (
+        tf.T5Gemma2ForConditionalGeneration,
+        tf.T5Gemma2Config,
+        {
+            "encoder": {"text_config": GEMMA_2_TINY, **GEMMA_2_OUTER},
+            "decoder": GEMMA_2_TINY
+            | {"num_key_value_heads": 1, "sliding_window": 5, "final_logit_softcapping": 3.0},
+        },
+    ),
+    # Windows longer than a text, of an odd size, and separate embeddings.
+    "t5gemma2_wide": (
+        tf.T5Gemma2ForConditionalGeneration,
+        tf.T5Gemma2Config,
+        {
+            "encoder": {"text_config": GEMMA_2_TINY | {"sliding_window": 151}, **GEMMA_2_OUTER},
+            "decoder": GEMMA_2_TINY | {"sliding_window": 150, "attention_bias": True},
             "tie_word_embeddings": False,
         },
     ),
@@ -419,6 +451,17 @@ def unused_keys(name):
     if name not in ("big_bird", "big_bird_labels", "big_bird_tokens", "big_bird_causal"):
         return set()
     return {"bert.pooler.weight", "bert.pooler.bias"}
+
+
+def image_keys(keys):
+    """Returns the keys of parts that read images, which this library leaves out."""
+    parts = ("vision_tower", "multi_modal_projector")
+    return {key for key in keys if any(part in key for part in parts)}
+
+
+def in_files(key):
+    """Returns the key of a tensor in the files that transformers writes."""
+    return key.replace("encoder.text_model.", "encoder.")
 
 
 def assert_close(ours, theirs):

@@ -11,6 +11,7 @@ CLASSES = {
     "mt5": transformers.MT5Config,
     "umt5": transformers.UMT5Config,
     "t5gemma": transformers.T5GemmaConfig,
+    "t5gemma2": transformers.T5Gemma2Config,
     "bart": transformers.BartConfig,
     "mbart": transformers.MBartConfig,
     "pegasus": transformers.PegasusConfig,

@@ -9,7 +9,7 @@ import torch
 import longsum_jax
 from longsum_jax.layers.layer_groups import layer_params
 
-FAMILIES = ("t5_v1_1", "longt5_global", "led", "t5gemma", "longformer2roberta")
+FAMILIES = ("t5_v1_1", "longt5_global", "led", "t5gemma", "t5gemma2", "longformer2roberta")
 
 
 def make_batch(pad_id):

@@ -1,9 +1,10 @@
 """Cross-attentions: the attention of decoders to the encoder states."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -23,7 +24,9 @@ from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blocks import to_blocks
 from longsum_jax.ops.attention.blockwise import (
+    attend_partially,
     attend_shared_keys,
+    attend_shared_partially,
     max_score_bytes,
 )
 from longsum_jax.ops.attention.dense import (
@@ -41,15 +44,23 @@ from longsum_jax.ops.attention.hepos import (
     strided_key_mask,
     strided_length,
 )
-from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
-from longsum_jax.ops.sequence_sharding import Axes, shard_map_sequence
+from longsum_jax.ops.attention.key_sets import (
+    KeySet,
+    PartialSoftmax,
+    WeightDropout,
+    attend_jointly,
+    merge_partial_softmaxes,
+    split_dropout,
+)
+from longsum_jax.ops.sequence_sharding import Axes, Output, shard_map_sequence
 from longsum_jax.typing import AnyArray
 
 
 class CrossAttention(MultiHeadAttention):
     """The base class of cross-attentions: attention to all positions of a source, without a bias.
 
-    Subclasses override ``project_kv``, ``attend`` and ``attend_absorbed``.
+    Subclasses override ``project_kv``, ``attend``, ``attend_with`` and
+    ``attend_absorbed``.
 
     Attributes:
         Options: dataclass of the options that the attention reads.
@@ -73,12 +84,21 @@ class CrossAttention(MultiHeadAttention):
         """Raises InputError for options out of range in a decoder with ``num_heads`` heads."""
 
     @classmethod
-    def from_stack(cls, stack: StackConfig) -> "CrossAttention":
-        """Makes the cross-attention of one layer of a stack."""
+    def from_stack(
+        cls, stack: StackConfig, maps: MultiHeadAttention | None = None
+    ) -> "CrossAttention":
+        """Makes the cross-attention of one layer of a stack.
+
+        Args:
+            stack: config of the stack.
+            maps: self-attention of the layer if both have the same maps
+                (``StackConfig.merged_attention``).
+        """
         return cls(
             **stack.attention_fields,
             source_size=stack.source_size,
             options=stack.cross,
+            maps=maps,
         )
 
     @classmethod
@@ -112,6 +132,54 @@ class CrossAttention(MultiHeadAttention):
     def stored_heads(cls, stack: StackConfig) -> int:
         """Returns the number of heads of the stored keys."""
         return stack.kv_heads
+
+    def project_kv(
+        self,
+        x: Float[AnyArray, "batch key_length d_model"],
+        positions: Int[AnyArray, "#batch key_length"] | None = None,
+    ) -> tuple[
+        Float[Array, "batch num_keys heads head_dim"],
+        Float[Array, "batch num_keys heads head_dim"],
+    ]:
+        """See ``MultiHeadAttention.project_kv``; keys of a source have no rotary positions."""
+        return self.k.without_positions(x), self.v(x)
+
+    def attend_with(
+        self,
+        x: Float[AnyArray, "batch query_length d_model"],
+        k: Float[AnyArray, "batch num_keys heads head_dim"],
+        v: Float[AnyArray, "batch num_keys heads head_dim"],
+        others: Sequence[KeySet],
+        *,
+        mask: Bool[AnyArray, "#batch #q_heads #query_length #num_keys"],
+        positions: Int[AnyArray, "#batch query_length"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "batch query_length d_model"]:
+        """Attends to the keys of a source and to other keys under one softmax.
+
+        Args:
+            x: states that become queries.
+            k, v: result of ``project_kv``.
+            others: keys of the target and of a memory, see
+                ``ops.attention.key_sets.attend_jointly``.
+            mask: mask of the keys of the source.
+            positions: positions of ``x``; None for 0, 1, ...
+            deterministic: False in training.
+        """
+        self._note_joint_softmax()
+        dropout = None
+        if self.dropout_rate and not deterministic:
+            dropout = WeightDropout(self.make_rng("dropout"), self.dropout_rate)
+        y = attend_jointly(
+            self.q(x, positions),
+            [*others, KeySet(k, v, mask)],
+            scale=self.scale,
+            dropout=dropout,
+        )
+        return self.o(y)
+
+    def _note_joint_softmax(self) -> None:
+        self.without_kernel("one softmax over source and target")
 
 
 # Decoding has at most this many queries at a time, the beams of a document;
@@ -190,6 +258,74 @@ class SourceAttention(CrossAttention):
             _attend_to_shards(attend, self.q(x), mask, {"k": k, "v": v}, rng)
         )
 
+    def attend_with(
+        self,
+        x: Float[AnyArray, "batch query_length d_model"],
+        k: Float[AnyArray, "batch num_keys heads head_dim"],
+        v: Float[AnyArray, "batch num_keys heads head_dim"],
+        others: Sequence[KeySet],
+        *,
+        mask: Bool[AnyArray, "#batch #q_heads #query_length #num_keys"],
+        positions: Int[AnyArray, "#batch query_length"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "batch query_length d_model"]:
+        """See ``CrossAttention.attend_with``."""
+        sharding = active_sequence_sharding(x.shape[0])
+        if sharding is None and not self._needs_pieces(x, k, 1):
+            return super().attend_with(
+                x,
+                k,
+                v,
+                others,
+                mask=mask,
+                positions=positions,
+                deterministic=deterministic,
+            )
+        self._note_joint_softmax()
+        rate = 0.0 if deterministic else self.dropout_rate
+        rng = self.make_rng("dropout") if rate else None
+        of_source, of_others = split_dropout(
+            None if rng is None else WeightDropout(rng, rate)
+        )
+
+        def attend(
+            q: AnyArray,
+            k: AnyArray,
+            v: AnyArray,
+            mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"],
+            rng: Array | None = None,
+            axes: Axes = (),
+        ) -> tuple[Array, Array]:
+            k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
+            # the same for all blocks
+            softmax = attend_shared_partially(
+                q,
+                [KeySet(k, v, mask[:, None])],
+                scale=self.scale,
+                dropout=None if rng is None else WeightDropout(rng, rate),
+                axes=axes,
+            )
+            return softmax.out, softmax.log_sum_exp
+
+        q = self.q(x, positions)
+        rng = None if of_source is None else of_source.rng
+        if sharding is None:
+            source = attend(q, k, v, mask, rng)
+        else:
+            source = _attend_to_shards(
+                attend, q, mask, {"k": k, "v": v}, rng, ("rows", "rows")
+            )
+        target = attend_partially(
+            q[:, None],
+            [_in_one_block(keys, self.num_heads) for keys in others],
+            scale=self.scale,
+            dropout=of_others,
+        )
+        y = merge_partial_softmaxes(
+            [target.map(lambda y: y[:, 0]), PartialSoftmax(*source)]
+        )
+        return self.o(y.astype(v.dtype))
+
     def _needs_pieces(self, x: AnyArray, k: AnyArray, num_shards: int) -> bool:
         """Returns True if the scores on a device are too many for one array."""
         batch, num_queries, _ = x.shape
@@ -220,23 +356,32 @@ class SourceAttention(CrossAttention):
         return self.project_mixed(mixed, mask)
 
 
+def _in_one_block(keys: KeySet, num_heads: int) -> KeySet:
+    """Returns keys of ``attend_jointly`` for ``attend_partially`` with one block of queries."""
+    mask, bias = jax.tree.map(lambda y: y[:, None], (keys.mask, keys.bias))
+    k, v = (repeat_heads(y, num_heads) for y in (keys.k, keys.v))
+    return KeySet(k, v, mask, bias)
+
+
 def _attend_to_shards(
-    attend: Callable[..., Array],
+    attend: Callable[..., Any],
     q: AnyArray,
     mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
     source: dict[str, AnyArray],
     rng: Array | None = None,
-) -> Array:
+    outputs: tuple[Output, ...] | Output = "rows",
+) -> Any:
     """Calls ``attend`` on every device with its shard of a source.
 
     Args:
         attend: function of ``q``, ``mask``, the arrays of ``source``, the mesh axes
             ``axes`` of the sequence, and ``rng`` that returns [batch, query_length,
-            ...], merged over the axes.
+            ...], merged over the axes; several such arrays if ``outputs`` are.
         q: queries [batch, query_length, ...].
         mask: boolean mask [batch, 1 or heads, 1, num_keys], None for all keys.
         source: arrays [batch, num_keys, ...].
         rng: PRNG key for dropout.
+        outputs: kind of each result, see ``shard_map_sequence``.
     """
     batch, num_keys = next(iter(source.values())).shape[:2]
     sharding = active_sequence_sharding(batch)
@@ -244,7 +389,7 @@ def _attend_to_shards(
     if mask is None:
         mask = jnp.ones((batch, 1, 1, num_keys), bool)
 
-    def run(mask: AnyArray, **arrays: Any) -> Array:
+    def run(mask: AnyArray, **arrays: Any) -> Any:
         # [batch, num_keys, 1, heads] -> [batch, heads, num_keys, 1]
         return attend(mask=jnp.moveaxis(mask, 1, -1), **arrays)
 
@@ -252,7 +397,7 @@ def _attend_to_shards(
     # keys.
     text = source | {"mask": jnp.moveaxis(mask, -1, 1)}
     return shard_map_sequence(
-        run, sharding, text=text, rows={"q": q}, rng=rng, outputs="rows"
+        run, sharding, text=text, rows={"q": q}, rng=rng, outputs=outputs
     )
 
 
@@ -310,7 +455,8 @@ class HeposAttention(SourceAttention):
                 f"hepos_stride is {stride}, but the source has {x.shape[1]} tokens, so that some "
                 "heads would read nothing; give a longer source or a smaller stride"
             )
-        return self._project(self.k, x), self._project(self.v, x)
+        k = self.k.normalized(self._project(self.k, x))
+        return k, self._project(self.v, x)
 
     def _project(self, projection: Linear, x: AnyArray) -> Array:
         # Only the positions that each head reads: [batch, num_keys, heads,
@@ -369,7 +515,9 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
     max_input_length_option = "cross_linformer_max_length"
 
     @classmethod
-    def from_stack(cls, stack: StackConfig) -> "LinformerCrossAttention":
+    def from_stack(
+        cls, stack: StackConfig, maps: MultiHeadAttention | None = None
+    ) -> "LinformerCrossAttention":
         options = stack.cross
         return cls(
             **stack.attention_fields,
@@ -377,6 +525,7 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
             options=options,
             size=options.cross_linformer_size,
             max_length=options.cross_linformer_max_length,
+            maps=maps,
         )
 
     @classmethod
@@ -432,9 +581,7 @@ class NearestAttention(CrossAttention):
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``."""
         q = self.q(x)
-        # [batch, heads, query_length, num_keys]
-        scores = scaled_scores(key_products(q, k), self.scale)
-        nearest = largest_scores(scores, mask, self.options.cross_nearest)
+        nearest = self._nearest(q, k, mask)
         dropout = None
         if not deterministic:
             dropout = functools.partial(self.dropout, deterministic=False)
@@ -442,6 +589,36 @@ class NearestAttention(CrossAttention):
             q, k, v, mask=nearest, scale=self.scale, dropout=dropout
         )
         return self.o(y)
+
+    def attend_with(
+        self,
+        x: Float[AnyArray, "batch query_length d_model"],
+        k: Float[AnyArray, "batch num_keys heads head_dim"],
+        v: Float[AnyArray, "batch num_keys heads head_dim"],
+        others: Sequence[KeySet],
+        *,
+        mask: Bool[AnyArray, "#batch #q_heads #query_length #num_keys"],
+        positions: Int[AnyArray, "#batch query_length"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "batch query_length d_model"]:
+        """See ``CrossAttention.attend_with``; only keys of the source are selected."""
+        return super().attend_with(
+            x,
+            k,
+            v,
+            others,
+            mask=self._nearest(self.q(x, positions), k, mask),
+            positions=positions,
+            deterministic=deterministic,
+        )
+
+    def _nearest(
+        self, q: AnyArray, k: AnyArray, mask: AnyArray | None
+    ) -> AnyArray:
+        """Returns the mask of the keys that each query reads."""
+        # [batch, heads, query_length, num_keys]
+        scores = scaled_scores(key_products(q, k), self.scale)
+        return largest_scores(scores, mask, self.options.cross_nearest)
 
     def attend_absorbed(
         self,

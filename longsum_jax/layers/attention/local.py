@@ -16,8 +16,8 @@ from longsum_jax.layers.attention.base import (
 )
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import (
-    LocalOptions,
     TransientGlobalOptions,
+    WindowSizeOptions,
 )
 from longsum_jax.layers.dense import RMSNorm
 from longsum_jax.layers.partitioning import active_sequence_sharding
@@ -53,7 +53,7 @@ class LocalContext(Context):
 class LocalAttention(EncoderSelfAttention):
     """A window of ``local_radius`` tokens on either side (LongT5, Guo et al. 2022, section 3.1)."""
 
-    Options = LocalOptions
+    Options = WindowSizeOptions
     context_class = LocalContext
 
     def __call__(
@@ -63,14 +63,20 @@ class LocalAttention(EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
-        radius = self.options.local_radius
+        options = self.options
+        radius = options.local_radius
         mask, bias = context
         k, v = self.project_kv(x)
         fused = self.fused_rows(
             *mask.shape, bias=bias, deterministic=deterministic
         )
         y = self.attend_sharded(
-            functools.partial(local_attention, radius=radius, fused=fused),
+            functools.partial(
+                local_attention,
+                radius=radius,
+                is_even=options.local_even,
+                fused=fused,
+            ),
             deterministic,
             text={"q": self.q(x), "k": k, "v": v, "mask": mask},
             shared={"bias": bias},

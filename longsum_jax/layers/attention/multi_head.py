@@ -1,5 +1,6 @@
 """Multi-head attention with parameters, and T5's relative position bias."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,6 +31,7 @@ from longsum_jax.ops.attention.fused import (
     fused_attention,
     note_choice,
 )
+from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.relative_position import relative_position_bucket
 from longsum_jax.ops.positions import Rotary, rotated
 from longsum_jax.ops.storage import Stored, stored_attention
@@ -90,11 +92,22 @@ class HeadMap(Linear):
         """Applies the map, with gradients for ``x`` but none for the projection."""
         return self._placed(super().without_gradients(x), positions)
 
+    def without_positions(
+        self, x: Float[AnyArray, "batch length d_model"]
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """Applies the map and the norm, but no rotary positions."""
+        return self.normalized(super().__call__(x))
+
+    def normalized(
+        self, y: Float[AnyArray, "batch length heads head_dim"]
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """Applies the norm to projected states, if the map has one."""
+        return jnp.asarray(y if self.norm_epsilon is None else self.norm(y))
+
     def _placed(self, y: Array, positions: AnyArray | None) -> Array:
         # Norm first, as in Gemma 3: a rotation does not change the norm of a
         # head.
-        if self.norm_epsilon is not None:
-            y = self.norm(y)
+        y = self.normalized(y)
         if self.rotary is None:
             return y
         if positions is None:
@@ -125,6 +138,8 @@ class MultiHeadAttention(nn.Module):
             possibly with a soft cap.
         use_bias: True to add a bias to all four maps.
         backend: kernel selection, see ``ops.attention.fused.choose_kernel``.
+        maps: attention whose four maps this attention uses; None for maps that
+            it makes.
     """
 
     repeats_heads: ClassVar[bool] = False
@@ -144,27 +159,35 @@ class MultiHeadAttention(nn.Module):
     dropout_rate: float = 0.0
     dtype: Any = jnp.float32
     backend: AttentionBackend = "auto"
+    maps: "MultiHeadAttention | None" = None
 
     def setup(self) -> None:
-        self.q = self.query_map()
-        self.k = self.key_map()
-        self.v = self.value_map()
-        # [batch, length, heads, head_dim] -> [batch, length, d_model]
-        self.o = Linear(
-            (self.num_heads, self.d_kv, self.d_model),
-            ("heads", "kv", "embed"),
-            self.output_init,
-            self._bias_init,
-            inputs=2,
-            dtype=self.dtype,
-        )
         self.dropout = Dropout(self.dropout_rate)
+        maps: Any = self.maps
+        if maps is None:
+            self.q = self.query_map()
+            self.k = self.key_map()
+            self.v = self.value_map()
+            self.o = self.output_map()
+        else:
+            self.q, self.k, self.v, self.o = maps.q, maps.k, maps.v, maps.o
 
     def query_map(self, init: Initializer | None = None) -> HeadMap:
         """Makes a projection of states to queries; ``init`` is ``query_init`` by default."""
         init = init or self.query_init or self.projection_init
         return self._head_map(
             self.d_model, self.num_heads, init, **self._placement
+        )
+
+    def output_map(self) -> Linear:
+        """Makes the projection of the values of all heads to states."""
+        return Linear(
+            (self.num_heads, self.d_kv, self.d_model),
+            ("heads", "kv", "embed"),
+            self.output_init,
+            self._bias_init,
+            inputs=2,
+            dtype=self.dtype,
         )
 
     def key_map(self) -> HeadMap:
@@ -438,6 +461,8 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
         | None = None,
+        positions: Int[AnyArray, "#batch query_length"] | None = None,
+        others: Sequence[KeySet] = (),
     ) -> Float[Array, "batch query_length d_model"]:
         """Computes ``attend`` in float32 with keys and values in a storage type.
 
@@ -446,10 +471,18 @@ class MultiHeadAttention(nn.Module):
             k, v: keys and values, see ``ops.storage.stored_attention``.
             mask: boolean mask, broadcastable to [batch, heads, 1, num_keys];
                 True on keys to read.
+            positions: positions of ``x``; None for 0, 1, ...
+            others: further keys under the same softmax, not in a storage type.
         """
-        return self.o(
-            stored_attention(self.q(x), k, v, mask=mask, scale=self.scale)
+        y = stored_attention(
+            self.q(x, positions),
+            k,
+            v,
+            mask=mask,
+            scale=self.scale,
+            others=others,
         )
+        return self.o(y)
 
     def attend_absorbed(
         self,

@@ -112,13 +112,26 @@ class PatternOptions(
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOptions:
-    """Options of ``local``.
+    """Options of ``local`` and ``transient_global``.
 
     Attributes:
         local_radius: number of tokens that a query sees on either side.
     """
 
     local_radius: Size = 127
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowSizeOptions(LocalOptions):
+    """Options of ``local``.
+
+    Attributes:
+        local_even: True to leave out the farthest token on the left, so that a
+            window has ``2 local_radius`` tokens; other libraries make windows
+            of an even size.
+    """
+
+    local_even: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,6 +313,7 @@ class EncoderAttentionOptions(
     LinformerOptions,
     PatternOptions,
     StaggeredOptions,
+    WindowSizeOptions,
     TransientGlobalOptions,
 ):
     """The selected encoder attention, and the options of all encoder attentions.

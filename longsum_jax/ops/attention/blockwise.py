@@ -152,6 +152,32 @@ def attend_shared_keys(
     return from_blocks(out.astype(key_sets[-1].v.dtype), length)
 
 
+def attend_shared_partially(
+    q: Float[AnyArray, "batch query_length heads head_dim"],
+    key_sets: Sequence[KeySet],
+    *,
+    scale: Scale = 1.0,
+    dropout: WeightDropout | None = None,
+    axes: Axes = (),
+) -> PartialSoftmax:
+    """Computes ``attend_shared_keys`` in a form that can be merged with attention to other keys.
+
+    Args:
+        q, key_sets, scale, dropout, axes: see ``attend_shared_keys``.
+
+    Returns:
+        ``out`` as float32 [batch, query_length, heads, head_dim], and the
+        log-sum-exp of the scores [batch, query_length, heads], over the keys of
+        all shards.
+    """
+    length = q.shape[1]
+    blocks = to_blocks(q, _queries_per_block(q, key_sets))
+    softmax = attend_partially(blocks, key_sets, scale=scale, dropout=dropout)
+    if axes:
+        softmax = merge_shards(softmax, axes)
+    return softmax.map(lambda x: from_blocks(x, length))
+
+
 def _on_first_shard(key_set: KeySet, axes: Axes) -> KeySet:
     """Masks the keys on all shards but the first."""
     is_first = (lax.axis_index(axes) == 0).reshape(1, 1, 1, 1, 1)

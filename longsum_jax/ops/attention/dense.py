@@ -112,9 +112,12 @@ def key_products(
         return jnp.einsum(
             "bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32
         )
+    # The queries of a group are rows of one product: with an axis of their own,
+    # XLA on CPUs copies the keys in every step of decoding.
     q = q.reshape(batch, num_queries, k.shape[2], -1, head_dim)
+    rows = jnp.moveaxis(q, 3, 1).reshape(batch, -1, *k.shape[2:])
     products = jnp.einsum(
-        "btgrk,blgk->bgrtl", q, k, preferred_element_type=jnp.float32
+        "bthk,blhk->bhtl", rows, k, preferred_element_type=jnp.float32
     )
     return products.reshape(batch, heads, num_queries, -1)
 
@@ -127,9 +130,11 @@ def weighted_values(
     batch, heads, num_queries, num_keys = weights.shape
     if v.shape[2] == heads:
         return jnp.einsum("bhtl,blhk->bthk", weights, v)
-    weights = weights.reshape(batch, v.shape[2], -1, num_queries, num_keys)
-    sums = jnp.einsum("bgrtl,blgk->btgrk", weights, v)
-    return sums.reshape(batch, num_queries, heads, -1)
+    # as in ``key_products``
+    rows = weights.reshape(batch, v.shape[2], -1, num_keys)
+    sums = jnp.einsum("bhtl,blhk->bthk", rows, v)
+    sums = sums.reshape(batch, -1, num_queries, *v.shape[2:])
+    return jnp.moveaxis(sums, 1, 3).reshape(batch, num_queries, heads, -1)
 
 
 def repeat_heads(

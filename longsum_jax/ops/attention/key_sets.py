@@ -210,6 +210,7 @@ def attend_jointly(
     key_sets: Sequence[KeySet],
     *,
     scale: Scale = 1.0,
+    dropout: WeightDropout | None = None,
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Attends to the keys of all sets under one softmax, without concatenating them.
 
@@ -219,6 +220,7 @@ def attend_jointly(
             heads (see ``dense.dot_product_attention``); masks and biases
             broadcast to [batch, heads, query_length, num_keys].
         scale: factor of the query-key products, possibly with a soft cap.
+        dropout: dropout of the weights.
     """
     scores = []
     for x in key_sets:
@@ -231,9 +233,8 @@ def attend_jointly(
         # "bhtk", XLA on CPUs would transpose the values of a decoder's cache.
         return weighted_values(weights, v).swapaxes(1, 2)
 
-    return softmax_of_values(scores, key_sets, None, None, mix).out.swapaxes(
-        1, 2
-    )
+    softmax = softmax_of_values(scores, key_sets, None, dropout, mix)
+    return softmax.out.swapaxes(1, 2)
 
 
 def merge_partial_softmaxes(

@@ -68,6 +68,7 @@ def local_attention(
     *,
     radius: int | Int[AnyArray, ""],
     max_radius: int | None = None,
+    is_even: bool = False,
     block_size: int | None = None,
     bias: Float[AnyArray, "heads block_size window"] | None = None,
     key_mask: Bool[AnyArray, "batch length"] | None = None,
@@ -90,6 +91,8 @@ def local_attention(
             is given.
         max_radius: upper bound of a traced ``radius``; it determines the layout
             in blocks.
+        is_even: True to leave out the farthest token on the left, so that a
+            window has ``2 radius`` tokens.
         block_size: number of tokens of a block; defaults to
             ``local_block_size`` of the maximum radius.
         bias: bias of the window's scores, one float per head and entry of
@@ -109,8 +112,9 @@ def local_attention(
     """
     if fused is not None:
         tokens, key_mask = QKV(q, k, v), mask if key_mask is None else key_mask
+        reach = cast(int, radius) - is_even, cast(int, radius)
         out = _attend_in_rows(
-            tokens, key_mask, cast(int, radius), extra, scale, fused, axes
+            tokens, key_mask, reach, extra, scale, fused, axes
         )
         return zero_padding(out, mask)
     if max_radius is None:
@@ -140,13 +144,14 @@ def local_attention(
     # The radius is a bias, the same for all blocks. The boolean mask then
     # depends on keys only, and ``blockwise`` folds it into the products on
     # CPUs.
-    within_radius = abs(distances[:, window]) <= radius
+    offsets = distances[:, window]
+    within_radius = (offsets >= is_even - radius) & (offsets <= radius)
     window_bias = 0.0 if bias is None else bias[:, :, window]
-    reach = jnp.where(within_radius, window_bias, FOLDED_MASK)
+    reach_bias = jnp.where(within_radius, window_bias, FOLDED_MASK)
     window_mask = windows(mask if key_mask is None else key_mask)[
         :, :, None, None
     ]
-    window_keys = KeySet(windows(k), windows(v), window_mask, reach)
+    window_keys = KeySet(windows(k), windows(v), window_mask, reach_bias)
     blocks = to_blocks(q, block_size)
     out = attend_key_sets(
         blocks, [window_keys, *extra], scale=scale, dropout=dropout
@@ -155,35 +160,36 @@ def local_attention(
 
 
 class _WindowPattern(NamedTuple):
-    """The pattern of a window (``fused.Pattern``): keys within the radius, and all extra keys.
+    """The pattern of a window (``fused.Pattern``): keys in its reach, and all extra keys.
 
     Attributes:
-        radius: number of tokens to each side.
+        sides: number of tokens to the left and to the right.
         margin: number of keys of a row before its first query.
         num_keys: number of keys of the text in a row; extra keys follow.
     """
 
-    radius: int
+    sides: tuple[int, int]
     margin: int
     num_keys: int
 
     def __call__(self, queries: AnyArray, keys: AnyArray) -> AnyArray:
         distances = keys - queries - self.margin
-        in_reach = (distances >= -self.radius) & (distances <= self.radius)
+        left, right = self.sides
+        in_reach = (distances >= -left) & (distances <= right)
         return in_reach | (keys >= self.num_keys)
 
 
 def _attend_in_rows(
     tokens: QKV,
     key_mask: Bool[AnyArray, "batch length"],
-    radius: int,
+    sides: tuple[int, int],
     extra: Sequence[KeySet],
     scale: Scale,
     fused: FusedAttention,
     axes: Axes,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Computes ``local_attention`` by a kernel; zeros for queries without a key."""
-    length = key_mask.shape[1]
+    length, radius = key_mask.shape[1], max(sides)
     size = row_size(length, margin=2 * radius, multiple=8)
     num_rows = -(-length // size)
     # a single row has no neighbors
@@ -201,7 +207,7 @@ def _attend_in_rows(
     text = KeySet(
         rows(tokens.k), rows(tokens.v), rows(key_mask)[:, :, None, None]
     )
-    pattern = _WindowPattern(radius, margin, size + 2 * margin)
+    pattern = _WindowPattern(sides, margin, size + 2 * margin)
     q = to_blocks(tokens.q, size)
     out = fused_key_sets(q, [text, *extra], fused, pattern=pattern, scale=scale)
     return from_blocks(out, length)

@@ -11,12 +11,15 @@ import pytest
 from longsum_jax.errors import InputError
 from longsum_jax.layers import decoder as decoder_module
 from longsum_jax.layers.attention.cross import CrossAttention
+from longsum_jax.layers.attention.multi_head import causal_mask
 from longsum_jax.layers.attention.options import CrossAttentionOptions
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_cross_attention
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.t5 import T5Config
+from longsum_jax.models.t5gemma2 import Gemma3DecoderStack, Gemma3Stack, T5Gemma2Config
 from longsum_jax.ops.attention import blockwise
+from longsum_jax.ops.attention.key_sets import KeySet
 
 CROSS = {"hepos_stride": 4, "cross_linformer_size": 5, "cross_linformer_max_length": 20}
 # Heads that are no multiple of the stride, a length that is none either.
@@ -27,7 +30,21 @@ T5 = T5Config(
     d_model=D, d_kv=K, d_ff=16, num_decoder_layers=2, num_heads=H, dropout_rate=0.0, **CROSS
 )
 BART = BartConfig(d_model=D, decoder_layers=2, decoder_ffn_dim=16, dropout=0.0, **CROSS | HEADS)
-CONFIGS = pytest.mark.parametrize("config", [T5, BART], ids=["t5", "bart"])
+GEMMA = {"hidden_size": D, "intermediate_size": 16, "num_hidden_layers": 2, "head_dim": K}
+GEMMA |= {"num_attention_heads": H, "num_key_value_heads": 2, "query_pre_attn_scalar": 4.0}
+# One attention reads source and target.
+MERGED = T5Gemma2Config(
+    vocab_size=30,
+    encoder=Gemma3Stack(**GEMMA),
+    encoder_attention="full",
+    decoder=Gemma3DecoderStack(
+        **GEMMA, sliding_window=3, layer_types=("sliding_attention", "full_attention")
+    ),
+    initializer_range=0.3,
+    eoi_token_index=7,
+    **CROSS,
+)
+CONFIGS = pytest.mark.parametrize("config", [T5, BART, MERGED], ids=["t5", "bart", "merged"])
 KINDS = pytest.mark.parametrize("kind", sorted(CROSS_ATTENTIONS))
 
 
@@ -222,6 +239,33 @@ def test_scores_in_pieces_are_those_of_one_array_gradients_included(draw_params,
     for other in found[1:]:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found[0], other)
     assert max(held[1:]) < held[0] - score_bytes
+
+
+@pytest.mark.slow
+def test_one_softmax_in_pieces_is_that_of_one_array(draw_params, monkeypatch):
+    """Of source and target, gradients included."""
+    stack = MERGED.decoder_stack
+    attention = get_cross_attention(stack.cross, H).from_stack(stack)
+    x, states = normal(0, B, 40, D), normal(1, B, 200, D)
+    mask = (np.arange(200) < np.array([200, 133])[:, None])[:, None, None]
+
+    def attend(module, x, states):
+        own = KeySet(*module.project_kv(x), causal_mask(40))
+        return module.attend_with(x, *module.project_kv(states), [own], mask=mask)
+
+    variables = draw_params(lambda key: attention.init(key, x, states, method=attend))
+
+    def loss(*arguments):
+        return jnp.sin(attention.apply(*arguments, method=attend)).sum()
+
+    found = []
+    for limit in (2**28, 2**12):
+        monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", limit)
+        gradient = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
+        program = gradient.lower(variables, x, states).compile()
+        found.append(jax.tree.leaves(program(variables, x, states)))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5 * max(1.0, float(np.abs(one).max())))
 
 
 @pytest.mark.slow

@@ -25,9 +25,10 @@ from sparse_twins import (
 )
 
 from longsum_jax.errors import InputError
-from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.dense import QKV, dot_product_attention
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.local import (
+    _WindowPattern,
     block_sums,
     local_attention,
     local_block_size,
@@ -269,3 +270,15 @@ def test_dropout_reaches_every_weight_and_follows_its_key(name):
 def test_impossible_sizes(options, message):
     with pytest.raises(InputError, match=re.escape(message)):
         local_attention(*tokens(13), jnp.asarray(rows(13)), **options)
+
+
+def test_windows_of_an_even_size_are_narrower_on_the_left():
+    """By blocks, and by the pattern of kernels."""
+    q, k, v = np.random.default_rng(0).normal(size=(3, 1, 21, 2, 4)).astype(np.float32)
+    mask = np.ones((1, 21), bool)
+    found = local_attention(q, k, v, mask, radius=3, is_even=True)
+    offsets = np.arange(21) - np.arange(21)[:, None]
+    expected = dot_product_attention(q, k, v, mask=((offsets >= -2) & (offsets <= 3))[None, None])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    reads = _WindowPattern((2, 3), margin=3, num_keys=10)(np.array(0), np.arange(12))
+    assert np.flatnonzero(reads).tolist() == [1, 2, 3, 4, 5, 6, 10, 11]
