@@ -4,11 +4,11 @@
         [--seconds=600] [--seed=0] [--again]
 
 A mutant swaps a comparison, an operator or two arguments, changes a number by one, negates a
-condition, or leaves out a statement. The tests of a file are the one that mirrors it and those of
-its room that import it (all of the room if there are neither); they run in a copy of the working
+condition, or leaves out a statement. The tests that mirror the file run in a copy of the working
 tree, in a process that was forked after the heavy imports, until the first one fails. Without
 mutants they must pass. The order of the mutants of a room is drawn by the seed; started again, the
-script goes on with the next ones, or with --again with the survivors, whose tests may be better.
+script goes on with the next ones, or with --again with the survivors, for which all tests of the
+room run that import the file, as for files without a mirror.
 
 Survivors are mutants that no test notices. Some change nothing ("x <= n" for "x < n" where they
 are never equal): --equivalent=ID,ID notes those that somebody has looked at.
@@ -168,22 +168,26 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, str]]:
         yield "condition", f"(not ({ast.unparse(node)}))"
 
 
-def tests_of(path: str) -> list[str]:
-    """Returns the files of tests of a module: the mirror first, then others of the room that import
-    it."""
+def tests_of(path: str, *, all_of_room: bool) -> list[str]:
+    """Returns the files of tests of a module.
+
+    Args:
+        path: file below the package.
+        all_of_room: whether the tests of the room that import the module are run after the one that
+            mirrors it; they are if there is no mirror.
+    """
     module = Path(path)
     room = ROOT / "tests" / module.parent
     mirror = room / f"test_{module.stem.lstrip('_')}.py"
-    dotted = ".".join((PACKAGE, *module.with_suffix("").parts))
-    parent, _, name = dotted.rpartition(".")
-    imports = (f"from {dotted} import", f"import {dotted}", f"from {parent} import {name}\n")
-    others = [
-        test
-        for test in sorted(room.glob("test_*.py"))
-        if any(words in test.read_text(encoding="utf-8") for words in imports)
-    ]
-    tests = [test for test in (mirror,) if test.exists()]
-    tests += [test for test in others if test not in tests]
+    tests = [mirror] if mirror.exists() else []
+    if all_of_room or not tests:
+        dotted = ".".join((PACKAGE, *module.with_suffix("").parts))
+        parent, _, name = dotted.rpartition(".")
+        imports = (f"from {dotted} import", f"import {dotted}", f"from {parent} import {name}\n")
+        for test in sorted(room.glob("test_*.py")):
+            text = test.read_text(encoding="utf-8")
+            if test != mirror and any(words in text for words in imports):
+                tests.append(test)
     tests = tests or sorted(room.glob("test_*.py"))
     return [test.relative_to(ROOT).as_posix() for test in tests]
 
@@ -325,7 +329,7 @@ def _try_all(args: argparse.Namespace, shop: Workshop, results: dict, report: di
     for mutant in todo[: args.count]:
         if time.monotonic() > end:
             break
-        tests = tests_of(mutant.path)
+        tests = tests_of(mutant.path, all_of_room=args.again)
         if mutant.path not in limits:
             outcome, seconds, line = shop.run(tests, 3 * _MOST_SECONDS)
             limits[mutant.path] = _MOST_SECONDS + _TIMES * seconds if outcome == "passed" else None
