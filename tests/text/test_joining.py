@@ -86,7 +86,8 @@ def test_sentences_as_the_unit_and_ends_that_were_cut_off():
     joiner = Joiner(9)
     assert joiner.add("It is done. And then it", ended=False) == "It is done."
     assert joiner.is_cut
-    assert Joiner(9).add("And then it", ended=False) == "And then it"
+    for share in (0.5, 1):
+        assert Joiner(9).add("And then it", share, ended=False) == "And then it"
     assert Joiner().add("It is done. And then it", ended=False) == "It is done. And then it"
 
 
