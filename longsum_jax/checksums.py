@@ -2,7 +2,9 @@
 
 Call ``write`` last when writing a directory, and ``check`` first when reading
 one. A directory without the file (from an older version or another program) is
-not verified, unless ``require`` is called.
+not verified, unless ``require`` is called: files that this library writes
+contain ``MARK``, by which a reader knows that the sums are missing. Files in the
+cache of the Hugging Face Hub have their hash as name.
 """
 
 import contextlib
@@ -11,7 +13,7 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +23,11 @@ from longsum_jax.files import open_regular, read_bytes
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+# Entry of the metadata in a file whose directory has sums.
+MARK = {"checksums": SUMS}
+# The cache names large files by SHA-256 and small ones by their SHA-1 in Git.
+_HUB_BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_CHUNK_BYTES = 2**20
 # a comment for sha256sum; detects files that are cut short
 _HEADER = "# {} sums"
 
@@ -66,6 +73,11 @@ def check(directory: Path, selects: Callable[[str], bool] = bool) -> None:
             raise InputError(_changed(directory, name, problem))
 
 
+def is_marked(metadata: object) -> bool:
+    """Returns True for metadata with ``MARK``, of a file whose directory must have sums."""
+    return isinstance(metadata, Mapping) and MARK.items() <= metadata.items()
+
+
 def require(directory: Path) -> None:
     """Raises InputError if a directory that this library wrote has no sums."""
     if not (directory / SUMS).exists():
@@ -98,8 +110,8 @@ def compare(
 
 
 @contextlib.contextmanager
-def checking(directory: Path) -> Iterator[None]:
-    """Compares all files with their sums concurrently with the block that reads them.
+def checking(check: Callable[[Path], None], directory: Path) -> Iterator[None]:
+    """Checks a directory concurrently with the block that reads its files.
 
     Raises:
         InputError: as ``check``, when the block ends, even if the block raises
@@ -128,6 +140,48 @@ def replace_text(directory: Path, name: str, text: str) -> None:
     _write(directory, sums | {name: sums.get(name, set()) | {new}})
     atomic.write_text(directory / name, text)
     _write(directory, sums | {name: {new}})
+
+
+def blob_of(path: Path) -> Path | None:
+    """Returns the file of the Hugging Face Hub's cache that a path links to, None for others."""
+    target = Path(os.path.realpath(path))
+    is_blob = target.parent.name == "blobs" and _HUB_BLOB.fullmatch(target.name)
+    return target if is_blob else None
+
+
+def check_blob(blob: Path) -> None:
+    """Compares a file with the hash that is its name.
+
+    Args:
+        blob: result of ``blob_of``.
+
+    Raises:
+        InputError: the file does not match its name.
+        OSError: the file cannot be read.
+    """
+    if len(blob.name) == 64:
+        kind, digests = "SHA-256", [digest_of(blob)]
+    else:
+        kind, digests = "SHA-1", _sha1_digests(blob)
+    if blob.name not in digests:
+        raise InputError(
+            f"{blob}: its {kind} is not the one of its name; delete it and fetch it again"
+        )
+
+
+def _sha1_digests(path: Path) -> list[str]:
+    """Returns the SHA-1 of a file in Git and, for servers between us and the Hub, without Git's
+    header.
+    """
+    plain = hashlib.sha1(usedforsecurity=False)
+    with open_regular(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        in_git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        file.seek(0)
+        while chunk := file.read(_CHUNK_BYTES):
+            plain.update(chunk)
+            in_git.update(chunk)
+    return [in_git.hexdigest(), plain.hexdigest()]
 
 
 def digest_of(path: Path) -> str:
@@ -219,5 +273,6 @@ def _write(directory: Path, sums: _Sums) -> None:
 def _changed(directory: Path, name: str, reason: str) -> str:
     return (
         f"{directory / name}: changed since it was written ({reason}); copy it again if it is "
-        f"damaged, or delete {directory / SUMS} if the change is intended"
+        f"damaged, or delete {directory / SUMS} if the change is intended, and run "
+        f"longsum verify --unverified {directory}"
     )

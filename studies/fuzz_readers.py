@@ -39,11 +39,13 @@ def _json(value: Any) -> bytes:
 
 
 def _files_of(folder: str | Path) -> Files:
-    """Returns the files below a folder, without sums, which would refuse every damaged file before
-    it is read."""
+    """Returns the files below a folder, without sums and their mark, which would refuse every
+    damaged file before it is read."""
     paths = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
+        path.relative_to(folder).as_posix(): path.read_bytes().replace(
+            b'"checksums":"', b'"unmarked_":"'
+        )
         for path in paths
         if path.name != "SHA256SUMS"
     }

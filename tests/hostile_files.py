@@ -102,6 +102,8 @@ class Files:
         # Directories of others have no sums, which would refuse every change.
         paths = [path for path in base.iterdir() if path.name != checksums.SUMS]
         self.base = {path.name: path.read_bytes() for path in paths}
+        marked = self.base["model.safetensors"]
+        self.base["model.safetensors"] = marked.replace(b'"checksums":', b'"unmarked_":')
         self.config = json.loads(self.base["config.json"])
         self.weights = self.base["model.safetensors"]
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##a"]

@@ -19,6 +19,7 @@ from longsum_jax.configs.awesome import VARIANTS
 from longsum_jax.configs.long_baselines import BASELINES
 from ml_collections import ConfigDict
 
+from longsum_jax import checksums
 from longsum_jax.commands import convert, train
 from longsum_jax.data.prepared import write_prepared
 from longsum_jax.data.tasks import get_task
@@ -840,8 +841,9 @@ def fine_tune(path, model, data, workdir, *overrides):
 def test_any_encoder_decoder_is_fine_tuned(small_model, rows, tmp_path, capsys):
     config = json.loads((small_model / "config.json").read_text())
     config["task_specific_params"] = {"summarization": {"prefix": "summarize: "}}
-    shutil.copytree(small_model, tmp_path / "model", ignore=shutil.ignore_patterns("SHA256SUMS"))
+    shutil.copytree(small_model, tmp_path / "model")
     (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    checksums.write(tmp_path / "model")
     path, run = CONFIGS / "finetune.py", tmp_path / "run"
     short = ("task.max_source_length=64", "task.max_target_length=16", "task.query_key=none")
     assert fine_tune(path, tmp_path / "model", rows, run, *short, "evaluation.examples=2") == 0

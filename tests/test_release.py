@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 import longsum_jax
 
@@ -43,6 +44,19 @@ def test_oldest_versions_are_those_of_pyproject(requirements):
     assert oldest == {requirement.name: lower_bound(requirement) for requirement in requirements}
     assert len(listed) == len(oldest)
     assert [name.lower() for name in oldest] == sorted(name.lower() for name in oldest)
+
+
+def test_versions_with_known_vulnerabilities_are_not_allowed(requirements):
+    """Of libraries that read what others send: the first versions without them."""
+    fixed = {
+        "nltk": "3.9",  # CVE-2024-39705, pickles
+        "python-multipart": "0.0.18",  # CVE-2024-53981, endless logs
+        "starlette": "0.49.1",  # CVE-2025-62727, quadratic headers
+        "torch": "2.6",  # CVE-2025-32434, the loader of weights alone
+    }
+    bounds = {requirement.name: lower_bound(requirement) for requirement in requirements}
+    for name, version in fixed.items():
+        assert Version(bounds[name]) >= Version(version), name
 
 
 def test_what_is_installed_is_not_older(requirements):
@@ -95,17 +109,39 @@ def archive():
 @pytest.mark.slow
 def test_a_wheel_is_built_twice_alike(release, monkeypatch):
     monkeypatch.setattr(release, "committed_files", archive)
-    name, content = release.build_twice("1600000000")
-    assert name.startswith("longsum_jax-")
+    source, content = release.build_twice("1600000000").values()
+    with tarfile.open(fileobj=io.BytesIO(source)) as tar:
+        assert {entry.mtime for entry in tar} == {1600000000}
+        assert any(entry.name.endswith("/longsum_jax/checksums.py") for entry in tar)
     with zipfile.ZipFile(io.BytesIO(content)) as wheel:
         assert {entry.date_time[0] for entry in wheel.infolist()} == {2020}
+
+
+def test_a_source_archive_is_made_twice_alike(release, tmp_path):
+    """Whatever the order, times and owners of the files in it."""
+    contents = []
+    for number, names in enumerate(("ab", "ba")):
+        path = tmp_path / f"{number}.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            for name in names:
+                info = tarfile.TarInfo(f"x-1/{name}")
+                info.size, info.mtime, info.uid, info.uname = 1, 9 + number, number, f"u{number}"
+                info.mode = 0o664 if number else 0o600
+                archive.addfile(info, io.BytesIO(name.encode()))
+        release.normalise(path, "86400")
+        contents.append(path.read_bytes())
+        with tarfile.open(path) as archive:
+            members = {info.name: archive.extractfile(info).read() for info in archive}
+            assert {info.mtime for info in archive} == {86400}
+        assert members == {"x-1/a": b"a", "x-1/b": b"b"}
+    assert contents[0] == contents[1]
 
 
 def test_two_builds_that_differ_end_a_release(release, monkeypatch):
     def build(folder, epoch):
         path = folder / "a.whl"
         path.write_text(str(folder))
-        return path
+        return [path]
 
     monkeypatch.setattr(release, "build", build)
     with pytest.raises(SystemExit, match=r"a\.whl: two builds differ"):

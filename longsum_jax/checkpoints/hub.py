@@ -3,8 +3,10 @@
 import os
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from longsum_jax import checksums
 from longsum_jax.errors import InputError, first_line
 from longsum_jax.files import parse_json, read_bytes, read_json
 from longsum_jax.tokenizers.loading import TOKENIZER_FILES
@@ -77,8 +79,7 @@ def model_files(directory: Path) -> list[str]:
         Sorted paths relative to the directory.
     """
     patterns = _DESCRIPTION + _TOKENIZER + _SAFETENSORS + _ADAPTER + _MODULES
-    modules = filter(_SUBDIRECTORY.fullmatch, _module_directories(directory))
-    models = ["", *_auxiliary_models(directory), *modules]
+    models = ["", *_auxiliary_models(directory), *_inner(directory)]
     return sorted(
         {
             path.relative_to(directory).as_posix()
@@ -90,6 +91,58 @@ def model_files(directory: Path) -> list[str]:
     )
 
 
+def check_blobs(directory: Path) -> None:
+    """Compares the files of a snapshot in the Hub's cache with the hashes in their names.
+
+    Only files that a model is loaded from are read. Other directories, and
+    caches of systems without links, have no hashes.
+
+    Raises:
+        InputError: a file is damaged, or cannot be read.
+    """
+    folders = [directory, *map(directory.joinpath, _inner(directory))]
+    blobs = {
+        blob
+        for folder in folders
+        for path in _loaded_files(folder)
+        if (blob := checksums.blob_of(path)) is not None
+    }
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for _ in threads.map(_check_blob, sorted(blobs)):
+            pass
+
+
+def _inner(directory: Path) -> list[str]:
+    """Returns the subdirectories of the modules of a sentence encoder."""
+    return [
+        name
+        for name in _module_directories(directory)
+        if _SUBDIRECTORY.fullmatch(name)
+    ]
+
+
+def _loaded_files(directory: Path) -> list[Path]:
+    """Returns the files of a directory that a model is loaded from."""
+    has_safetensors = any(directory.glob("*.safetensors"))
+    weights = _SAFETENSORS if has_safetensors else _TORCH_BIN
+    patterns = _DESCRIPTION + _MODULES + _TOKENIZER + _ADAPTER + weights
+    return [
+        path
+        for pattern in patterns
+        for path in directory.glob(pattern)
+        if path.exists()
+    ]
+
+
+def _check_blob(blob: Path) -> None:
+    try:
+        checksums.check_blob(blob)
+    except OSError as error:
+        raise InputError(
+            f"{blob}: cannot be read ({error.strerror}); fetch it again"
+        ) from error
+
+
 def _download(name: str, revision: str | None) -> Path:
     """Fetches configs, tokenizer and safetensors, and models in subdirectories that the model
     needs.
@@ -98,17 +151,16 @@ def _download(name: str, revision: str | None) -> Path:
     """
     patterns = _DESCRIPTION + _TOKENIZER + _SAFETENSORS + _ADAPTER
     directory = _snapshot(name, revision, patterns + _MODULES)
-    for module in _module_directories(directory):
-        if _SUBDIRECTORY.fullmatch(module):
-            files = [
-                "config.json",
-                *_TOKENIZER,
-                *_MODULES,
-                *_SAFETENSORS,
-                *_TORCH_BIN,
-            ]
-            file_patterns = [f"{module}/{pattern}" for pattern in files]
-            _snapshot(name, revision, file_patterns, ignored=[f"{module}/*/*"])
+    for module in _inner(directory):
+        files = [
+            "config.json",
+            *_TOKENIZER,
+            *_MODULES,
+            *_SAFETENSORS,
+            *_TORCH_BIN,
+        ]
+        file_patterns = [f"{module}/{pattern}" for pattern in files]
+        _snapshot(name, revision, file_patterns, ignored=[f"{module}/*/*"])
     if not any(directory.glob("*.safetensors")):
         directory = _snapshot(
             name, revision, _DESCRIPTION + _TOKENIZER + _TORCH_BIN

@@ -321,6 +321,7 @@ def write_model(
                     to_lazy_state_dict(
                         params, family.weight_map(config), dtype
                     ),
+                    checksums.MARK,
                 )
             for name, write in subdirectories.items():
                 write(work / name)

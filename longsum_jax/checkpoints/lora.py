@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax import atomic
+from longsum_jax import atomic, checksums
 from longsum_jax.checkpoints.state_dict import (
     LazyArray,
     check_finite,
@@ -162,7 +162,7 @@ class Lora:
         return merged_params(params, self.options.scale)
 
     def write(self, directory: str | Path, params: Params, base: str) -> None:
-        """Writes the matrices of ``params`` in PEFT's layout.
+        """Writes the matrices of ``params`` in PEFT's layout, with checksums.
 
         Args:
             directory: directory to write or replace.
@@ -194,7 +194,8 @@ class Lora:
             with atomic.new_directory(Path(directory), overwrite=True) as work:
                 text = json.dumps(description, indent=2, sort_keys=True) + "\n"
                 (work / ADAPTER_CONFIG).write_text(text, encoding="utf-8")
-                write_safetensors(work / ADAPTER, tensors)
+                write_safetensors(work / ADAPTER, tensors, checksums.MARK)
+                checksums.write(work)
         except OSError as error:
             raise InputError(
                 f"{directory}: the adapter cannot be written ({error.strerror}); free up space"
@@ -420,6 +421,7 @@ def read_adapter(directory: Path) -> Adapter:
     Raises:
         InputError: a file is missing or invalid, or the adapter is not LoRA.
     """
+    checksums.check(directory)
     where = directory / ADAPTER_CONFIG
     description = read_json(where)
     if description.get("peft_type") != "LORA":

@@ -12,17 +12,20 @@ import zipfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax import checksums
 from longsum_jax.checkpoints.state_dict import LazyArray, aligned_empty
 from longsum_jax.errors import InputError, first_line
 from longsum_jax.files import open_regular, parse_json
 
 Tensors = dict[str, LazyArray]
 
+_METADATA = "__metadata__"  # entry of a header that is not a tensor
 _MAX_HEADER = 100_000_000  # bytes, the limit of the format's own library
 _DTYPES: dict[str, Any] = {
     "F64": np.float64,
@@ -48,8 +51,9 @@ def read_safetensors(path: Path) -> Tensors:
     The format: https://huggingface.co/docs/safetensors, "Format".
 
     Raises:
-        InputError: a missing, truncated or malformed file; also raised later if
-            a tensor cannot be read.
+        InputError: a missing, truncated or malformed file, or a file of this
+            library without its sums; also raised later if a tensor cannot be
+            read.
     """
     try:
         with open_regular(path) as file:
@@ -59,15 +63,36 @@ def read_safetensors(path: Path) -> Tensors:
             header = parse_json(
                 file.read(length), object_pairs_hook=_without_repeats
             )
-        return _tensors_of_header(path, header, 8 + length, size)
+        tensors = _tensors_of_header(path, header, 8 + length, size)
     except InputError:
         raise
     except (OSError, ValueError) as error:
         raise _damaged(path, error) from error
+    # The Hub's cache proves its files by their names.
+    if checksums.is_marked(header.get(_METADATA)) and not _is_fetched(path):
+        checksums.require(path.parent)
+    return tensors
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
+def _is_fetched(path: Path) -> bool:
+    """Returns True for a file in a snapshot of the Hub's cache."""
+    return any(
+        parent.name == "snapshots" and parent.parent.name.startswith("models--")
+        for parent in path.absolute().parents
+    )
+
+
+def write_safetensors(
+    path: Path,
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Writes tensors (arrays or ``LazyArray``) one by one, in the format that transformers reads.
+
+    Args:
+        path: file to write.
+        tensors: tensors by name.
+        metadata: further strings for the header.
 
     Raises:
         OSError: the file cannot be written.
@@ -76,7 +101,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
     # Wide types first, so that every tensor is aligned.
     names = sorted(tensors, key=lambda name: (-dtypes[name].itemsize, name))
     # transformers rejects a file without a format.
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, Any] = {_METADATA: {"format": "pt", **metadata}}
     end = 0
     for name in names:
         begin, end = end, end + num_bytes(tensors[name])
@@ -227,8 +252,11 @@ def _tensors_of_header(
     """
     if not isinstance(header, dict):
         raise ValueError("its header is not a JSON object")
-    header.pop("__metadata__", None)
-    entries = {name: _entry(name, value) for name, value in header.items()}
+    entries = {
+        name: _entry(name, value)
+        for name, value in header.items()
+        if name != _METADATA
+    }
     end = 0
     for name, (_, _, first, last) in sorted(
         entries.items(), key=lambda item: item[1][2:]

@@ -7,6 +7,7 @@ the listed tensors.
 import json
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from types import MappingProxyType
 from typing import Any
 
 from longsum_jax.checkpoints.tensor_files import (
@@ -64,21 +65,31 @@ def _without_wrapper(tensors: Tensors) -> Tensors:
     }
 
 
-def write_weights(directory: Path, tensors: Mapping[str, Any]) -> None:
+def write_weights(
+    directory: Path,
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Writes safetensors: one file, or shards of at most ``MAX_SHARD_BYTES`` and their index.
+
+    Args:
+        directory: directory that exists.
+        tensors, metadata: arguments as for ``write_safetensors``.
 
     Raises:
         OSError: a file cannot be written.
     """
     shards = _split(tensors)
     if len(shards) == 1:
-        return write_safetensors(directory / SAFETENSORS, tensors)
+        return write_safetensors(directory / SAFETENSORS, tensors, metadata)
     stem = SAFETENSORS.removesuffix(".safetensors")
     weight_map: dict[str, str] = {}
     for number, names in enumerate(shards, 1):
         file_name = f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
         write_safetensors(
-            directory / file_name, {name: tensors[name] for name in names}
+            directory / file_name,
+            {name: tensors[name] for name in names},
+            metadata,
         )
         weight_map |= dict.fromkeys(names, file_name)
     total = sum(num_bytes(tensor) for tensor in tensors.values())

@@ -3,7 +3,6 @@
 import argparse
 import itertools
 import os
-import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -33,13 +32,12 @@ EXAMPLES = """\
 
 Directories written by this library contain SHA256SUMS (also for sha256sum -c); every file in it is
 read and compared. Other files are checked as far as their format permits: files in the cache of the
-Hugging Face Hub are named by their SHA-256, zip archives (pytorch_model.bin) and shards contain
+Hugging Face Hub are named by their hash, zip archives (pytorch_model.bin) and shards contain
 checksums of their parts, and safetensors files contain the boundaries of every tensor. The exit
 code is 1 if anything is damaged.
 """
 
 _MAX_JSON_BYTES = 2**25  # larger ones may take a gigabyte to parse
-_HUB_BLOB = re.compile(r"[0-9a-f]{64}")
 
 
 class _Kind(NamedTuple):
@@ -186,8 +184,9 @@ def _kind(path: Path) -> _Kind:
         return _Kind(
             "not read: pipes, devices and links to directories", _read_nothing
         )
-    if target.parent.name == "blobs" and _HUB_BLOB.fullmatch(target.name):
-        return _Kind("as published on the Hub, by SHA-256", _read_blob)
+    if checksums.blob_of(path) is not None:
+        kind = "SHA-256" if len(target.name) == 64 else "SHA-1"
+        return _Kind(f"as published on the Hub, by {kind}", _read_blob)
     if path.suffix == ".safetensors":
         return _Kind(
             "with every tensor in its place; nothing proves the numbers",
@@ -218,10 +217,9 @@ def _proof(path: Path) -> str:
 
 
 def _read_blob(path: Path) -> None:
-    if checksums.digest_of(path) != Path(os.path.realpath(path)).name:
-        raise InputError(
-            "its SHA-256 differs from its name; delete it and fetch it again"
-        )
+    blob = checksums.blob_of(path)
+    assert blob is not None
+    checksums.check_blob(blob)
 
 
 def _read_tensors(path: Path) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from longsum_jax import checksums
 from longsum_jax.checkpoints import huggingface
-from longsum_jax.checkpoints.hub import local_directory
+from longsum_jax.checkpoints.hub import check_blobs, local_directory
 from longsum_jax.checkpoints.lora import (
     Adapter,
     has_matrices,
@@ -97,6 +97,7 @@ def load(
     require_devices()
     path = local_directory(path, revision)
     if is_adapter(path):
+        check_blobs(path)
         adapter = read_adapter(path)
         if tokenizer is None and has_tokenizer(path):
             tokenizer = path
@@ -121,8 +122,13 @@ def load(
     directory = _model_directory(path)
     is_run = directory != path
     directory, modules = read_sentence_modules(directory)
+
+    def check(directory: Path) -> None:
+        checksums.check(directory)
+        check_blobs(path)
+
     # Verify checksums concurrently with reading.
-    with checksums.checking(directory):
+    with checksums.checking(check, directory):
         runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
         family, config = huggingface.read_config(
             directory, architecture, **runtime
@@ -313,11 +319,13 @@ def _trained_params(
     # Imported here because orbax takes a second to import.
     from longsum_jax.training.checkpointing import read_meta, restore_params
 
+    metadata = read_meta(workdir, which)
+    # The model directory is written by the same version.
+    if checksums.is_marked(metadata):
+        checksums.require(workdir / TRAINING_MODEL)
     params = restore_params(workdir, which=which)
     if has_matrices(params):
-        lora = from_dict(
-            LoraOptions, read_meta(workdir, which)["config"]["lora"], "lora"
-        )
+        lora = from_dict(LoraOptions, metadata["config"]["lora"], "lora")
         params = merged_params(params, lora.scale)
     shapes = family.parameter_shapes(config)
     expected = {name: [list(shape), ""] for name, shape in shapes.items()}

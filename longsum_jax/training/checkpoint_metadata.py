@@ -35,6 +35,7 @@ def make(
     return {
         "format_version": FORMAT_VERSION,
         "library_version": _library_version(),
+        **checksums.MARK,
         **about,
         "metrics": None if metrics is None else dict(metrics),
         "parameters": describe(params),
@@ -68,6 +69,8 @@ def read(directory: Path, step: int) -> dict[str, Any]:
             f"{directory}: step {step} has checkpoint format {version} of longsum_jax {writer}, "
             f"this version reads format {FORMAT_VERSION}"
         )
+    if checksums.is_marked(metadata):
+        checksums.require(directory / str(step))
     _check(f"{directory}, step {step}", metadata)
     return metadata
 

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import subprocess
@@ -10,7 +11,8 @@ from huggingface_hub import errors
 from huggingface_hub.utils import filter_repo_objects
 
 import longsum_jax
-from longsum_jax.checkpoints.hub import local_directory
+from longsum_jax import checksums
+from longsum_jax.checkpoints.hub import check_blobs, local_directory
 from longsum_jax.errors import InputError
 
 REPOSITORY = [
@@ -209,3 +211,54 @@ def test_offline_the_cache_is_used(tmp_path):
         "org/other: no such directory, not complete in the local cache, and the Hugging"
     )
     assert len(absent.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def snapshot(small_model, tmp_path):
+    """A saved model in the cache's layout: the weights by SHA-256, other files by Git's SHA-1, and
+    no sums.
+    """
+    repository = tmp_path / "models--org--name"
+    folder = repository / "snapshots" / ("0123456789" * 4)
+    folder.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    for path in small_model.iterdir():
+        content = path.read_bytes()
+        name = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        if path.suffix == ".safetensors":
+            name = hashlib.sha256(content).hexdigest()
+        if path.name != checksums.SUMS:
+            (repository / "blobs" / name).write_bytes(content)
+            (folder / path.name).symlink_to(f"../../blobs/{name}")
+    return folder
+
+
+def test_files_of_the_cache_are_compared_with_their_names(snapshot, small_model):
+    saved = longsum_jax.load(small_model)
+    assert longsum_jax.load(snapshot).fingerprint == saved.fingerprint
+    for path in snapshot.iterdir():
+        blob = path.resolve()
+        content = blob.read_bytes()
+        blob.write_bytes(content[:-20] + bytes([content[-20] ^ 1]) + content[-19:])
+        with pytest.raises(InputError, match=f"{blob}: its SHA-.* is not the one of its name"):
+            check_blobs(snapshot)
+        if path.suffix == ".safetensors":
+            with pytest.raises(InputError, match="is not the one of its name; delete it and fetch"):
+                longsum_jax.load(snapshot)
+        blob.write_bytes(content)
+    check_blobs(snapshot)
+
+
+def test_files_that_are_not_loaded_are_not_compared(snapshot):
+    for name in ("pytorch_model.bin", "flax_model.msgpack"):  # the safetensors are loaded
+        blob = snapshot.parents[1] / "blobs" / hashlib.sha256(name.encode()).hexdigest()
+        blob.write_bytes(b"other")
+        (snapshot / name).symlink_to(blob)
+    check_blobs(snapshot)
+
+
+def test_a_server_may_name_small_files_by_their_plain_sha1(tmp_path):
+    blob = tmp_path / "blobs" / hashlib.sha1(b"{}").hexdigest()
+    blob.parent.mkdir()
+    blob.write_bytes(b"{}")
+    checksums.check_blob(checksums.blob_of(blob))

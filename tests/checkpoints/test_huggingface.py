@@ -2,6 +2,7 @@ import dataclasses
 import json
 import os
 import pickle
+import shutil
 import sys
 
 import jax
@@ -489,3 +490,29 @@ def test_names_cover_every_parameter():
         config = family.config({"num_layers": 2, "num_decoder_layers": 1, **changes})
         paths = [row.path for row in family.weight_map(config).rows]
         assert sorted(paths) == sorted(family.parameter_shapes(config))
+
+
+def without_sums(directory):
+    """Deletes the sums, and renames the mark in the weights as if it were another program's."""
+    path = directory / "model.safetensors"
+    path.write_bytes(path.read_bytes().replace(b'"checksums":', b'"unmarked_":'))
+    (directory / checksums.SUMS).unlink()
+
+
+def test_a_saved_model_without_its_sums_is_refused(small_model, tmp_path, monkeypatch):
+    model = tmp_path / "model"
+    shutil.copytree(small_model, model)
+    (model / checksums.SUMS).unlink()
+    for read in (longsum_jax.load, weights.read_weights):
+        with pytest.raises(InputError, match=f"SHA256SUMS is missing, .* --unverified {model} to"):
+            read(model)
+    checksums.write(model)  # as longsum verify --unverified
+    weights.read_weights(model)
+    without_sums(model)
+    weights.read_weights(model)  # of an older version, or of another program
+
+    monkeypatch.setattr(weights, "MAX_SHARD_BYTES", 2000)
+    longsum_jax.load(small_model).save(tmp_path / "shards")
+    (tmp_path / "shards" / checksums.SUMS).unlink()
+    with pytest.raises(InputError, match="SHA256SUMS is missing"):
+        weights.read_weights(tmp_path / "shards")

@@ -172,6 +172,19 @@ def test_adapter_has_the_names_of_peft_and_merges_like_it(tmp_path):
             np.testing.assert_allclose(value, expected[key], rtol=1e-5, atol=1e-5)
 
 
+def test_a_damaged_adapter_and_one_without_its_sums_are_refused(tmp_path):
+    lora = lora_of("q")
+    params = with_matrices(lora, random_tree(T5.parameter_shapes(CONFIG)))
+    lora.write(tmp_path / "adapter", params, "org/base")
+    path = tmp_path / "adapter" / "adapter_config.json"
+    path.write_text(path.read_text().replace("3.0", "4.0"))
+    with pytest.raises(InputError, match=r"adapter_config.json: changed since it was written"):
+        read_adapter(tmp_path / "adapter")
+    (tmp_path / "adapter" / "SHA256SUMS").unlink()
+    with pytest.raises(InputError, match=r"SHA256SUMS is missing, .* longsum verify --unverified"):
+        read_adapter(tmp_path / "adapter")
+
+
 def test_new_matrices_change_nothing():
     lora = lora_of("all-linear")
     base = random_tree(T5.parameter_shapes(CONFIG))

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import longsum_jax
+from longsum_jax import checksums
 from longsum_jax.commands import (
     console,
     convert,
@@ -765,6 +766,7 @@ def test_summarize_refuses_a_model_that_is_damaged(refused, small_model, text, t
     shutil.copy(small_model / "model.safetensors", weights)
     for name in ("spiece.model", "tokenizer_config.json"):
         (model / name).unlink()
+    checksums.write(model)
     assert "holds no tokenizer; load it with tokenizer=PATH" in refused(
         "summarize", f"--model={model}", text
     )
@@ -775,7 +777,7 @@ def test_summarize_refuses_the_checkpoint_of_another_model(refused, trained, tex
     shutil.copytree(trained, workdir)
     path = workdir / "model" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"d_ff": 24}))
-    (workdir / "model" / "SHA256SUMS").unlink()
+    checksums.write(workdir / "model")
     message = refused("summarize", f"--model={workdir}", text)
     assert message.startswith(
         f"{workdir}: the parameters of the checkpoint do not fit this model: misshapen"
@@ -784,13 +786,20 @@ def test_summarize_refuses_the_checkpoint_of_another_model(refused, trained, tex
     assert "there is no checkpoint in it" in refused("summarize", f"--model={workdir}", text)
 
 
+def test_summarize_refuses_a_run_whose_model_lost_its_sums(refused, trained, text, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run" / "model" / "SHA256SUMS").unlink()
+    message = refused("summarize", f"--model={tmp_path / 'run'}", text)
+    assert message.startswith(f"{tmp_path / 'run' / 'model' / 'SHA256SUMS'} is missing")
+
+
 @pytest.mark.slow
 def test_summarize_refuses_a_damaged_checkpoint(refused, trained, text, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(trained, workdir)
     for step in (workdir / "checkpoints").iterdir():
         shutil.rmtree(step / "params" / "d")
-        (step / "SHA256SUMS").unlink()
+        checksums.write(step)
     # In a process of its own: what reads the arrays goes on failing in the background after the
     # first error.
     done = in_a_shell("summarize", f"--model={workdir}", text, cwd=tmp_path)
@@ -800,6 +809,7 @@ def test_summarize_refuses_a_damaged_checkpoint(refused, trained, text, tmp_path
     assert done.stderr.endswith("; copy the checkpoint again\n")
     for step in (workdir / "checkpoints").iterdir():
         shutil.rmtree(step / "params")
+        checksums.write(step)
     assert "are missing or damaged" in refused("summarize", f"--model={workdir}", text)
 
 

@@ -286,6 +286,14 @@ def test_an_export_that_fails_leaves_nothing(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def test_an_existing_file_is_not_replaced(meetings, tmp_path):
+    out = tmp_path / "out.jsonl"
+    out.write_text("My own words.")
+    with pytest.raises(InputError, match=f"{out} is there already; remove it"):
+        export("qmsum", out, "--split=test", **meetings)
+    assert out.read_text() == "My own words."
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [

@@ -1,6 +1,7 @@
 import hashlib
 import io
 import os
+import shutil
 import zipfile
 
 import numpy as np
@@ -197,3 +198,12 @@ def test_files_without_sums_are_accepted(written, capsys):
         checksums.require(written)
     assert verified(capsys, "--unverified", written)[0] == 0
     checksums.require(written)
+
+
+def test_a_saved_model_without_its_sums_is_reported(small_model, capsys, tmp_path):
+    shutil.copytree(small_model, tmp_path / "model")
+    (tmp_path / "model" / checksums.SUMS).unlink()
+    code, lines = verified(capsys, tmp_path / "model")
+    assert code == 1
+    assert any(line.startswith("DAMAGED") and "SHA256SUMS is missing" in line for line in lines)
+    assert verified(capsys, "--unverified", tmp_path / "model")[0] == 0

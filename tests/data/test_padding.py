@@ -4,7 +4,7 @@ from flax import serialization
 
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples.base import Example
-from longsum_jax.data.padding import SegmentShape, pad_batch
+from longsum_jax.data.padding import ClassLabels, SegmentShape, pad_batch
 from longsum_jax.data.prepared import pack, unpack
 from longsum_jax.data.stores import ExampleList
 from longsum_jax.errors import InputError
@@ -125,3 +125,28 @@ def test_a_host_without_rows_has_the_arrays_of_the_others(segments):
     shapes = [{name: x.shape for name, x in batch.items()} for batch in hosts]
     assert shapes[0] == shapes[1]
     assert [batch["token_type_ids"].sum() for batch in hosts] == [2, 0]
+
+
+def test_without_targets_there_are_no_labels():
+    batch = pad_batch([example(0, [2])], rows=2, source_length=3)
+    assert batch.keys() == {"input_ids", "attention_mask"}
+    assert batch["input_ids"].tolist() == [[1, 2, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("multi_label", "labels", "expected"),
+    [(False, [2, 1], [2, -100]), (True, [0, 2], [[1, 0, 1], [-100] * 3])],
+)
+def test_labels_of_classes(multi_label, labels, expected):
+    classes = ClassLabels(3, multi_label=multi_label)
+    examples = [example(0, [2], labels=labels)]
+    batch = pad_batch(examples, rows=2, source_length=3, classes=classes)
+    assert batch["labels"].tolist() == expected
+
+
+def test_references_that_were_not_computed_are_nan():
+    first, second = (example(i, [2], labels=[1]) | {"rejected": np.array([2])} for i in range(2))
+    first["reference"] = np.array([0.5, 0.25])
+    batch = pad_batch([first, second], rows=3, source_length=3, target_length=2, pairs=True)
+    assert batch["rejected"].tolist() == [[2, -100], [2, -100], [-100, -100]]
+    np.testing.assert_array_equal(batch["reference"], [[0.5, 0.25], [np.nan, np.nan], [0, 0]])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
+from longsum_jax import checksums
 from longsum_jax.checkpoints.huggingface import read_generation_config, read_summarization
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
@@ -366,7 +367,7 @@ def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_
     generation = json.loads((start / "generation_config.json").read_text())
     generation |= {"min_length": 56, "length_penalty": 2.0}
     (start / "generation_config.json").write_text(json.dumps(generation))
-    (start / "SHA256SUMS").unlink()
+    checksums.write(start)
 
     fields = {key: value for key, value in described.items() if key in config["model"]}
     config = changed(config, "model", **fields, family="locost") | {"init_from": str(start)}
@@ -402,7 +403,7 @@ def test_options_for_summaries_of_the_start_go_on(config, small_model, tmp_path)
     options = {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3, "max_length": 200}
     described["task_specific_params"] = {"summarization": {"prefix": "tl;dr ", **options}}
     (start / "config.json").write_text(json.dumps(described))
-    (start / "SHA256SUMS").unlink()
+    checksums.write(start)
 
     fields = {key: value for key, value in described.items() if key in config["model"]}
     config = changed(config, "model", **fields, family="locost") | {"init_from": str(start)}
@@ -457,7 +458,7 @@ def test_dropouts_are_those_of_the_start_unless_the_config_says_otherwise(
     shutil.copytree(small_model, start)
     described = json.loads((start / "config.json").read_text()) | {"dropout_rate": 0.3}
     (start / "config.json").write_text(json.dumps(described))
-    (start / "SHA256SUMS").unlink()
+    checksums.write(start)
     fields = {key: value for key, value in described.items() if key in config["model"]}
     fields |= {"family": "locost", "dropout_rate": None}
     config = changed(config, "model", **fields)

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 
+from longsum_jax import checksums
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
@@ -406,7 +407,7 @@ def test_segments_that_are_no_options_are_refused_when_they_are_used(model, text
     described = json.loads(path.read_text())
     described["task_specific_params"]["summarization"]["segments"] = ["segment_length", 48]
     path.write_text(json.dumps(described))
-    (tmp_path / "model" / "SHA256SUMS").unlink()
+    checksums.write(tmp_path / "model")
     loaded = load(tmp_path / "model")  # which can still encode, and be saved
     with pytest.raises(InputError, match=r"config\.json: segments: expected the keys"):
         loaded.summarize(texts[0])
@@ -475,7 +476,7 @@ def test_auxiliary_models_are_never_asked_of_the_hub(model, texts, tmp_path, mon
     segments = described["task_specific_params"]["summarization"]["segments"]
     segments["extractor"] = "runs/extractor"
     path.write_text(json.dumps(described))
-    (tmp_path / "model" / "SHA256SUMS").unlink()
+    checksums.write(tmp_path / "model")
     loaded = load(tmp_path / "model")  # which can still encode
     message = r'config.json: segments.extractor names "runs/extractor", and there is no such'
     for use in (lambda: loaded.summarize(texts[0]), lambda: loaded.save(tmp_path / "copy")):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import longsum_jax
-from longsum_jax import Model
+from longsum_jax import Model, checksums
 from longsum_jax.checkpoints.state_dict import to_params, to_state_dict
 from longsum_jax.errors import InputError
 from longsum_jax.models.bert2bert import Bert2BertConfig, BertStack
@@ -157,11 +157,11 @@ def test_a_directory_with_a_tokenizer(tmp_path):
     """Special tokens are in generation_config.json only, and summaries contain none of them."""
     config = read()
     Model(FAMILY, config, draw(FAMILY, config)[0]).save(tmp_path / "model")
-    (tmp_path / "model" / "SHA256SUMS").unlink()
     raw = raw_config(**dict.fromkeys(IDS))
     (tmp_path / "model" / "config.json").write_text(json.dumps(raw))
     (tmp_path / "model" / "generation_config.json").write_text(json.dumps(IDS))
     (tmp_path / "model" / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    checksums.write(tmp_path / "model")
     model = longsum_jax.load(tmp_path / "model")
     assert model.config == config
     assert model.tokenizer.add_special_tokens(model.tokenizer.encode("It rains.")) == [

@@ -525,6 +525,26 @@ def test_members_of_archives_inside_one_another_are_counted_together(tmp_path, m
     assert all("more than 25 members; unpack the archive" in problem for problem in problems)
 
 
+def test_members_of_archives_are_not_written(tmp_path, make):
+    inner = make.zip({"secret.txt": "A word."})
+    (tmp_path / "a.zip").write_bytes(make.zip({"b.txt": "A word.", "inner.zip": inner}))
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(tar_of("c.txt", b"A word.")))
+    written, active = [], True
+
+    def watch(event, arguments):
+        if active and event == "open" and isinstance(arguments[1], str):
+            written.extend([arguments[0]] * bool(set(arguments[1]) & set("wax+")))
+        elif active and event in ("os.mkdir", "os.rename", "tempfile.mkstemp", "tempfile.mkdtemp"):
+            written.append(event)
+
+    sys.addaudithook(watch)
+    documents, problems = all_of(tmp_path, sandbox=False)
+    (tmp_path / "seen").write_text("")  # the hook sees it
+    active = False
+    assert (len(documents), problems) == (3, [])
+    assert [str(path) for path in written] == [str(tmp_path / "seen")]
+
+
 def test_holes_in_a_tar_archive_are_not_filled(tmp_path):
     """A GNU tar file of a kilobyte may hold a file of a gigabyte of zeros."""
     info = tarfile.TarInfo("holes.txt")

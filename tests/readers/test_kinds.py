@@ -1141,6 +1141,37 @@ def test_paragraphs_of_pdf(read_one, make):
     assert read_one("a.pdf", content).text == expected
 
 
+LONG = "A line that is as long as most of the lines of this page are"
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_joined"),
+    [
+        ([LONG, "Paris and its rivers, which are long."], True),
+        ([f"{LONG}.", "The next sentence of the same paragraph."], True),
+        (["A short last line.", "The first line of the next paragraph."], False),
+        # A wider gap
+        ([LONG, "", "than any other, and goes on behind the gap."], True),
+        ([LONG, "", "Paris and its rivers, which are long."], False),
+        ([f"{LONG}.", "", "and a small letter behind a stop."], False),
+        # A gap of 17 points, where lines are 14 points apart: 1.35 times as much is a paragraph.
+        ([LONG, [("Paris and its rivers, which are long.", 11, 0, -3)]], True),
+        ([LONG, [("Paris and its rivers, which are long.", 11, 0, -6)]], False),
+        # Another size
+        ([LONG, ("Paris in small letters, which are short.", 8)], False),
+        ([LONG, ("and small letters, which are short.", 8)], True),
+        ([f"{LONG}.", ("and small letters behind a stop.", 8)], False),
+    ],
+)
+def test_lines_of_pdf_become_paragraphs(read_one, make, lines, is_joined):
+    content = make.pdf([*body("a"), *body("b"), "", *lines, "", *body("c"), *body("d")])
+    paragraphs = read_one("a.pdf", content).text.split("\n\n")
+    texts = [line if isinstance(line, str) else line[0] for line in lines if line]
+    texts = [text if isinstance(text, str) else text[0] for text in texts]
+    expected = [" ".join(texts)] if is_joined else texts
+    assert [text for text in paragraphs if not text.startswith("This page")] == expected
+
+
 def test_pages_of_a_pdf_that_are_scans_are_named(read_one, make):
     whole = make.pdf([*body("a")], image=True)
     assert read_one("a.pdf", whole).notes == ()

@@ -7,17 +7,19 @@ import json
 import logging
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
 
+from longsum_jax.commands import serve
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
-from longsum_jax.readers import Failure, ReadOptions
-from longsum_jax.serving import bodies, uploads
+from longsum_jax.readers import Failure, ReadOptions, sandbox
+from longsum_jax.serving import bodies, guard, uploads
 from longsum_jax.serving.app import Limits, make_app
 from longsum_jax.serving.engine import READING_OPTIONS, Engine
 from longsum_jax.tokenizers.bytes import ByteTokenizer
@@ -279,3 +281,56 @@ def test_nothing_is_opened_as_path_or_url(client, tmp_path, caplog):
     active = False
     assert not [arguments for arguments in opened if SECRET in arguments]
     assert SECRET not in caplog.text
+
+
+def test_uploads_are_read_in_the_child_process(client, monkeypatch):
+    read, names = sandbox.read, []
+    monkeypatch.setattr(
+        sandbox,
+        "read",
+        lambda source, **options: names.append(source.name) or read(source, **options),
+    )
+    assert client.post(SUMMARIES, **upload("a.txt", TEXT.encode())).status_code == 200
+    assert names == ["a.txt"]
+
+
+def test_limits_are_flags(monkeypatch):
+    """Of bytes, tokens, pages, the queue and time."""
+    made = {}
+
+    def make(engine, **options):
+        made.update(options)
+
+    pytest.importorskip("uvicorn")
+    monkeypatch.setattr("longsum_jax.serving.app.make_app", make)
+    monkeypatch.setattr(
+        "longsum_jax.serving.engine.Engine", lambda _, **limits: made.update(limits)
+    )
+    monkeypatch.setattr("uvicorn.run", lambda *_, **options: made.update(port=options["port"]))
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    values = {"max_body_bytes": 1000, "max_request_seconds": 7.0, "max_queue": 3}
+    values |= {"max_tokens": 50, "max_new_tokens": 9, "max_pages": 5, "port": 8001}
+    serve.main([f"--{name}={value}" for name, value in values.items()])
+    assert (made["limits"].max_bytes, made["limits"].max_seconds) == (1000, 7)
+    assert (made["max_queue"], made["max_tokens"], made["max_new_tokens"]) == (3, 50, 9)
+    options = made["options"]
+    assert (options.max_bytes, options.max_seconds, options.max_pages) == (8000, 7, 5)
+    assert options.sandbox
+    assert made["port"] == 8001
+
+
+def test_keys_are_compared_in_constant_time(monkeypatch):
+    """Every key, also after one that fits, by the function of the standard library."""
+    results = []
+    compare = guard.hmac.compare_digest
+
+    def counted(*digests):
+        results.append(compare(*digests))
+        return results[-1]
+
+    monkeypatch.setattr(guard, "hmac", SimpleNamespace(compare_digest=counted))
+    with TestClient(make_app(Engine(), limits=Limits(api_keys=["one", "two"]))) as client:
+        for key, status in (("one", 422), ("other", 401)):
+            headers = {"Authorization": f"Bearer {key}"}
+            assert client.post(SUMMARIES, json={}, headers=headers).status_code == status
+    assert results == [True, False, False, False]

@@ -80,13 +80,18 @@ def test_the_first_sentence_stands_alone_where_none_fits():
     assert joiner.is_cut
 
 
+def test_it_is_the_first_of_several_sentences():
+    assert Joiner(2).add("The first is long. The second is, too.") == "The first is long."
+
+
 def test_sentences_as_the_unit_and_ends_that_were_cut_off():
     joiner = Joiner(2, lambda sentence: 1)
     assert joiner.add("One. Two. Three.") == "One. Two."
     joiner = Joiner(9)
     assert joiner.add("It is done. And then it", ended=False) == "It is done."
     assert joiner.is_cut
-    assert Joiner(9).add("And then it", ended=False) == "And then it"
+    for share in (0.5, 1):
+        assert Joiner(9).add("And then it", share, ended=False) == "And then it"
     assert Joiner().add("It is done. And then it", ended=False) == "It is done. And then it"
 
 

@@ -79,3 +79,13 @@ def test_words_of_lengths(text, expected):
 def test_english_is_counted_by_white_space():
     text = "The naïve — 中 — costs\u00a0“5 €” …\x1f - don't\n\nstop!"
     assert num_words(text) == len(text.split())
+
+
+def test_words_of_up_to_three_letters_have_no_stem():
+    assert words_of("It was his boss", stemmer=True) == [b"it", b"was", b"his", b"boss"]
+    assert words_of("cats", stemmer=True) == [b"cat"]
+
+
+def test_texts_shorter_than_an_ngram_have_none():
+    for counts in count_ngrams(["a"], [""], 3):
+        assert counts.total.tolist() == [0]

@@ -323,3 +323,24 @@ def test_pieces_end_at_the_strongest_boundary(small_pieces, num_words, commas, l
     pieces = list(sentences._pieces(text))
     assert " ".join(pieces) == text
     assert [len(piece.split()) for piece in pieces] == lengths
+
+
+def test_a_long_line_ends_a_sentence_at_its_stop():
+    line = "The first line of a block is longer than sixty characters here"
+    assert sentences.breaks_sentence(line, "and goes on.")
+    assert sentences.breaks_sentence(f"{line} ", "and goes on.")
+    assert not sentences.breaks_sentence(f"{line}. ", "and goes on.")
+    assert not sentences.breaks_sentence(line[:50], "and goes on.")
+
+
+def test_a_block_of_one_width_has_few_small_letters():
+    """One in three pairs of lines, and more of them would be asked for by counting lines."""
+    lines = [
+        "Every line here has forty letters, so it",
+        "is full. The next ones begin with large.",
+        "Letters, as in a text of names or verbs.",
+        "Names are Anna, Berta, Carla, Dora, Emma",
+    ]
+    assert {len(line) for line in lines} == {40}
+    assert sentences._has_one_width(lines)
+    assert not sentences._has_one_width([line.capitalize() for line in lines])

@@ -34,7 +34,7 @@ def device(path):
 @pytest.mark.parametrize("name", ["meta/metadata", "params/_METADATA", "params/manifest.ocdbt"])
 def test_pipes_and_devices_are_not_read(tmp_path, capsys, name, replace, toy):
     toy.save_checkpoints(tmp_path, {1: None, 2: None}, keep_latest=2)
-    (tmp_path / "2" / checksums.SUMS).unlink()
+    toy.forget_sums(tmp_path / "2")
     replace(tmp_path / "2" / name)
     with pytest.raises(InputError, match="regular file"):
         restore_params(tmp_path, which="latest")
@@ -123,9 +123,20 @@ def test_the_best_of_the_undamaged_checkpoints_is_taken_and_said(tmp_path, capsy
 def test_a_checkpoint_that_was_half_deleted_does_not_count(tmp_path, toy):
     toy.save_checkpoints(tmp_path, {2: 0.9, 4: 0.1}, keep_latest=2)
     shutil.rmtree(tmp_path / "2" / "meta")
-    (tmp_path / "2" / checksums.SUMS).unlink()
+    toy.forget_sums(tmp_path / "2")
     toy.assert_equal(restore_params(tmp_path), toy.params_of(4))
     checkpoints = TrainingCheckpoints(tmp_path)
     checkpoints.save(6, toy.params_of(6), toy.state_of(6), {}, None)
     checkpoints.close()
     assert toy.kept_steps(tmp_path) == [4, 6]
+
+
+def test_a_checkpoint_without_its_sums_is_refused(tmp_path, capsys, toy):
+    toy.save_checkpoints(tmp_path, {1: None, 2: None}, keep_latest=2)
+    (tmp_path / "2" / checksums.SUMS).unlink()
+    with pytest.raises(InputError, match=r"/SHA256SUMS is missing, .* longsum verify --unverified"):
+        restore_params(tmp_path, which="latest")
+    checkpoints = TrainingCheckpoints(tmp_path)
+    assert checkpoints.latest_step() == 1
+    checkpoints.close()
+    assert "2/SHA256SUMS is missing" in capsys.readouterr().err

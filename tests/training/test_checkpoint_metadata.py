@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.training import checkpoint_metadata
 from longsum_jax.training.checkpointing import restore_params
@@ -44,7 +43,7 @@ def test_another_format_is_refused(tmp_path, monkeypatch, toy):
 )
 def test_damaged_metadata_without_sums_are_one_sentence(tmp_path, content, message, toy):
     toy.save_checkpoints(tmp_path, {3: None})
-    (tmp_path / "3" / checksums.SUMS).unlink()
+    toy.forget_sums(tmp_path / "3")
     if isinstance(content, dict):
         changed = json.loads((tmp_path / METADATA).read_text()) | content
         kept = {name: value for name, value in changed.items() if value is not ...}

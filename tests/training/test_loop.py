@@ -417,7 +417,7 @@ def test_an_update_that_is_not_finite_is_never_saved(toy, tmp_path):
 def test_a_damaged_position_in_the_data_is_one_sentence(toy, fit, tmp_path, position):
     fit(tmp_path, steps=2)
     step = tmp_path / "checkpoints" / "2"
-    (step / "SHA256SUMS").unlink()
+    toy.forget_sums(step)
     (step / "data" / "metadata").write_text(json.dumps(position))
     with pytest.raises(InputError, match="position in the data"):
         fit(tmp_path, steps=4, batches=StrictBatches(toy))

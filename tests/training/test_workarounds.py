@@ -8,7 +8,6 @@ import threading
 import orbax.checkpoint
 import pytest
 
-from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.training.checkpointing import restore_params
 from longsum_jax.training.workarounds import hide_background_errors
@@ -58,7 +57,7 @@ def test_tasks_that_fail_after_the_first_error_are_not_logged(tmp_path, caplog, 
     """Those of orbax alone: nobody waits for them any more."""
     toy.save_checkpoints(tmp_path, {3: None})
     shutil.rmtree(tmp_path / "3" / "params" / "d")
-    (tmp_path / "3" / checksums.SUMS).unlink()
+    toy.forget_sums(tmp_path / "3")
     with pytest.raises(InputError, match="missing or damaged") as caught:
         restore_params(tmp_path)
     caplog.clear()

@@ -158,6 +158,16 @@ def files_with_sums(step_directory):
     return [step_directory / line.split("  ")[1] for line in lines]
 
 
+def forget_sums(step_directory):
+    """Turns a checkpoint into one of an older version, without sums and without their mark."""
+    path = step_directory / "meta" / "metadata"
+    if path.exists():
+        metadata = json.loads(path.read_text())
+        del metadata["checksums"]
+        path.write_text(json.dumps(metadata))
+    (step_directory / checksums.SUMS).unlink()
+
+
 def flip(path, bit=77):
     content = bytearray(path.read_bytes())
     content[bit // 8 % len(content)] ^= 1 << bit % 8

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
 from longsum_jax.inference.loading import load
@@ -255,7 +256,7 @@ def test_spans_of_another_number_of_heads_are_refused_by_name(tmp_path):
     Model(family, config, zeros).save(tmp_path / "model")
     path = tmp_path / "model" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"encoder_attention_heads": 2}))
-    (tmp_path / "model" / "SHA256SUMS").unlink()
+    checksums.write(tmp_path / "model")
     with pytest.raises(InputError, match="span_logit"):
         load(tmp_path / "model")
 
