@@ -121,10 +121,14 @@ def _without_ones(shape):
     return sorted(size for size in shape if size > 1)
 
 
-# Every kind with and without beams, each at another length; those whose decoders differ at both.
-FEW, MANY = [(512, 1, 1), (256, 3, 2)], [(256, 1, 2), (512, 3, 1)]
-IN_FULL = "bart", "t5", "locost", "bart, attentive memory"
-CASES = [(name, *sizes) for name in FAMILIES for sizes in (FEW + MANY if name in IN_FULL else FEW)]
+# Lengths, beams and rows: all of one decoder of every kind. Encoders differ by what they give to one
+# of those decoders, and ways to attend to it are read with and without beams.
+BEAMS, SINGLE = (256, 3, 2), (512, 1, 1)
+SIZES = dict.fromkeys(FAMILIES, [BEAMS])
+SIZES |= dict.fromkeys(("t5, Hepos", "t5, Linformer", "t5, nearest", "bart, pages"), [BEAMS, SINGLE])
+IN_FULL = "bart", "t5", "bart, attentive memory"
+SIZES |= dict.fromkeys(IN_FULL, [BEAMS, SINGLE, (256, 1, 2), (512, 3, 1)])
+CASES = [(name, *sizes) for name, rows in SIZES.items() for sizes in rows]
 
 
 @pytest.mark.parametrize(("name", "length", "beams", "batch"), CASES)
