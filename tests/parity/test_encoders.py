@@ -58,7 +58,7 @@ def inputs_of(name, ids, mask):
     return [x[None] if name.endswith("choices") else x for x in (ids, mask)]
 
 
-# Heads of classes that differ from RoBERTa's by name alone; their weights and keys are tested below.
+# Their heads differ from RoBERTa's by name alone; weights and keys are tested below.
 ROBERTAS = ("xlm_roberta_", "camembert_")
 
 
