@@ -290,12 +290,13 @@ def kind(array):
     return array.shape, array.dtype
 
 
-# Config files whose programs other tests train; here their data are read.
+# Config files whose models and objectives other tests train; here their data are read. LOCOST's
+# differ from quickstart in rates, clipping and schedule.
 TRAINED = {
     "quickstart": "the fixture `trained`",
-    "extract_abstract": "the program of quickstart",
-    "locost_finetune": "the program of quickstart",
-    "locost_small": "the program of quickstart",
+    "extract_abstract": "as quickstart",
+    "locost_finetune": "as quickstart",
+    "locost_small": "as quickstart",
     "finetune": "test_any_encoder_decoder_is_fine_tuned",
     "answer": "test_heads_are_loaded_trained_saved_and_converted",
     "classify": "test_an_encoder_goes_from_masked_tokens_to_labels",
