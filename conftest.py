@@ -18,6 +18,7 @@ from pathlib import Path
 import jax
 import pytest
 from beartype import BeartypeConf, beartype
+from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import config as jaxtyping_config
 from jaxtyping import install_import_hook
 
@@ -141,8 +142,7 @@ COMPILERS = {
 
 
 # Compiling is most of what these tests do: it is done with few optimizations. Processes that tests
-# start inherit that, and keep what they compiled for each other. Within a process hardly any
-# program recurs, and keeping it would take longer than that saves.
+# start inherit that, and keep what they compiled for each other.
 FAST_COMPILATION = {
     "jax_disable_most_optimizations": True,
     "jax_persistent_cache_min_compile_time_secs": 0,
@@ -153,6 +153,19 @@ FAST_COMPILATION = {
 XLA_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 # Threads of torch and numpy would wait for each other at every product, for the same reason.
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
+
+# Rooms whose tests compile the same programs again and again, on either worker: they are kept in a
+# folder of the run. Elsewhere one in ten recurs, and keeping all takes longer than that saves.
+RECURRING_ROOMS = tuple(TESTS / room for room in ("commands", "training"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_programs_are_kept_where_they_recur(request):
+    recur = any(map(request.path.is_relative_to, RECURRING_ROOMS))
+    if recur != jax.config.jax_enable_compilation_cache:
+        jax.config.update("jax_enable_compilation_cache", recur)
+        compilation_cache.reset_cache()  # or the first answer would stay
 
 
 # Hosts that tests may reach: processes of theirs on this machine.

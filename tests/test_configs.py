@@ -291,6 +291,21 @@ def kind(array):
     return array.shape, array.dtype
 
 
+# Config files whose models and objectives other tests train; here their data are read. LOCOST's
+# differ from quickstart in rates, clipping and schedule.
+TRAINED = {
+    "quickstart": "the fixture `trained`",
+    "extract_abstract": "as quickstart",
+    "locost_finetune": "as quickstart",
+    "locost_small": "as quickstart",
+    "finetune": "test_any_encoder_decoder_is_fine_tuned",
+    "answer": "test_heads_are_loaded_trained_saved_and_converted",
+    "classify": "test_an_encoder_goes_from_masked_tokens_to_labels",
+    "mlm": "test_an_encoder_goes_from_masked_tokens_to_labels",
+    "attention_study": "test_the_attention_study_goes_on_from_a_checkpoint",
+}
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("drawn_start")
 @pytest.mark.parametrize("path", sorted({path for path, _ in ALL}), ids=lambda path: path.stem)
@@ -299,12 +314,14 @@ def test_tiny_modes_train(path, tmp_path, monkeypatch):
         few = dict(itertools.islice(topics.items(), 30))
         monkeypatch.setattr("pydoc_data.topics.topics", few)
     overrides = (*smaller(path, "tiny"), *SHORT, "training.steps=2", "evaluation.examples=0")
-    assert (
-        train.main(
-            [f"--config={path}:{','.join(('tiny', *overrides))}", f"--workdir={tmp_path / 'run'}"]
-        )
-        == 0
-    )
+    spec = f"{path}:{','.join(('tiny', *overrides))}"
+    if path.stem in TRAINED:
+        run = run_config(read_config(spec, {}))
+        experiment = make_experiment(run, tmp_path)
+        batch = next(make_batches(experiment, make_store(experiment)))
+        assert len(batch["input_ids"]) == run.data.batch_size
+        return
+    assert train.main([f"--config={spec}", f"--workdir={tmp_path / 'run'}"]) == 0
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
     assert (tmp_path / "run" / "checkpoints" / "2").is_dir()
 

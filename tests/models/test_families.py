@@ -95,7 +95,8 @@ def drawn_model(name, draw, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_batch_mates_order_padding_and_bucket_change_nothing(name, draw_params):
-    """Every family of the registry. A row alone is padded to another length."""
+    """Every family of the registry. A row alone is padded to another length; the shortest one is
+    read by the search, or by encoders as it is."""
     model = drawn_model(name, draw_params)
     lengths = np.array([[150], [90], [9]])
     mask = np.arange(150) < lengths
@@ -110,7 +111,8 @@ def test_batch_mates_order_padding_and_bucket_change_nothing(name, draw_params):
     turned = states_of(np.where(mask, ids, 11)[order], mask[order])
     for place, row in enumerate(order):
         assert_close(turned[place][mask[row]], wanted[row][mask[row]])
-    for row, (length,) in enumerate(lengths):
+    for row in (1,) if model.family.is_encoder_decoder else (1, 2):
+        length = int(lengths[row, 0])
         alone = states_of(ids[row : row + 1, :length], mask[row : row + 1, :length])
         assert_close(alone[0], wanted[row][mask[row]])
     if not model.family.is_encoder_decoder:
@@ -129,13 +131,13 @@ def test_batch_mates_order_padding_and_bucket_change_nothing(name, draw_params):
 @pytest.mark.slow
 def test_devices_change_neither_states_nor_ids(tmp_path, draw_params):
     """Every family and every encoder attention of the registries."""
-    models = {path.stem: read(path)[0] for path in FILES}
-    others = sorted(FAMILIES.keys() - {model.family.name for model in models.values()})
+    models = {model.family.name: model for model, *_ in map(read, FILES)}
+    others = sorted(FAMILIES.keys() - models.keys())
     models |= {name: drawn_model(name, draw_params) for name in others}
     for kind in ENCODER_ATTENTIONS:
         options = {"encoder_attention": kind, "num_hidden_layers": 1}
         models[f"bert, {kind}"] = drawn_model("bert", draw_params, **options)
-    assert {model.family.name for model in models.values()} == set(FAMILIES)
+    assert models.keys() >= FAMILIES.keys()
     for name, model in models.items():
         model.save(tmp_path / name)
     directories = [str(tmp_path / name) for name in models]

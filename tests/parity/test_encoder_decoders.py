@@ -26,6 +26,7 @@ from longsum_jax.models.embedding_tables import EmbeddingKeys
 
 LENGTH, TARGET = 77, 9  # divides into no block of any model
 FAMILIES = [pytest.param(name, id=name) for name in ENCODER_DECODERS]
+BEAM = {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
 ANY_PADDING = ("longt5_global", "umt5", "led", "bigbird_pegasus", "t5gemma", "longformer2roberta")
 ANY_PADDING += ("t5gemma2",)
 # Short inputs of BigBird-PEGASUS are read with full attention.
@@ -62,12 +63,15 @@ def test_states_and_logits(name, saved, loaded):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}],
-    ids=["greedy", "beam"],
+    ("name", "options"),
+    [
+        *((name, BEAM) for name in ENCODER_DECODERS),
+        *((name, {}) for name in ("t5", "bart", "led", "t5gemma", "longformer2roberta")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "beam" if value else "greedy",
 )
-@pytest.mark.parametrize("name", FAMILIES)
 def test_generated_ids(name, options, saved, loaded):
+    """Every family by beams, every kind of decoder without."""
     theirs, ours = saved(name)[0], loaded(name)
     ids, mask, _ = make_batch(ours.config.pad_token_id)
     arguments = options | {"max_new_tokens": 16}

@@ -58,11 +58,16 @@ def inputs_of(name, ids, mask):
     return [x[None] if name.endswith("choices") else x for x in (ids, mask)]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+# Their heads differ from RoBERTa's by name alone; weights and keys are tested below.
+ROBERTAS = ("xlm_roberta_", "camembert_")
+
+
+@pytest.mark.parametrize("name", [name for name in ENCODERS if not name.startswith(ROBERTAS)])
 def test_states_and_logits(name, saved, loaded):
+    """Logits, and states where no head over labels or later tokens shows them already."""
     theirs, ours = saved(name)[0], loaded(name)
     ids, mask = make_batch(ours.config.pad_token_id)
-    if name not in HEADS:  # whose states are those of others
+    if name not in HEADS and not name.endswith(("_labels", "_causal")):
         base = getattr(theirs, theirs.base_model_prefix, theirs)
         wanted = output_of(base, ids, mask, **further_inputs(name, ids))
         assert_close(np.asarray(ours.encode(ids, mask))[mask], wanted[mask])

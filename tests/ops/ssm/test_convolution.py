@@ -71,8 +71,10 @@ def assert_close(value, reference, tolerance=1e-5):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["fft", "matmul"])
-@pytest.mark.parametrize("directions", [1, 2])
-@pytest.mark.parametrize("length", [1, 2, 3, 7, 33, 64, LONGEST])
+@pytest.mark.parametrize(
+    ("length", "directions"),
+    [*((length, 2) for length in (1, 2, 3, 7, 33, 64, LONGEST)), (33, 1), (LONGEST, 1)],
+)
 @pytest.mark.usefixtures("compiled_parts")
 def test_convolution_equals_both_slow_twins(make_ssm, length, directions, backend, monkeypatch):
     monkeypatch.setattr(ssm_matmul, "CHUNK_ON_CPU", 32)  # up to four chunks, the last one not full
