@@ -125,20 +125,8 @@ def check_structure(raw: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
 
 def write_config(config: BertConfig) -> dict[str, Any]:
     """Returns the entries of config.json that replace fields with different names or formats."""
-    values: dict[str, Any] = {
-        "architectures": [architecture(config)],
-        "tie_word_embeddings": True,
-        "is_encoder_decoder": False,
-        "is_decoder": config.is_decoder or None,
-        **write_labels(config),
-    }
-    if config.head != "extraction":
-        fields = (
-            "extraction_heads",
-            "sentence_positions",
-            "max_sentence_length",
-        )
-        values |= dict.fromkeys(fields)
+    values = shared_entries(config)
+    values["is_decoder"] = config.is_decoder or None
     if isinstance(config, AlbertConfig):
         values |= {"num_hidden_groups": 1, "inner_group_num": 1}
     if isinstance(config, LongformerConfig):
@@ -156,6 +144,28 @@ def write_config(config: BertConfig) -> dict[str, Any]:
         values["type_vocab_size"] = None
     if isinstance(config, DistilBertConfig):
         values["layer_norm_eps"] = None
+    return values
+
+
+def shared_entries(config: BertConfig) -> dict[str, Any]:
+    """Returns the entries of config.json that every encoder writes in the same way.
+
+    They name the class and the labels, and leave out the options of the
+    extraction head if there is none.
+    """
+    values: dict[str, Any] = {
+        "architectures": [architecture(config)],
+        "tie_word_embeddings": True,
+        "is_encoder_decoder": False,
+        **write_labels(config),
+    }
+    if config.head != "extraction":
+        fields = (
+            "extraction_heads",
+            "sentence_positions",
+            "max_sentence_length",
+        )
+        values |= dict.fromkeys(fields)
     return values
 
 

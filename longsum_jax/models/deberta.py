@@ -27,12 +27,12 @@ from longsum_jax.models.bert_config import (
 from longsum_jax.models.bert_json import (
     HEAD_SUFFIXES,
     RUNTIME_FIELDS,
-    architecture,
     check_structure,
+    shared_entries,
 )
 from longsum_jax.models.config import check_known, read_fields
 from longsum_jax.models.family import Family
-from longsum_jax.models.heads import head_of, read_labels, write_labels
+from longsum_jax.models.heads import head_of, read_labels
 from longsum_jax.models.weight_map import (
     WeightMap,
     WeightRow,
@@ -188,25 +188,14 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_config(config: DebertaConfig) -> dict[str, Any]:
     """Returns the entries of config.json that replace fields, or that only transformers reads."""
-    values: dict[str, Any] = {
-        "architectures": [architecture(config)],
-        "tie_word_embeddings": True,
-        "is_encoder_decoder": False,
+    values = shared_entries(config) | {
         "is_decoder": None,
         "pos_att_type": ["p2c", "c2p"],
         "pooler_hidden_size": config.hidden_size,
         "position_buckets": config.position_buckets,
         "max_relative_positions": config.max_relative_positions,
         **{key: supported for key, (supported, _) in _STRUCTURE.items()},
-        **write_labels(config),
     }
-    if config.head != "extraction":
-        fields = (
-            "extraction_heads",
-            "sentence_positions",
-            "max_sentence_length",
-        )
-        values |= dict.fromkeys(fields)
     for name, key in _JSON_NAMES.items():
         values |= {name: None, key: getattr(config, name)}
     return values

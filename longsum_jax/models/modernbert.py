@@ -27,7 +27,11 @@ from longsum_jax.models.bert_config import (
     VOCABULARY_HEADS,
     BertConfig,
 )
-from longsum_jax.models.bert_json import HEAD_SUFFIXES, RUNTIME_FIELDS
+from longsum_jax.models.bert_json import (
+    HEAD_SUFFIXES,
+    RUNTIME_FIELDS,
+    shared_entries,
+)
 from longsum_jax.models.config import check_known, read_fields
 from longsum_jax.models.extraction_head import ExtractionHead, mean_state
 from longsum_jax.models.family import Family
@@ -36,7 +40,6 @@ from longsum_jax.models.heads import (
     biased_linear,
     head_of,
     read_labels,
-    write_labels,
 )
 from longsum_jax.models.t5gemma import (
     attention_of,
@@ -332,27 +335,11 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_config(config: ModernBertConfig) -> dict[str, Any]:
     """Returns the entries of config.json that replace fields, or that only transformers reads."""
-    suffixes = {
-        head: suffix for suffix, head in reversed(HEAD_SUFFIXES.items())
-    }
-    values: dict[str, Any] = {
-        "architectures": [
-            config.class_name + suffixes.get(config.head, "Model")
-        ],
-        "tie_word_embeddings": True,
-        "is_encoder_decoder": False,
+    values = shared_entries(config) | {
         **dict.fromkeys(("type_vocab_size", "is_decoder")),
-        **write_labels(config),
         "cls_token_id": config.bos_token_id,
         "sep_token_id": config.eos_token_id,
     }
-    if config.head != "extraction":
-        fields = (
-            "extraction_heads",
-            "sentence_positions",
-            "max_sentence_length",
-        )
-        values |= dict.fromkeys(fields)
     for name, key in _JSON_NAMES.items():
         values |= {name: None, key: getattr(config, name)}
     parameters = {}
