@@ -176,6 +176,41 @@ def test_landing_page(capsys):
 
 
 @pytest.mark.slow
+def test_t5gemma(tiny_tokenizer, draw_params, tmp_path, monkeypatch):
+    """The commands as they stand on the page, with tiny models and one step."""
+    monkeypatch.chdir(tmp_path)
+    for name, repository in (("t5gemma", "2b-2b-ul2-it"), ("t5gemma2", "270m-270m")):
+        family = get_family(name)
+        config = dataclasses.replace(family.presets["tiny"], vocab_size=tiny_tokenizer.vocab_size)
+        params = draw_params(family.init_params(config))
+        model = Model(family, config, params, tiny_tokenizer, {})
+        model.save(tmp_path / "google" / f"{name.replace('gemma2', 'gemma-2')}-{repository}")
+    rows = "".join(f"Number {i} is said. Then more.,S {i}.\n" for i in range(8))
+    (tmp_path / "german").mkdir()
+    for split in ("train", "validation", "test"):
+        (tmp_path / "german" / f"{split}.csv").write_text(f"document,summary\n{rows}")
+    (tmp_path / "report.txt").write_text("Number 3 is said. Then more.")
+    shutil.copytree(PAGES.parents[1] / "configs", tmp_path / "configs")
+    lengths = ["task.max_source_length=32", "task.max_target_length=8", "evaluation.examples=0"]
+    short = [
+        f"--config.{key}" for key in (*lengths, "training.steps=1", "optimizer.warmup_steps=0")
+    ]
+    further = {"train": short, "summarize": ["--max_new_tokens=2"]}
+    further["evaluate"] = ["--max_new_tokens=2", "--examples=2"]
+    ran = []
+    for block in blocks("t5gemma.md", "bash"):
+        for line in block.replace("\\\n", " ").strip().splitlines():
+            program, command, *flags = shlex.split(line, comments=True)
+            if program != "longsum" or command == "plan":
+                continue
+            flags += further[command]
+            module = importlib.import_module(f"longsum_jax.commands.{command}")
+            assert not module.main(flags)
+            ran.append(command)
+    assert ran == ["summarize", "summarize", "train", "evaluate", "summarize"]
+
+
+@pytest.mark.slow
 def test_lora(tiny_tokenizer, draw_params, tmp_path, monkeypatch):
     """The commands as they stand on the page, with a tiny LED and one step."""
     (block,) = [block for block in blocks("train.md", "bash") if "lora.rank" in block]
