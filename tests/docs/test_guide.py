@@ -186,9 +186,9 @@ def test_t5gemma(tiny_tokenizer, draw_params, tmp_path, monkeypatch):
         model = Model(family, config, params, tiny_tokenizer, {})
         model.save(tmp_path / "google" / f"{name.replace('gemma2', 'gemma-2')}-{repository}")
     rows = "".join(f"Number {i} is said. Then more.,S {i}.\n" for i in range(8))
-    (tmp_path / "german").mkdir()
+    (tmp_path / "de").mkdir()
     for split in ("train", "validation", "test"):
-        (tmp_path / "german" / f"{split}.csv").write_text(f"document,summary\n{rows}")
+        (tmp_path / "de" / f"{split}.csv").write_text(f"document,summary\n{rows}")
     (tmp_path / "report.txt").write_text("Number 3 is said. Then more.")
     shutil.copytree(PAGES.parents[1] / "configs", tmp_path / "configs")
     lengths = ["task.max_source_length=32", "task.max_target_length=8", "evaluation.examples=0"]
