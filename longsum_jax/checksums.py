@@ -165,7 +165,7 @@ def check_blob(blob: Path) -> None:
         kind, digests = "SHA-1", _sha1_digests(blob)
     if blob.name not in digests:
         raise InputError(
-            f"{blob}: its {kind} is not the one of its name; delete it and fetch it again"
+            f"{blob}: its {kind} differs from its name; delete it and fetch it again"
         )
 
 

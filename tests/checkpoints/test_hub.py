@@ -240,10 +240,10 @@ def test_files_of_the_cache_are_compared_with_their_names(snapshot, small_model)
         blob = path.resolve()
         content = blob.read_bytes()
         blob.write_bytes(content[:-20] + bytes([content[-20] ^ 1]) + content[-19:])
-        with pytest.raises(InputError, match=f"{blob}: its SHA-.* is not the one of its name"):
+        with pytest.raises(InputError, match=f"{blob}: its SHA-.* differs from its name"):
             check_blobs(snapshot)
         if path.suffix == ".safetensors":
-            with pytest.raises(InputError, match="is not the one of its name; delete it and fetch"):
+            with pytest.raises(InputError, match="differs from its name; delete it and fetch"):
                 longsum_jax.load(snapshot)
         blob.write_bytes(content)
     check_blobs(snapshot)

@@ -289,7 +289,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path):
 def test_an_existing_file_is_not_replaced(meetings, tmp_path):
     out = tmp_path / "out.jsonl"
     out.write_text("My own words.")
-    with pytest.raises(InputError, match=f"{out} is there already; remove it"):
+    with pytest.raises(InputError, match=f"{out} already exists; remove it"):
         export("qmsum", out, "--split=test", **meetings)
     assert out.read_text() == "My own words."
 

@@ -304,7 +304,7 @@ def test_limits_are_flags(monkeypatch):
     pytest.importorskip("uvicorn")
     monkeypatch.setattr("longsum_jax.serving.app.make_app", make)
     monkeypatch.setattr(
-        "longsum_jax.serving.engine.Engine", lambda _, **limits: made.update(limits)
+        "longsum_jax.serving.engine.Engine", lambda *_, **limits: made.update(limits)
     )
     monkeypatch.setattr("uvicorn.run", lambda *_, **options: made.update(port=options["port"]))
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
