@@ -10,8 +10,8 @@ from longsum_jax import atomic
 from longsum_jax.errors import without_controls
 from longsum_jax.files import MAX_ROWS_BYTES, read_bytes
 
-CARD = "README.md"  # of a workdir and of a model directory
-# A card without this line was changed by its author, and is never replaced.
+CARD = "README.md"  # file in a workdir or a model directory
+# A card without this line belongs to its author, and is never replaced.
 MARK = "<!-- Training replaces this card. Delete this line to keep your changes. -->"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _TITLES = {
@@ -22,7 +22,7 @@ _TITLES = {
     "rougeLsum": "ROUGE-Lsum",
     "mean_rouge": "mean ROUGE",
 }
-# Objective -> pipeline of the Hub.
+# Objective -> pipeline tag of the Hub.
 _PIPELINES = {
     "summarize": "summarization",
     "summarize_segments": "summarization",
@@ -50,7 +50,7 @@ class CardFacts(NamedTuple):
         source: source of the documents, such as "hf:org/name@commit"; "" if the
             task has none.
         split: split of the evaluation.
-        steps: number of steps of the evaluated checkpoint; 0 without one.
+        steps: step of the evaluated checkpoint; 0 without one.
         num_parameters: number of parameters; 0 if unknown.
         record: evaluation of that checkpoint, from
             ``experiment.evaluation_log``; None without one.
@@ -96,7 +96,7 @@ def best_record(
 
 
 def write_card(path: Path, facts: CardFacts) -> bool:
-    """Writes a model card, unless its author has changed it.
+    """Writes a model card, unless the existing card has no ``MARK``.
 
     Args:
         path: path of the card.
@@ -118,11 +118,11 @@ def write_card(path: Path, facts: CardFacts) -> bool:
 
 
 def copy_card(source: Path, target: Path) -> None:
-    """Copies the card that training wrote, if there is one, with its author's changes.
+    """Copies the model card of a training run, if it exists, without ``MARK``.
 
     Args:
         source: training workdir.
-        target: directory of a model made from it.
+        target: directory of a model made from the run.
     """
     card = source / CARD
     if card.is_file():
@@ -254,7 +254,7 @@ def _scores(facts: CardFacts) -> list[str]:
 
 
 def _model_scores(record: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the scores of the model: with intervals, or else all that are not baselines."""
+    """Returns the model's scores that have intervals; if none has, all but the baselines'."""
     scores = record["scores"]
     names = record["intervals"] or [
         name for name in scores if not name.startswith(("lead_", "random_"))

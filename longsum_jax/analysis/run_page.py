@@ -1,7 +1,7 @@
-"""The page report.html of a run: curves, scores with intervals, summaries over time.
+"""The page report.html of a training run: curves, scores with intervals, summaries over time.
 
-The page is a single file without scripts, which is replaced atomically after
-every evaluation.
+The page is a single file without scripts. It is replaced atomically after every
+evaluation.
 """
 
 import html
@@ -17,11 +17,11 @@ from longsum_jax.analysis.records import Curve, Run
 from longsum_jax.errors import counted, without_controls
 from longsum_jax.evaluation.pages import fill, read_part
 
-PAGE = "report.html"  # of a workdir
-MAX_VERSIONS = (
-    6  # of a document's summary: the first, the last, and some between
-)
-MAX_CHARACTERS = 2000  # of a summary or reference
+PAGE = "report.html"  # file in a workdir
+# Maximum number of versions of a summary: the first, the last, and some
+# between.
+MAX_VERSIONS = 6
+MAX_CHARACTERS = 2000  # maximum shown of a summary or reference
 SCHEDULE_POINTS = 200
 # Baseline of the scores -> style of its line.
 BASELINES = {"lead": "reference", "random": "reference s2"}
@@ -68,10 +68,10 @@ def write_page(
 
     Args:
         path: path of the page, which is replaced.
-        summary: content other than metrics.
+        summary: content in addition to metrics.
         run: metrics of the run, from ``records.read_run``.
         records: evaluations, from ``experiment.evaluation_log.read_records``.
-        updated: time of the page, as text.
+        updated: time of the update, as text.
 
     Raises:
         OSError: the file cannot be written.

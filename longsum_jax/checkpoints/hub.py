@@ -92,13 +92,14 @@ def model_files(directory: Path) -> list[str]:
 
 
 def check_blobs(directory: Path) -> None:
-    """Compares the files of a snapshot in the Hub's cache with the hashes in their names.
+    """Verifies the files of a snapshot in the Hub's cache.
 
-    Only files that a model is loaded from are read. Other directories, and
-    caches of systems without links, have no hashes.
+    A file there is a link to a blob whose name is its hash. Only files that a
+    model is loaded from are read. Files of other directories, and of caches on
+    systems without links, are not verified.
 
     Raises:
-        InputError: a file is damaged, or cannot be read.
+        InputError: a file is damaged or cannot be read.
     """
     folders = [directory, *map(directory.joinpath, _inner(directory))]
     blobs = {

@@ -28,7 +28,7 @@ def find_upload(directory: Path) -> Upload:
     """Returns the files of a model directory that belong on the Hub.
 
     These are the files that loading from the Hub fetches, and the model card.
-    Everything else in the directory stays here.
+    Other files are not uploaded.
 
     Raises:
         InputError: the directory has no safetensors.
@@ -55,10 +55,14 @@ def check_name(name: str) -> None:
 
 
 class HubClient:
-    """A user of the Hub who is logged in.
+    """A client of the Hub with the stored login.
+
+    Attributes:
+        user: name of the user.
 
     Raises:
-        InputError: huggingface_hub is not installed, or nobody is logged in.
+        InputError: huggingface_hub is not installed, no user is logged in, or
+            the Hub cannot be reached.
     """
 
     def __init__(self) -> None:
@@ -71,7 +75,7 @@ class HubClient:
         self._api: Any = huggingface_hub.HfApi()
         try:
             self.user: str = self._api.whoami()["name"]
-        except Exception as error:  # several transports with different errors
+        except Exception as error:  # each transport has errors of its own
             _raise("the Hugging Face hub", error)
 
     def upload(
@@ -82,11 +86,11 @@ class HubClient:
         Args:
             name: name of the repository, ORG/NAME.
             upload: files from ``find_upload``.
-            is_public: True if everybody may read the repository.
-            message: message of the commit.
+            is_public: True for a repository that anyone may read.
+            message: commit message.
 
         Returns:
-            The address of the commit or of the repository.
+            The URL of the commit, or of the repository if there is none.
 
         Raises:
             InputError: the user may not write there, the repository is public

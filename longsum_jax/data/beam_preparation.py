@@ -1,16 +1,17 @@
-"""Makes the examples of a preparation on Apache Beam, with any runner.
+"""Makes the examples of ``longsum prepare`` on Apache Beam, with any runner.
 
-This process writes the documents, in parts, to files in the directory of the
-preparation, and the workers write the records of each part next to them, under
-a name that is a hash of the part and all earlier ones:
+The main process writes the documents, in parts, to files in the directory of
+the preparation. Workers write the records of each part to the same directory.
+The name of a part is a hash of its documents and all earlier ones:
 
     parts/HASH.documents    JSON lines, removed when the records are complete
     parts/HASH.records      records of the part's examples, and their counts
 
-A file appears by a rename, so that it is complete, and a part that has records
-is never made again: however often the pipeline or a worker is killed, every
-document gives its examples once. This process then reads the records in the
-order of the documents. The directory must be shared by all machines.
+Files are written under temporary names and renamed, so that every file is
+complete, and a part with records is never made again: even if the pipeline or a
+worker is killed, the examples of each document occur exactly once. The main
+process then reads the records in the order of the documents. The directory must
+be shared by all machines.
 
 Beam is imported inside the functions.
 """
@@ -41,8 +42,8 @@ from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 DIRECTORY = "parts"  # in the directory of the preparation
-# Characters after which a part ends: hundreds of short documents, or one book.
-# Large enough for the cost of a file, small enough for many workers.
+# Minimum size of a part: hundreds of short documents, or one book. Larger parts
+# would occupy fewer workers, smaller ones would cost more for their files.
 PART_CHARACTERS = 2**20
 
 
@@ -51,7 +52,7 @@ class RecordChunk(NamedTuple):
 
     Attributes:
         num_documents: number of documents.
-        digest: hash of these and all earlier documents.
+        digest: hash of these documents and all earlier ones.
         records: serialized examples, each with its lengths.
         counts: counts of these documents.
     """
@@ -111,8 +112,8 @@ def make_records(
         flags: flags of Beam's pipeline options.
 
     Raises:
-        atomic.UnfinishedError: the pipeline fails; the same call goes on with
-            the parts that are complete.
+        atomic.UnfinishedError: the pipeline fails; the same call then makes
+            only the missing parts.
     """
     directory = work / DIRECTORY
     directory.mkdir(exist_ok=True)
@@ -125,7 +126,7 @@ def make_records(
 
 @dataclasses.dataclass(frozen=True)
 class PartMaker:
-    """A function of the name of a part that writes its records, in a worker.
+    """A picklable function that writes the records of the part with a given name.
 
     Attributes:
         task, seed, auxiliary: arguments of ``make_examples``.
@@ -177,7 +178,7 @@ class PartMaker:
 
 
 class _FlagParser(argparse.ArgumentParser):
-    """A parser whose errors are InputErrors, without a list of all flags."""
+    """A parser that raises InputError, without printing all flags."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"--beam: {message}; correct the flag")
@@ -230,7 +231,7 @@ def _write_part(directory: Path, digest: str, lines: Sequence[str]) -> str:
 
 
 def _run(names: Sequence[str], make: PartMaker, flags: Sequence[str]) -> None:
-    """Makes parts with a pipeline, and waits for its end."""
+    """Makes parts with a pipeline, and waits until it ends."""
     if not names:
         return
     beam = _import_beam()
@@ -267,7 +268,7 @@ def _worker_tokenizer(path: str) -> Tokenizer:
 
 
 def _to_document(line: str) -> DataRow:
-    """Returns a document from JSON, which has lists instead of tuples."""
+    """Returns a document from JSON, whose lists become tuples."""
     values: list[Any] = json.loads(line)
     return DataRow._make(
         tuple(value) if isinstance(value, list) else value for value in values
@@ -297,7 +298,7 @@ def _records(
 
 
 def _write(path: Path, content: Iterable[bytes]) -> None:
-    """Writes a file that appears when it is complete, with several writers at a time."""
+    """Writes a file atomically; several processes may write it at the same time."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

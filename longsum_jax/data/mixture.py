@@ -1,13 +1,13 @@
 """Weighted mixtures of documents, in an order that depends only on the rates.
 
-A mixture is written "mix:RATE*SOURCE+RATE*SOURCE". Rates become whole weights
-with the sum S, and a schedule repeats every S positions, in which each part has
-as many positions as its weight, spread evenly:
+A mixture is written "mix:RATE*SOURCE+RATE*SOURCE". The rates are converted to
+integer weights with the sum S. A schedule of S positions repeats, in which each
+part has as many positions as its weight, spread evenly:
 
     mix:2*A+1*B       A B A   A B A   A B A ...
 
-The number of documents that a part has contributed before any position is
-therefore known without reading them, so that a mixture can be read from there.
+The number of documents that each part contributes before a position is
+therefore known without reading them, so that reading can start at any position.
 """
 
 import re
@@ -24,10 +24,10 @@ _RATE = re.compile(r"(?P<rate>\d+(\.\d*)?|\.\d+)\*(?P<source>.+)")
 # A "+" in a file name is followed by neither a rate nor a scheme.
 _PLUS = re.compile(r"\+(?=(?:\d+\.?\d*|\.\d+)\*|[a-z]+:)")
 _EXAMPLE = "mix:0.7*json:reports.jsonl+0.3*tfds:billsum"
-# Maximum length of a schedule; other rates are rounded to this many parts.
+# Maximum length of a schedule; rates that need a longer one are rounded.
 _LONGEST_PERIOD = 10**6
 
-# Function of a position that yields a part's documents from there on, once.
+# Function that yields the documents of a part from a position to its end.
 Reader = Callable[[int], Iterator[DataRow]]
 
 
@@ -78,9 +78,9 @@ def sources_of(source: str) -> tuple[str, ...]:
 
 
 def whole_weights(rates: Sequence[Fraction]) -> tuple[int, ...]:
-    """Returns whole numbers, each at least 1, in the proportions of positive rates.
+    """Returns positive integer weights in the proportions of the rates.
 
-    They are exact if their sum is at most a million, and rounded otherwise.
+    The weights are rounded if their sum would exceed a million.
     """
     denominator = lcm(*(rate.denominator for rate in rates))
     weights = [int(rate * denominator) for rate in rates]
@@ -98,8 +98,9 @@ def whole_weights(rates: Sequence[Fraction]) -> tuple[int, ...]:
 def schedule(weights: Sequence[int]) -> Iterator[int]:
     """Yields the part of every position, endlessly, with the period sum(weights).
 
-    At each position, every part gains its weight, and the part with the largest
-    balance (the first of several) is chosen and pays the sum of the weights.
+    At each position, the weight of every part is added to its balance. The part
+    with the largest balance (the first of several) is next, and the sum of the
+    weights is subtracted from its balance.
     """
     total = sum(weights)
     balances = [0] * len(weights)
@@ -129,16 +130,16 @@ def mix(
 ) -> Iterator[DataRow]:
     """Yields the documents of several parts at their rates.
 
-    The id of a document is preceded by the number of its part, "1/ID", and from
-    the second reading of the part on by the number of the reading, "1.2/ID".
+    The id of a document begins with the number of its part, "1/ID"; from the
+    second reading of the part on, also with the number of the reading,
+    "1.2/ID".
 
     Args:
         readers: functions that read the parts.
         rates: positive rates of the parts.
-        start: number of documents to leave out, at once.
-        repeats: whether a part that ends is read again until each part has been
-            read once; otherwise the remaining parts continue without it, and
-            ``start`` documents are read and dropped.
+        start: number of documents to skip, without reading them if ``repeats``.
+        repeats: True to read a part that has ended again, until each part has
+            been read once; False to continue with the other parts.
 
     Raises:
         InputError: a part that is read again has no documents.
@@ -182,7 +183,7 @@ def _once(
 
 
 class _Repeated:
-    """A part that is read again and again, from any position.
+    """A part that is read repeatedly, beginning at any position.
 
     Attributes:
         has_ended: True if all documents have been returned at least once.
@@ -201,7 +202,7 @@ class _Repeated:
             self._open(last + 1)
 
     def next(self) -> DataRow:
-        """Returns the next document, after the last one the first."""
+        """Returns the next document; the first one follows the last."""
         if self._next is None:
             self._reading += 1
             self._open(0)

@@ -101,18 +101,47 @@ class GenerationOptions:
     """Options of generation; hashable, so that they can be a static argument of ``jax.jit``.
 
     Names and meanings are the same as in transformers' GenerationConfig, except
-    for ``segments_no_repeat_ngram_size``, which is specific to this library:
-    with models that read a document segment by segment, n-grams of this size in
-    the summary of an earlier segment are not repeated. Lengths are in new
-    tokens: the start token is not counted. ``temperature``, ``top_k`` and
-    ``top_p`` are only used with ``do_sample``; ``top_k=0`` disables this limit.
-    ``length_penalty`` and ``early_stopping`` are only used with ``num_beams >
-    1``. Single end-of-sequence ids become tuples; a missing ``pad_token_id``
-    becomes the first end-of-sequence id. With ``prompt_lookup_num_tokens``,
-    each step of greedy search reads that many draft tokens in addition to the
-    newest: the tokens that follow an earlier occurrence of its last
-    ``max_matching_ngram_size`` or fewer tokens, in the document or in the
-    sequence. It keeps the draft tokens that it would have chosen.
+    for ``segments_no_repeat_ngram_size``, which is specific to this library.
+    Lengths are in new tokens: the start token is not counted.
+
+    Attributes:
+        max_new_tokens: maximum length.
+        decoder_start_token_id: id of the start token.
+        eos_token_id: end-of-sequence id or ids; stored as a tuple.
+        pad_token_id: id after the end of a sequence; None for the first
+            end-of-sequence id or, without one, the start token.
+        min_new_tokens: minimum length before an end-of-sequence token.
+        num_beams: number of beams; 1 for greedy search or sampling.
+        length_penalty: exponent of the length by which the scores of beams are
+            divided (``num_beams`` > 1).
+        early_stopping: end of a beam search: True as soon as ``num_beams``
+            sequences are finished; False when no running beam would improve on
+            them at its current length; "never" when none could at any length
+            (``num_beams`` > 1).
+        no_repeat_ngram_size: size of n-grams that a sequence does not repeat;
+            0 for no limit.
+        encoder_no_repeat_ngram_size: size of n-grams that are not copied from
+            the document; 0 for no limit.
+        segments_no_repeat_ngram_size: size of n-grams that are not repeated
+            from summaries of earlier segments, for models that read a document
+            segment by segment; 0 for no limit.
+        repetition_penalty: factor above 1 against tokens that occur in the
+            sequence; 1 for none.
+        do_sample: True to sample tokens instead of choosing the best ones.
+        temperature: divisor of the logits (``do_sample``).
+        top_k: number of tokens to sample from; 0 for all (``do_sample``).
+        top_p: probability mass of the tokens to sample from (``do_sample``).
+        forced_bos_token_id: id of the first new token; None for any.
+        forced_eos_token_id: id or ids allowed at the maximum length; stored as
+            a tuple.
+        bad_words_ids: sequences of tokens that are not generated.
+        suppress_tokens: ids that are not generated.
+        num_return_sequences: number of sequences per document.
+        prompt_lookup_num_tokens: number of draft tokens per step of greedy
+            search, see ``decoding.drafts``; 0 for none. A step keeps the draft
+            tokens that it would have chosen.
+        max_matching_ngram_size: maximum number of newest tokens whose earlier
+            occurrence, in the document or in the sequence, a draft continues.
 
     Raises:
         InputError: a value out of range, or incompatible options.
@@ -132,7 +161,7 @@ class GenerationOptions:
     repetition_penalty: PositiveFloat = 1.0
     do_sample: bool = False
     temperature: PositiveFloat = 1.0
-    top_k: Count = 50  # 0: off
+    top_k: Count = 50
     top_p: _TopP = 1.0
     forced_bos_token_id: Count | None = None
     forced_eos_token_id: Count | tuple[Count, ...] | None = None

@@ -76,8 +76,8 @@ def load(
         revision: branch, tag or commit of a repository.
         architecture: transformers class of the weights in ``path``, if its
             config.json names the wrong class or none.
-        base: base model of an adapter, as for ``path``; by default the one
-            that its adapter_config.json names.
+        base: base model of an adapter, in any form that ``path`` accepts; by
+            default the model named in its adapter_config.json.
         decoder_storage: storage type, on one CPU, of the decoder's weights, the
             output embeddings and the document's keys and values in decoding;
             computation is in float32. "bfloat16" rounds each weight by at most
@@ -86,9 +86,12 @@ def load(
             quarters them. The copies are made at the first summary, in addition
             to the parameters.
 
+    Returns:
+        The model with its parameters and, if found, its tokenizer.
+
     Raises:
-        InputError: a file is missing, damaged or incompatible, which the error
-            names; or JAX cannot initialize a device.
+        InputError: a missing, damaged or incompatible file, whose name is in
+            the message; or JAX cannot initialize a device.
     """
     if param_dtype not in ("float32", "bfloat16"):
         raise InputError(

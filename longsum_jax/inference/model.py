@@ -465,27 +465,27 @@ class Model:
                 prepended to its document or to every segment, or replaces
                 "{query}" in the prompt.
             prompt: text around each document or segment, with the field
-                "{document}" and possibly "{query}". None takes the checkpoint's
+                "{document}" and possibly "{query}". None uses the checkpoint's
                 prefix; models with a chat template and without a prefix get an
                 instruction to summarize. With a chat template, the prompt is
                 the message of the user. Special tokens in documents are read as
                 text.
             join: True to read all documents as one, with the first name and
-                query. If the tokenizer has PRIMERA's document token, it follows
-                each document and has global attention; otherwise an empty line
-                separates them.
+                query. If the tokenizer has PRIMERA's document token, this token
+                follows each document and has global attention; otherwise an
+                empty line separates the documents.
             **options: options of ``generate``, but with one sequence per
                 document.
 
         Returns:
-            A summary of every document, or of all together, with statistics on
-            what was read.
+            A summary of every document, or one of all documents with ``join``,
+            and statistics on the tokens read.
 
         Raises:
             InputError: no tokenizer, an empty text, a document that is too long
-                with on_overflow="error" or for the model, an unknown strategy
-                or one that this model does not support, a number or length out
-                of range, num_return_sequences above 1.
+                with on_overflow="error" or for the model, an unknown or
+                unsupported strategy, a number or length out of range, or
+                num_return_sequences above 1.
         """
         check_arguments(options)
         call = SummaryOptions(

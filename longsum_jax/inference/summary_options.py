@@ -40,9 +40,12 @@ class SummaryOptions:
         on_overflow: "truncate" or "error", for documents that are too long.
         batch_size: documents or segments decoded together, or "auto".
         seed: random seed of the sampling, from 0 to 2^63 - 1.
+        prompt: text around each input, with "{document}" and possibly
+            "{query}"; None for the checkpoint's prefix or chat template.
 
     Raises:
-        InputError: a value out of range, or options that exclude each other.
+        InputError: an unknown name, or a value of the wrong type or out of
+            range.
     """
 
     strategy: Strategy | str = "auto"

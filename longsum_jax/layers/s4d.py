@@ -34,32 +34,35 @@ class S4D(nn.Module):
 
         out = output_linear(conv(mask * k_proj(u)) * q_proj(u))
 
-    All maps have biases; the convolution has a learned diagonal SSM per
+    where u is the input. All three linear maps have biases; the kernels of the
+    convolution come from a learned diagonal state-space model (SSM) per
     channel. Keys are masked after their projection because of its bias. Outputs
     outside the mask are arbitrary.
 
-    Kernels only depend on the parameters and the length. If the collection
-    KERNELS is mutable, a layer stores its kernel there, for the length of the
-    input; if the collection contains a kernel, the layer uses it instead of
-    recomputing it.
+    The kernels only depend on the parameters and the length. If the collection
+    KERNELS is mutable, a layer stores its kernels there, for the length of the
+    input; if the collection contains kernels, the layer uses them instead of
+    recomputing them.
 
     Attributes:
         d_model: size of the input and output states.
-        d_state: real state size, twice the number of complex modes.
-        bidirectional: False for the causal layer.
-        gating: False to leave out q_proj.
+        d_state: state size in real numbers, twice the number of complex modes.
+        bidirectional: True to read both directions, False for a causal layer.
+        gating: True to multiply by q_proj(u).
         shared_dynamics: True if both directions share A, B and dt (published
             code); otherwise each has separate ones (paper, section 4.1).
         dt_min, dt_max, dt_init: range and distribution of the initial step
             sizes.
-        b_init: initial B, "one" (published code) or "normal", standard complex
-            normal like C (paper, appendix E).
+        b_init: initial B, "one" (published code) or "normal" (paper, appendix
+            E), which is standard complex normal, like C.
         discretization: "zoh" (published code) or "none" (paper, equation 2).
-        backend, operands: see ``ops.ssm.convolution.ssm_convolution``.
+        backend, operands: method of the convolution and type of its factors,
+            see ``ops.ssm.convolution.ssm_convolution``.
         length_chunk: number of positions per chunk in the dense maps; 0 for all
             at once.
         recompute: True to recompute chunks of the dense maps for the gradients
             (``map_over_length``).
+        dtype: dtype of the linear maps.
     """
 
     d_model: int

@@ -81,19 +81,20 @@ class MemoryOptions:
             (``compressive``).
         memory_overflow: treatment of incomplete strides, see
             ``ops.memory.compressive_update`` (``compressive``).
-        memory_reconstruction: weight, in the loss of every layer, of the mean
-            error of attending to compressed states instead of the states; only
-            trains the compression (``compressive``).
+        memory_reconstruction: weight of an additional loss of each layer, the
+            mean squared difference between attention to the compressed states
+            and attention to the original states (Rae et al. 2020). Its
+            gradients only reach the compression (``compressive``).
         memory_hidden: states to store: "normalised" for the input of the
             sublayer after self-attention, "raw" for the output of
             self-attention (``attentive``).
-        memory_backprop: number of segments whose writes gradients flow back
-            through, 0 for all of a document.
+        memory_backprop: number of segments through whose writes to the memory
+            gradients flow back; 0 for all segments of a document.
         salient_vectors: maximum number of encoder states of important sentences
             elsewhere in the document that all layers of the encoder read as
             extra keys; 0 for none.
-        salient_projection: "shared" if keys and values share the map of these
-            states, which is initially the identity.
+        salient_projection: projection of these states, initially the identity:
+            "shared" by keys and values, or "separate".
     """
 
     memory: Literal["none", "compressive", "attentive"] = "none"
@@ -143,11 +144,13 @@ class StackConfig:
             consecutive heads of the queries (Ainslie et al. 2023); None for
             ``num_heads``.
         d_kv: size of one head.
-        d_ff: hidden size of the feed-forward.
+        d_ff: hidden size of the feed-forward network.
+        num_layers: number of layers.
         feed_forward: feed-forward type, a key of
             ``layers.dense.FEED_FORWARD_KINDS``.
         norm: norm type, "rms" (T5), "gemma_rms" (an RMS norm whose scale is 1 +
             a parameter), "layer" or "layer_without_bias".
+        norm_epsilon: constant added to the variance in norms.
         pre_norm: True to normalize before each sublayer (T5, PEGASUS);
             otherwise after each residual (BART, BERT).
         sandwich_norm: True to also normalize the output of each sublayer,
@@ -156,6 +159,8 @@ class StackConfig:
         normalizes_first: False if the first layer of an encoder with
             ``pre_norm`` does not normalize the input of its self-attention
             (ModernBERT, whose embeddings are normalized).
+        attention_bias: True to add biases to the maps of every attention.
+        feed_forward_bias: True to add biases to the feed-forward network.
         attention_scale: factor of the query-key products, possibly with a soft
             cap of the scores.
         qk_norm: True to normalize the queries and keys of each head.
@@ -168,19 +173,22 @@ class StackConfig:
         windows: number of tokens that a token of each decoder layer sees,
             itself included, 0 for all; () for 0 in all layers. Encoders have
             windows by their attention.
-        attention_init: initialization: "torch", "t5", or the standard deviation
-            of all kernels.
+        attention_init: initialization of the attention's maps, "torch" or
+            "t5"; or the standard deviation of all kernels of the stack.
         source_size: size of the encoder states that a decoder reads; None for
             ``d_model``.
         mapped_source_size: size of encoder states that a linear layer maps to
             ``d_model`` before the layers of a decoder read them; None for no
             map.
-        embedding_size: size of an embedding, which a linear layer maps to
-            ``d_model``; None for embeddings of that size, without a map.
+        embedding_size: size of embeddings that a linear layer maps to
+            ``d_model``; None for embeddings of size ``d_model``, without a map.
         shares_layers: True if all layers have the same parameters, stored once,
             without an axis of layers.
         dropout_rate: dropout rate of the embeddings and of the output of each
             sublayer.
+        attention_dropout_rate: dropout rate of the attention weights.
+        activation_dropout_rate: dropout rate of the hidden states of the
+            feed-forward network.
         output_dropout_rate: dropout rate after the final norm.
         relative_attention: number of buckets and maximum distance of T5's bias,
             None for no bias.
@@ -192,11 +200,11 @@ class StackConfig:
         options: encoder attention and its options; decoders only read
             ``attention_backend``.
         cross: cross-attention and its options; encoders ignore them.
-        memory: memories of the layers.
+        memory: options of the layers' memories.
         dtype: dtype of all computations except softmax, norms and activations.
         remat: True to recompute each layer from its input in the backward pass;
-            otherwise only cheap operations, all except products with parameters
-            and the convolutions of S4D.
+            False to store the products with parameters and the convolutions of
+            S4D, and to recompute only the other, cheap operations.
         length_chunk: number of positions per chunk in dense maps of an encoder;
             0 for all at once.
     """

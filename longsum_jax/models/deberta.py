@@ -1,8 +1,8 @@
 """DeBERTaV3 (He et al. 2023): an encoder with disentangled attention.
 
 Reproduces transformers' outputs for the published checkpoints of model_type
-"deberta-v2" that share the projections of contents and positions, as all of
-version 3 do. The most used ones compare two texts, for example a document and a
+"deberta-v2" in which contents and positions share projections, as in all of
+version 3. The most popular ones compare two texts, for example a document and a
 statement about it.
 """
 
@@ -42,10 +42,11 @@ from longsum_jax.models.weight_map import (
 from longsum_jax.schema import Length, Positive, PositiveFloat, Rate
 from longsum_jax.typing import AnyArray
 
-# Products of a score: of contents, and of contents with positions both ways.
+# Products in a score: content to content, content to position, position to
+# content.
 _NUM_PRODUCTS = 3
 _JSON_NAMES = {"classifier_dropout": "cls_dropout"}
-# Supported values of options of transformers, and the ones that it assumes.
+# Option of transformers -> supported value, and default in transformers.
 _STRUCTURE: Mapping[str, tuple[Any, Any]] = {
     "relative_attention": (True, False),
     "share_att_key": (True, False),
@@ -62,13 +63,13 @@ class DebertaConfig(BertConfig):
     """The config of DeBERTaV3; defaults of DeBERTaV3 base.
 
     ``position_buckets`` and ``max_relative_positions`` are options of
-    "disentangled" attention. Positions are relative, so that another attention
-    would have none.
+    "disentangled" attention, which contains the only positions of the model, so
+    that no other attention can replace it.
 
     Attributes:
-        pooler_dropout: dropout rate before the hidden layer of a head over the
-            first state of a text.
-        pooler_hidden_act: activation in that head.
+        pooler_dropout: dropout rate before the hidden layer of a head that
+            reads the first state of a text.
+        pooler_hidden_act: activation function of that hidden layer.
     """
 
     prefix: ClassVar[str] = "deberta"

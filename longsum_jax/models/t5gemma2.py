@@ -1,10 +1,10 @@
 """T5Gemma 2 (Zhang et al. 2025): encoder-decoders made from Gemma 3 (Gemma Team 2025), for text.
 
 Reproduces transformers' outputs for the published checkpoints. Differences from
-T5Gemma: one attention of the decoder reads source and target, queries and keys
-are normalized, rotary positions of layers with a window have another base, and
-one table contains the embeddings of both stacks and the output weights. Image
-parts of a checkpoint are left out.
+T5Gemma: the decoder reads source and target with one attention, queries and
+keys are normalized, rotary positions of layers with a window have a different
+base, and one table contains the embeddings of both stacks and the output
+weights. The image parts of a checkpoint are not loaded.
 """
 
 import dataclasses
@@ -58,8 +58,8 @@ _EVERY = 6  # distance of layers with full attention in published models
 _WINDOW = 4096  # default of the class in transformers
 _VOCABULARY = 262208
 _END_OF_IMAGE = 256000
-# The smallest vision tower that transformers makes, in place of the one left
-# out.
+# The smallest vision tower that transformers accepts, in place of the one that
+# is not loaded.
 _VISION_CONFIG = {
     "model_type": "siglip_vision_model",
     "hidden_size": 1,
@@ -83,9 +83,10 @@ class Gemma3Stack(GemmaStack):
     """The sizes of one stack; keys as in its section of config.json.
 
     Attributes:
-        rope_theta, rope_factor: rotary positions of layers with full attention.
-        local_rope_theta, local_rope_factor: rotary positions of layers with a
-            window.
+        rope_theta, rope_factor: base and scaling factor of the rotary positions
+            in layers with full attention.
+        local_rope_theta, local_rope_factor: base and scaling factor in layers
+            with a window.
     """
 
     max_position_embeddings: Length = 131072
@@ -125,17 +126,18 @@ class Gemma3DecoderStack(Gemma3Stack, GemmaDecoderStack):
 class T5Gemma2Config(T5GemmaConfig):
     """The config of T5Gemma 2; keys as in config.json, defaults as in transformers.
 
-    A window of an even size has one token more on the right (``local_even``).
+    If the size of the encoder's windows is even, they contain one more token on
+    the right than on the left (``local_even``).
 
     Attributes:
         encoder: sizes of the encoder.
-        decoder: sizes of the decoder, with states as large as the encoder's.
+        decoder: sizes of the decoder, whose states are as large as the
+            encoder's.
         tie_word_embeddings: True if the output weights are the encoder's
-            embeddings. When a checkpoint is read, this is inferred from its
-            tensors.
+            embeddings; inferred from the tensors when a checkpoint is read.
         shared_embeddings: True if encoder and decoder have the same embeddings;
             also inferred.
-        eoi_token_index: id of the token after an image, whose embedding is a
+        eoi_token_index: id of the end-of-image token, whose embedding is a
             separate parameter.
     """
 
@@ -188,7 +190,7 @@ class T5Gemma2(T5Gemma):
         c = self.config
         shape = (c.vocab_size, c.d_model)
         init = logical(normal(c.initializer_range), "vocab", "embed")
-        # transformers also begins with zeros.
+        # Initialized with zeros, as in transformers.
         end_init = logical(nn.initializers.zeros, "embed")
         self.shared = self.param("shared", init, shape)
         self.image_end = self.param("image_end", end_init, (c.d_model,))

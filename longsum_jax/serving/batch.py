@@ -1,11 +1,12 @@
-"""A batch that is open: pieces enter and leave its rows one by one.
+"""An open batch, whose rows pieces enter and leave independently.
 
     turn            1         2         3         4
     row 0      book 0 ------------------> book 2 -----
     row 1                letter 0 ------> letter 9 ---
     row 2                book 1 ----------------------
 
-A turn encodes a few new pieces, and decodes a few tokens of every row.
+Books and letters are long and short documents. In each turn, a few new pieces
+are encoded, and a few tokens of every row are decoded.
 """
 
 import time
@@ -23,16 +24,18 @@ from longsum_jax.serving.statistics import SecondsHistogram
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-# Tokens that a turn encodes at most, except for a single longer piece: other
-# batches wait meanwhile.
+# Maximum number of tokens that a turn encodes, except for a single longer
+# piece, because other batches wait during the turn.
 _TOKENS_PER_TURN = 2**12
-# On several devices, the programs depend on the placement of their arguments.
-# It is stable after pieces have entered an empty batch, and a decoded one.
+# On several devices, programs are compiled for the placement of their
+# arguments. It no longer changes once pieces have entered an empty batch, and
+# others have entered after tokens were decoded.
 WARM_UP_PIECES = 3
 _WARM_UP_PIECES_PER_TURN = 2
 _WARM_UP_TURNS = 3
 
-# True if a piece has room -> the next piece, or None
+# A function that takes the next piece from the queue if its argument, which
+# returns True if the piece has room, allows it; otherwise it returns None.
 TakePiece = Callable[[Callable[[JobPiece], bool]], JobPiece | None]
 
 
@@ -72,7 +75,7 @@ class OpenBatch:
         self._first: JobPiece | None = first
         self._take = take
         self._waits = waits
-        # the pieces that are being decoded, by number of arrival
+        # pieces that are being decoded, by order of arrival
         self._inside: dict[int, JobPiece] = {}
         self._num_arrived = 0
         self._turns = model.document_summarizer.decode_arriving(
@@ -125,7 +128,7 @@ class OpenBatch:
         return cancelled, documents
 
     def _entering(self, num_free: int) -> list[JobPiece]:
-        """Takes the pieces that enter in this turn, at least one if there is room."""
+        """Takes the pieces that enter in this turn from the queue, at most ``num_free``."""
         pieces: list[JobPiece] = []
         num_tokens = 0
         if self._first is not None:
@@ -156,5 +159,5 @@ class OpenBatch:
             return
         try:
             piece.job.stream.update(decode())
-        except Exception as error:  # of this stream only
+        except Exception as error:  # only ends this stream
             fail(piece.future, error)

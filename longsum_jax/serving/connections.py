@@ -1,4 +1,4 @@
-"""Connections of HTTP clients that have to send their headers in time."""
+"""HTTP connections with a time limit for the headers of a request."""
 
 import asyncio
 from typing import Any
@@ -9,10 +9,11 @@ _HEADER_SECONDS = 10.0
 
 
 class TimedProtocol(H11Protocol):
-    """Closes a connection whose request has no complete headers in time.
+    """A connection that is closed if the headers of a request take too long.
 
-    uvicorn limits only the time between two requests. The time begins with the
-    connection or, after a response, with the first byte of the next request.
+    uvicorn itself only limits the time between two requests. Here the time of
+    the headers is limited as well: it starts when the client connects or, after
+    a response, with the first byte of the next request.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -22,12 +23,12 @@ class TimedProtocol(H11Protocol):
     def connection_made(  # type: ignore[override]
         self, transport: asyncio.Transport
     ) -> None:
-        """Starts the time of the first request."""
+        """Starts the timer of the first request."""
         super().connection_made(transport)
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Stops the time when the headers are complete; other bytes do not extend it."""
+        """Stops the timer once the headers are complete; other bytes do not restart it."""
         super().data_received(data)
         if self._has_request():
             self._stop_timer()
@@ -35,7 +36,7 @@ class TimedProtocol(H11Protocol):
             self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the time."""
+        """Stops the timer."""
         self._stop_timer()
         super().connection_lost(exc)
 

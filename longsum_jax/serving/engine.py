@@ -1,15 +1,16 @@
-"""The engine: requests come in, summaries come out.
+"""The engine of the server, which turns requests of many clients into summaries.
 
     request  ->  pieces  ->  queue  ->  batches of a replica  ->  summary
               (pieces.py) (fair_queue.py) (worker.py, batch.py)
 
-1. The thread of the caller checks the options, tokenizes the document and cuts
-   it into pieces, the inputs of the model.
+1. In the caller's thread, the options are checked, and the document is
+   tokenized and cut into pieces, the inputs of the model.
 2. The pieces wait in a queue, in which requests take turns.
 3. Each replica, a copy of the model on its devices, has a thread. It opens a
    few batches, which take turns, and decodes pieces of several requests in the
    rows of a batch.
-4. The pieces of a round make the next round, or the summary.
+4. The summaries of a round's pieces become the pieces of the next round (with
+   "hierarchical" or "refine"), or the summary of the document.
 """
 
 import dataclasses
@@ -63,11 +64,11 @@ _WARM_UP = Request("The server reads this sentence.", "the warm-up", None)
 
 
 class QueueFullError(Exception):
-    """The queue holds as many requests as it may."""
+    """The queue has no room for the documents of a request."""
 
 
 class TooLongError(InputError):
-    """A document has more tokens than the server reads."""
+    """A document has more tokens than the server accepts."""
 
 
 class SummaryPart(NamedTuple):
@@ -85,21 +86,21 @@ class SummaryPart(NamedTuple):
 
 
 class Engine:
-    """Summarizes requests of many threads in a thread for each replica.
+    """Summarizes requests from many threads; each replica has a worker thread.
 
     Args:
         model: loaded model; None for the ranker bundled with the package.
-        replicas: copies of the model, see ``make_replicas``; () for the model
-            where it is.
-        max_queue: maximum number of unfinished requests.
-        max_tokens: maximum number of tokens read of a document, words without
-            a model.
+        replicas: copies of the model, see ``make_replicas``; () for a single
+            one, ``model`` on its current devices.
+        max_queue: maximum number of unfinished documents.
+        max_tokens: maximum number of tokens read of a document; without a
+            model, of words.
         max_new_tokens: maximum number of tokens of a summary.
         batch_size: maximum number of inputs that are decoded together.
 
     Attributes:
-        model: model of the first replica or None.
-        max_queue: maximum number of unfinished requests.
+        model: model of the first replica; None for the bundled ranker.
+        max_queue: maximum number of unfinished documents.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Engine:
         self._max_tokens = max_tokens
         self._max_new_tokens = max_new_tokens
         self._queue = FairQueue()
-        self._lock = threading.Lock()  # of the two fields below
+        self._lock = threading.Lock()  # for the two fields below
         self._num_open = 0
         self._is_closed = False
         self._workers = [
@@ -130,17 +131,17 @@ class Engine:
 
     @property
     def num_open(self) -> int:
-        """The number of requests that are waiting or being decoded."""
+        """The number of documents that are waiting or being decoded."""
         return self._num_open
 
     @property
     def num_waiting(self) -> int:
-        """The number of inputs in the queue."""
+        """The number of pieces in the queue."""
         return len(self._queue)
 
     @property
     def statistics(self) -> Mapping[str, ReplicaStatistics]:
-        """Counts of each replica by its name."""
+        """The statistics of every replica, by its name."""
         return {
             worker.replica.name: worker.statistics for worker in self._workers
         }
@@ -151,25 +152,25 @@ class Engine:
         options: Mapping[str, Any],
         on_part: Callable[[SummaryPart], None] | None = None,
     ) -> "list[Future[Summary]]":
-        """Queues some requests; cancelling a future frees its place or its row.
+        """Queues documents; cancelling a future frees its place in the queue or its row.
 
         Args:
             requests: documents to summarize.
             options: arguments of ``Model.summaries`` except batch_size; without
                 a model only ``length``.
-            on_part: callback with the parts of summaries as they are decoded,
-                in the thread of the engine. Token by token, if the text of one
-                input is the summary; segment by segment with strategies
-                "segments" and "memory"; else once at the end.
+            on_part: callback for the parts of summaries as they are decoded,
+                called in the thread of a replica: token by token if the summary
+                is the output for a single piece, segment by segment with the
+                strategies "segments" and "memory", otherwise once at the end.
 
         Returns:
             Futures of the summaries. The future of an invalid document raises
             InputError; the others are not affected.
 
         Raises:
-            InputError: an option is invalid, or there are more documents than
-                the queue can hold.
-            QueueFullError: the queue has too little room now.
+            InputError: an option is invalid, or there are more than
+                ``max_queue`` documents.
+            QueueFullError: the queue has no room for them at the moment.
         """
         count = len(requests)
         if count > self.max_queue:
@@ -195,17 +196,18 @@ class Engine:
             if self._is_closed or self._num_open + count > self.max_queue:
                 raise QueueFullError
             self._num_open += count
-            # Within the lock: a closed queue takes nothing.
+            # Within the lock, because a closed queue accepts nothing.
             self._queue.put(works)
         for future in futures:
             future.add_done_callback(self._close_request)
         return futures
 
     def warm_up(self, max_tokens: int) -> "Iterator[Future[Summary]]":
-        """Queues inputs that compile the programs of the default options on all replicas.
+        """Queues pieces that compile the programs of the default options on all replicas.
 
-        The futures are cancelled as soon as the programs are compiled. A model
-        that does not share batches summarizes a sentence instead.
+        The futures are cancelled as soon as the programs are compiled. If the
+        model decodes whole documents instead of pieces, it summarizes a
+        sentence.
 
         Args:
             max_tokens: length up to which programs are compiled.
@@ -269,7 +271,7 @@ class Engine:
     def _preparation(
         self, options: Mapping[str, Any]
     ) -> Callable[..., Sequence[Work]]:
-        """Returns the function that makes the inputs of a request."""
+        """Returns a function that makes the work of a request: its pieces, or a whole job."""
         if self.model is None:
             unknown = next((name for name in options if name != "length"), None)
             if unknown is not None:
@@ -354,7 +356,7 @@ class Engine:
             )
 
     def _round(self, job: Job) -> list[JobPiece]:
-        """Returns the inputs of a job's next round."""
+        """Returns the pieces of a job's next round."""
         assert self.model is not None
         pieces = []
         for number, piece in enumerate(job.plan.pieces):

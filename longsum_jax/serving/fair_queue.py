@@ -1,13 +1,13 @@
-"""The queue between requests and replicas: a line for each kind of batch.
+"""The queue between requests and replicas, with a line for each kind of batch.
 
     line of kind A     book 7   letter 0   book 8   book 9   ...
     line of kind B     letter 0
 
-In a line, requests take turns: the first piece of a letter stands next to the
-first waiting piece of a book, not behind its last one (start-time fair
-queueing, Goyal et al. 1996). Each replica opens batches for a few lines, and
-leaves the oldest of the others waiting for ``_PATIENCE`` seconds at most before
-it lets its batches run empty.
+In a line, requests take turns: the first piece of a letter (a short document)
+comes right after the first waiting piece of a book, not after its last one
+(start-time fair queueing, Goyal et al. 1996). Each replica opens batches for a
+few lines. As soon as work in another line has waited for ``_PATIENCE`` seconds,
+no more pieces enter these batches, so that one of them ends and makes room.
 """
 
 import bisect
@@ -22,10 +22,10 @@ _PATIENCE = 2.0  # seconds
 
 
 class _LineEntry(NamedTuple):
-    """Work in its line.
+    """Work in its line; entries are sorted by turn, then by arrival.
 
     Attributes:
-        turn: number of pieces of one request that go first.
+        turn: turn of the work, in which every request has at most one piece.
         arrival: number of pieces that arrived before, in all lines.
         work: a piece or a whole job.
     """
@@ -36,10 +36,10 @@ class _LineEntry(NamedTuple):
 
 
 class FairQueue:
-    """Work that waits for the replicas; threads may share it."""
+    """A thread-safe queue of the work that waits for the replicas."""
 
     def __init__(self) -> None:
-        # No line is empty.
+        # Empty lines are deleted.
         self._lines: dict[BatchKind | None, list[_LineEntry]] = {}
         self._num_arrived = 0
         self._changed = threading.Condition()
@@ -54,8 +54,8 @@ class FairQueue:
         with self._changed:
             for work in works:
                 line = self._lines.setdefault(work.kind, [])
-                # The first piece of a request stands next to the first of the
-                # line, its second piece one turn later, and so on.
+                # The first piece of a request has the turn of the first entry,
+                # its second piece the next turn, and so on.
                 turn = (line[0].turn if line else 0) + work.number
                 bisect.insort(line, _LineEntry(turn, self._num_arrived, work))
                 self._num_arrived += 1
@@ -64,10 +64,11 @@ class FairQueue:
     def take_first(
         self, can_open: Callable[[Work], bool], *, waits: bool
     ) -> Work | None:
-        """Removes and returns the first work of the line that has waited longest.
+        """Removes and returns the first entry of the line that has waited longest.
 
         Args:
-            can_open: function that returns True if the replica can start work.
+            can_open: function that returns True if the replica can start a
+                piece or job.
             waits: True to wait for work; None is then returned only if the
                 queue is closed.
         """
@@ -91,8 +92,8 @@ class FairQueue:
         Args:
             kind: kind of the batch.
             can_take: function that returns True if the batch has room.
-            is_due: function that returns True for the first work of a line that
-                has no open batch. If it has waited too long, no piece enters.
+            is_due: function that returns True for work whose line has no open
+                batch. If such work has waited too long, None is returned.
         """
         latest = time.monotonic() - _PATIENCE
         with self._changed:
@@ -104,20 +105,20 @@ class FairQueue:
             if not line:
                 return None
             piece = line[0].work
-            assert isinstance(piece, JobPiece)  # a kind is of pieces only
+            assert isinstance(piece, JobPiece)  # whole jobs have no kind
             if not can_take(piece):
                 return None
             self._pop(line)
             return piece
 
     def close(self) -> None:
-        """Lets ``take_first`` return None as soon as there is no work."""
+        """Closes the queue: ``take_first`` returns None once there is no work left."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
     def _oldest_lines(self) -> list[list[_LineEntry]]:
-        """Returns the lines in order of their first work's arrival, without ended requests."""
+        """Returns the lines by the arrival of their first work, after removing ended requests."""
         for kind, line in tuple(self._lines.items()):
             while line and line[0].work.future.done():
                 del line[0]

@@ -35,8 +35,8 @@ class Replica(NamedTuple):
     Attributes:
         model: model with parameters on these devices; None for the ranker.
         number: index of the replica.
-        activate: function that returns a context in which programs run on the
-            devices.
+        activate: function that returns a context manager, within which
+            programs run on these devices.
     """
 
     model: Any = None

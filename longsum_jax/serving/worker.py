@@ -1,11 +1,11 @@
-"""The thread of a replica: it opens batches, and lets them take turns.
+"""The thread of a replica, which opens batches and runs them in turn.
 
     queue  ->  batch of short rows   turn 1    turn 3    turn 5   ...
            ->  batch of long rows         turn 2    turn 4        ...
 
-A letter thus waits for a turn of a book, not for its end. A summary does not
-depend on the turns: all batches of a kind run the same compiled programs, row
-by row.
+A short document thus waits for a turn of a book, not for the end of the book. A
+summary does not depend on the turns: all batches of a kind run the same
+compiled programs, row by row.
 """
 
 import logging
@@ -34,16 +34,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class Worker:
-    """Decodes the pieces of a queue with a replica, in a thread of its own.
+    """Decodes pieces from a queue with one replica, in a separate thread.
 
     Args:
-        replica: the model on its devices.
+        replica: model on its devices.
         queue: queue that the replicas share.
         next_round: function that makes the pieces of a job's next round.
         max_rows: maximum number of rows of a batch.
 
     Attributes:
-        replica: the model on its devices.
+        replica: model on its devices.
         statistics: counts for monitoring.
     """
 
@@ -89,18 +89,18 @@ class Worker:
                 self._count_rows()
 
     def _can_open(self, work: Work) -> bool:
-        """Returns True if work can start now that does not enter an open batch."""
+        """Returns True if a new batch for the work, or the whole job, can start now."""
         if not self._is_due(work):
             return False
         if isinstance(work, WholeJob) or not self._batches:
             return True
-        # A single piece has the memory of the device for itself.
+        # A piece that shares no batch may need the memory of the whole device.
         kinds = (work.kind, self._batches[0].kind)
         is_single = any(kind.single is not None for kind in kinds)
         return not is_single and len(self._batches) < _MAX_BATCHES
 
     def _is_due(self, work: Work) -> bool:
-        """Returns True if work is for this replica and not for an open batch."""
+        """Returns True if work is for this replica, but not for an open batch."""
         is_other = work.replica not in (None, self.replica.number)
         is_open = any(work.kind == batch.kind for batch in self._batches)
         return not is_other and not is_open
@@ -125,8 +125,8 @@ class Worker:
     def _take_turn(self, batch: OpenBatch) -> None:
         """Runs a turn of a batch; closes the batch if it is empty or fails.
 
-        An error may be due to one of several pieces, for example to its memory.
-        They are decoded again, one by one.
+        A single piece may have caused the error, for example by its memory.
+        Therefore the pieces of a failed batch are decoded again, one by one.
         """
         try:
             finished = batch.turn()

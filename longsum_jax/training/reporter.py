@@ -1,4 +1,4 @@
-"""The reporter of a run: reads, writes and shows metrics, and stops a run that diverges."""
+"""The reporter of a training run: writes and displays its metrics, and stops it if it diverges."""
 
 import math
 from collections.abc import Mapping
@@ -22,15 +22,15 @@ class TrainingDiverged(RuntimeError):  # noqa: N818 - the name is clear
 
 
 class Reporter:
-    """A context that writes the metrics of steps and evaluations.
+    """A context manager that writes the metrics of steps and evaluations.
 
-    Each step's metrics are read one step later, so that the devices never wait
-    for the host. Only the first host writes.
+    The metrics of a step are read from the devices one step later, so that the
+    devices never wait for the host. Only the first host writes.
 
     Args:
         workdir: directory of metrics.jsonl and tensorboard/.
-        start: number of steps done before; later lines of an interrupted run
-            are removed.
+        start: step at which the run continues, 0 for a new run; lines of later
+            steps, from an interrupted run, are removed.
         is_evaluated: True if the evaluation of ``start`` is complete; otherwise
             its line is also removed.
         steps: number of steps of the whole run, for the progress line.
@@ -41,10 +41,11 @@ class Reporter:
         tensorboard: True to also write TensorBoard files.
         wandb: project of Weights & Biases to also write to; "" for none.
         mlflow: experiment of MLflow to also write to; "" for none.
-        run: description of the run, for these two.
+        run: description of the run for Weights & Biases and MLflow.
         progress: True to show the progress line.
-        clip_norm: gradient norm above which steps are clipped; lines then have
-            "clipped", the share of such steps since the last line.
+        clip_norm: gradient norm above which gradients are clipped, None for no
+            clipping; lines then contain "clipped", the share of clipped steps
+            since the last line.
     """
 
     def __init__(
@@ -109,9 +110,9 @@ class Reporter:
 
         Args:
             step: number of the step.
-            metrics: its metrics, on the devices.
-            shortest_seconds: seconds that its products take at the peak rate of
-                the devices, for "mfu"; 0 if unknown.
+            metrics: metrics of the step, on the devices.
+            shortest_seconds: seconds that the matrix products of the step take
+                at the peak rate of the devices, for "mfu"; 0 if unknown.
         """
         self.flush()
         self._pending = (step, metrics, shortest_seconds)

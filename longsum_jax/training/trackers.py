@@ -1,8 +1,9 @@
-"""Writers of a run's metrics for Weights & Biases and MLflow, which resume with the run.
+"""Writers of a run's metrics for Weights & Biases and MLflow; a resumed run continues there.
 
-Both get numbers under flat names ("eval/mean_rouge") with the step of the run.
-After a resume, steps since the last checkpoint are written again. A service
-that fails during training is reported once, and the training goes on.
+Both receive numbers under flat names ("eval/mean_rouge") with the step of the
+run. After a resume, steps since the last checkpoint are written again. If a
+service fails during training, the failure is printed once, and training
+continues.
 """
 
 import contextlib
@@ -20,14 +21,14 @@ from longsum_jax.files import json_text, read_json
 from longsum_jax.training.workdir import flatten
 from longsum_jax.training.writers import TensorBoard, flat_numbers
 
-TRACKERS = "trackers.json"  # of a workdir: the ids of its runs
+TRACKERS = "trackers.json"  # file in a workdir with the ids of its runs
 # Option of "training" -> package that it needs.
 PACKAGES = {
     "tensorboard": "tensorboardX",
     "wandb": "wandb",
     "mlflow": "mlflow",
 }
-_MAX_PARAMS = 100  # of one request to MLflow
+_MAX_PARAMS = 100  # maximum per request to MLflow
 
 
 class MetricsWriter(Protocol):
@@ -43,9 +44,9 @@ class WandbWriter:
 
     Args:
         project: name of the project.
-        workdir: directory of the run, whose name the run gets.
+        workdir: directory of the run; its name becomes the run's name.
         run: description of the run.
-        is_new: True if the run begins, False if it is resumed.
+        is_new: True for a new run, False for a resumed one.
 
     Raises:
         InputError: wandb is not installed, or cannot start.
@@ -82,7 +83,7 @@ class WandbWriter:
 class MlflowWriter:
     """Writes metrics to an experiment of MLflow, on the server of MLFLOW_TRACKING_URI.
 
-    The arguments and errors are the ones of ``WandbWriter``.
+    Arguments and errors are as for ``WandbWriter``.
     """
 
     def __init__(
@@ -117,19 +118,20 @@ def open_trackers(
     wandb: str,
     mlflow: str,
 ) -> Iterator[MetricsWriter]:
-    """Yields the writers that are switched on, in addition to metrics.jsonl.
+    """Yields a writer for each service that is switched on, in addition to metrics.jsonl.
 
     Args:
         workdir: directory of the run.
         run: description of the run.
-        after_step, is_evaluated: last step of the run so far, see
+        after_step: last step of the run so far; 0 for a new run.
+        is_evaluated: True if the evaluation of that step is complete, see
             ``writers.TensorBoard``.
         tensorboard: True to write TensorBoard files.
         wandb: project of Weights & Biases; "" for none.
         mlflow: experiment of MLflow; "" for none.
 
     Raises:
-        InputError: a package is not installed, or a service cannot be reached.
+        InputError: a package is not installed, or a service cannot start.
     """
     if tensorboard:
         yield TensorBoard(workdir / "tensorboard", after_step, is_evaluated)
@@ -175,7 +177,7 @@ def _starting(name: str, remedy: str) -> Iterator[None]:
 
 
 class _Guard:
-    """Calls functions of a service until the first error, which is printed."""
+    """Calls functions of a service until one fails; prints this error and makes no more calls."""
 
     def __init__(self, name: str) -> None:
         self._name = name

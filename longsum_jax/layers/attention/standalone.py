@@ -1,7 +1,7 @@
 """LSG attention and Hepos cross-attention as layers for any model, without a ``StackConfig``.
 
-They hold the same parameters as the attentions of our stacks, ``q``, ``k``,
-``v`` and ``o``, and compute the same. They work in Flax Linen and, through
+They have the parameters of the attentions in the stacks, ``q``, ``k``, ``v``
+and ``o``, and return the same outputs. They work in Flax Linen and, through
 ``flax.nnx.bridge.ToNNX``, in NNX.
 """
 
@@ -40,16 +40,16 @@ class Lsg(nn.Module):
             for none.
         sparsity_factor: number of tokens per sparse key, a divisor of
             ``block_size``.
-        sparsity_type: method that selects the sparse keys.
+        sparsity_type: method of selecting the sparse keys.
         num_global_tokens: number of tokens at the beginning of the input that
             attend to all tokens, and that all tokens attend to. They must not
             be padding.
-        causal: True if tokens attend to no later token; global tokens then keep
-            their queries as outputs of the heads, as published.
+        causal: True to mask later tokens; the heads then output the queries of
+            the global tokens unchanged, as in the published code.
         use_bias: True to add a bias to all four maps.
-        dropout_rate: dropout of the attention weights, from the PRNG stream
-            "dropout".
-        dtype: type of the computation.
+        dropout_rate: dropout rate of the attention weights, with the PRNG
+            stream "dropout".
+        dtype: dtype of the computation.
     """
 
     num_heads: int
@@ -128,9 +128,9 @@ class HeposCrossAttention(nn.Module):
         stride: distance between the positions of one head, at most
             ``num_heads``.
         use_bias: True to add a bias to all four maps.
-        dropout_rate: dropout of the attention weights, from the PRNG stream
-            "dropout".
-        dtype: type of the computation.
+        dropout_rate: dropout rate of the attention weights, with the PRNG
+            stream "dropout".
+        dtype: dtype of the computation.
     """
 
     num_heads: int

@@ -1,15 +1,16 @@
-"""Disentangled attention: scores of contents and of relative positions (He et al. 2021).
+"""Disentangled attention: scores from contents and from relative positions (He et al. 2021).
 
-A query and a key have two vectors each, of their content and of their relative
-position. The score adds three products (DeBERTa, equation 2, without the
-product of two positions):
+A query and a key have two vectors each, one for the content and one for the
+relative position. The score is the sum of three products (DeBERTa, equation 2,
+without the product of two positions):
 
     content to content      q_i k_j
     content to position     q_i position_k[entry(i - j)]
     position to content     k_j position_q[entry(i - j)]
 
-Distances share buckets: small distances have one each, larger ones share
-logarithmic ranges (DeBERTaV3's published code).
+entry(i - j) is the row of a table for the bucket of a distance: small distances
+have a bucket each, larger ones share buckets of logarithmic size (DeBERTaV3's
+published code).
 """
 
 import jax.numpy as jnp
@@ -25,18 +26,18 @@ def distance_buckets(
     """Returns the bucket of every distance, from -num_buckets to num_buckets.
 
     Args:
-        distances: query position - key position.
-        num_buckets: number of buckets on either side; distances below half of
+        distances: query positions minus key positions.
+        num_buckets: number of buckets on either side; distances up to half of
             it have a bucket each.
         max_distance: distance in tokens, above ``num_buckets`` / 2, at which
-            the logarithmic ranges end.
+            the logarithmic buckets end.
     """
     exact = num_buckets // 2
     distances = np.asarray(distances)
-    # Small distances are replaced, as they have no logarithmic range.
+    # Small distances have no logarithmic bucket; a valid value replaces them.
     magnitude = np.maximum(np.abs(distances), exact).astype(np.float64)
     ratio = np.log(magnitude / exact) / np.log((max_distance - 1) / exact)
-    # A value within the rounding error above an integer is that integer.
+    # Values above an integer by a rounding error are rounded down to it.
     ranges = np.ceil(ratio * (exact - 1) - 1e-6).astype(np.int64) + exact
     is_exact = np.abs(distances) <= exact
     return np.where(is_exact, distances, np.sign(distances) * ranges)
@@ -63,11 +64,12 @@ def position_scores(
     position_k: Float[AnyArray, "rows heads head_dim"],
     entries: Int[np.ndarray, "length length"],
 ) -> Float[Array, "batch heads length length"]:
-    """Returns the two products of contents and positions, added, without a scale.
+    """Returns the sum of content-to-position and position-to-content products, not scaled.
 
     Args:
-        q, k: queries and keys of contents.
-        position_q, position_k: queries and keys of the table of positions.
+        q, k: queries and keys of the contents.
+        position_q, position_k: queries and keys of the relative positions, in
+            the rows of the table.
         entries: table row of every query and key, see ``table_entries``.
     """
     # [batch, heads, length, rows]
