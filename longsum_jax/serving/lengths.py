@@ -1,15 +1,15 @@
 """The few lengths for which the server compiles programs.
 
-    length of an input     200    900   1,300   5,000   16,000   tokens
-    length that is read    256  1,024   1,536   6,144   16,384
+    length of an input     200    900   1,500   5,000   16,000   tokens
+    length that is read    256  1,024   2,048   8,192   16,384
     length of the row      1,024        4,096   16,384
 
-An input is padded to a power of two, or to three quarters of one, and encoded.
-It is then decoded in a row of one of fewer lengths, so that inputs of different
-lengths share a batch. Both depend only on the input, so that its summary does
-not depend on others.
+An input is padded to a power of two and encoded. It is then decoded in a row
+of one of fewer lengths, so that inputs of different lengths share a batch. Both
+depend only on the input, so that its summary does not depend on others.
 """
 
+import itertools
 from typing import Any
 
 from longsum_jax.inference.padding import input_length
@@ -28,11 +28,8 @@ def read_length(config: Any, length: int) -> int:
     """
     if get_encoder_attention(config).pads_to:
         return input_length(config, length)
-    power = max(1 << (length - 1).bit_length(), _SHORTEST_READ)
-    between = 3 * power // 4
-    if between > _SHORTEST_READ and length <= between:
-        return _limited(config, between)
-    return _limited(config, power)
+    power = 1 << (length - 1).bit_length()
+    return _limited(config, max(power, _SHORTEST_READ))
 
 
 def row_length(config: Any, length: int) -> int:
@@ -45,14 +42,10 @@ def row_length(config: Any, length: int) -> int:
 
 def read_lengths(config: Any, max_tokens: int) -> list[int]:
     """Returns all values of ``read_length`` up to ``max_tokens`` tokens, longest first."""
-    lengths = [read_length(config, max_tokens)]
-    power = _SHORTEST_READ
-    while power < max_tokens:
-        lengths += [power, 3 * power // 2]
-        power *= 2
-    return sorted(
-        {length for length in lengths if length <= lengths[0]}, reverse=True
-    )
+    longest = read_length(config, max_tokens)
+    powers = (_SHORTEST_READ << i for i in itertools.count())
+    shorter = itertools.takewhile(lambda length: length < longest, powers)
+    return [longest, *reversed(list(shorter))]
 
 
 def _limited(config: Any, length: int) -> int:
