@@ -22,7 +22,7 @@ class ServerProcess:
     """A server on a free port of the loopback address.
 
     Args:
-        command: of the server, which gets --port=N.
+        command: command of the server, which gets --port=N.
         log: file for its output.
     """
 

@@ -1,4 +1,4 @@
-"""Summaries over HTTP: `longsum serve` beside a server of transformers with static batches.
+"""Summaries over HTTP: `longsum serve` compared with a server of transformers with static batches.
 
     python benchmarks/serving.py --out=serving.json [--data=DIR] [--documents=48] [--rounds=2]
         [--clients=16] [--peer_batch_sizes=1,4,8] [--model=led] [--max_source_length=4096]
@@ -97,7 +97,7 @@ class Sides(contextlib.ExitStack):
     """What is compared, each started when it is first needed.
 
     Args:
-        directory: of the model.
+        directory: directory of the model.
         texts: all documents.
         args: flags.
     """

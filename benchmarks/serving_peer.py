@@ -45,7 +45,7 @@ class Batches:
     """Decodes the requests that wait, a batch at a time, in a thread of its own.
 
     Args:
-        model: of transformers.
+        model: model of transformers.
         tokenizer: its tokenizer.
         wait: seconds for a batch to fill.
     """

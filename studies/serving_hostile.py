@@ -33,7 +33,7 @@ class Attack(NamedTuple):
     """A request.
 
     Attributes:
-        kind: of the table.
+        kind: kind of the table.
         parts: bytes in the order in which they are sent.
         pause: seconds after each part.
     """

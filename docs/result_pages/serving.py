@@ -1,6 +1,6 @@
 """Pages about the server: speed compared with another one, load, kills, hostile requests."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from result_pages.tables import Column, Page, Row, Table, count, digits, having, where
@@ -71,7 +71,10 @@ def _sums(rows: list[Row], keys: tuple[str, ...]) -> Row:
     return {key: sum(row[key] for row in rows) for key in keys}
 
 
-MILLISECONDS: Callable[[float], str] = lambda seconds: f"{1000 * seconds:,.0f}"  # noqa: E731
+def milliseconds(seconds: float) -> str:
+    """Returns seconds as whole milliseconds."""
+    return f"{1000 * seconds:,.0f}"
+
 
 PAGES: Mapping[str, Page] = {
     "serving": Page(
@@ -181,8 +184,8 @@ PAGES: Mapping[str, Page] = {
                 [
                     Column("in addition", "beside"),
                     Column("answers", "answers", count),
-                    Column("median, ms", "p50", MILLISECONDS),
-                    Column("95 %, ms", "p95", MILLISECONDS),
+                    Column("median, ms", "p50", milliseconds),
+                    Column("95 %, ms", "p95", milliseconds),
                     Column("median, relative", "ratio", digits(2)),
                 ],
                 where(section="neighbours"),
