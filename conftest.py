@@ -438,8 +438,8 @@ def _write_weights(path, state):
 @pytest.fixture(scope="session")
 def small_model(tiny_tokenizer, tmp_path_factory, draw_params):
     """A model directory of one layer each with random weights and `tiny_tokenizer`."""
-    from longsum_jax.inference.model import Model
     from longsum_jax.models.registry import get_family
+    from longsum_jax.summarization.model import Model
 
     family = get_family("locost")
     sizes = {

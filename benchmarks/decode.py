@@ -32,8 +32,8 @@ from models import MODELS, PUBLISHED, SIZES, make_config, make_ids, make_model
 from sweep import OURS
 
 from longsum_jax.decoding.search import trim
-from longsum_jax.inference.model import Model
 from longsum_jax.inference.padding import check_inputs
+from longsum_jax.summarization.model import Model
 
 
 class Case(NamedTuple):

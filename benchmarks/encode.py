@@ -26,7 +26,7 @@ from common import Program, compiled
 from models import PUBLISHED, forward_flops, make_config, make_ids, parameter_shapes
 
 from longsum_jax.checkpoints.state_dict import to_state_dict
-from longsum_jax.inference.model import Model
+from longsum_jax.summarization.model import Model
 
 
 class Encode(sweep.Case):

@@ -53,7 +53,7 @@ WHERE = """
 import json, sys, time
 start = time.perf_counter()
 import longsum_jax
-from longsum_jax.inference.loading import load
+from longsum_jax.summarization.loading import load
 imported = time.perf_counter()
 model = load(sys.argv[1])
 loaded = time.perf_counter()

@@ -37,8 +37,8 @@ from common import Deadline, fastest, numbers, print_table, timed, write_report
 from models import SIZES, make_config, make_model, read_louder
 from sweep import OURS
 
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import max_input_length
+from longsum_jax.summarization.model import Model
 
 COMPILING = "/jax/core/compile/backend_compile_duration"
 # One token in so many ends a summary.

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from common import fastest
 
-from longsum_jax.inference.model import Model
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 
 
 class Entry(NamedTuple):

@@ -44,8 +44,8 @@ from many_documents import COMPILING, model_of, options_of
 from models import SIZES
 from server_process import HOST, ServerProcess, serve_command
 
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
 
 OURS = "longsum serve"
 ONE_REQUEST = "longsum serve, one request"

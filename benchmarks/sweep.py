@@ -42,7 +42,7 @@ from common import (
 )
 from models import DEFAULT, MODELS, SIZES, make_config, make_model, peak_flops
 
-from longsum_jax.inference.model import Model
+from longsum_jax.summarization.model import Model
 from longsum_plan import devices
 
 OURS = "longsum_jax"

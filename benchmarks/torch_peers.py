@@ -10,7 +10,7 @@ import transformers
 from torch.profiler import ProfilerActivity, profile
 
 from longsum_jax.checkpoints.state_dict import to_state_dict
-from longsum_jax.inference.model import Model
+from longsum_jax.summarization.model import Model
 
 
 def device() -> str:

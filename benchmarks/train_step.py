@@ -27,8 +27,8 @@ import sweep
 from common import Program, compiled
 from models import PUBLISHED, forward_flops, make_config, make_ids, parameter_shapes
 
-from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import count_labels, shift_right
+from longsum_jax.summarization.model import Model
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import TrainState, init_state
 from longsum_jax.training.step import LossOutput, make_train_step

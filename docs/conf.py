@@ -70,7 +70,8 @@ ROOMS = {
     "training": "The training loop, its step, optimizers, meshes and checkpoints.",
     "evaluation": "Metrics of summaries, baselines, significance, agreement, files of predictions.",
     "conversion": "Longer inputs and other attentions for pretrained parameters.",
-    "inference": "Loaded models: encode, generate and summarize.",
+    "inference": "Loaded models: encode, logits, generate, save; batches and programs.",
+    "summarization": "Summaries of documents of any length: strategies, segments, sources, files.",
 }
 
 # Registers its tasks when it is imported, and needs TensorFlow for that.

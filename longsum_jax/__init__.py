@@ -30,11 +30,11 @@ if TYPE_CHECKING:
         tokenizers,
         training,
     )
-    from longsum_jax.inference.extracts import summarize
-    from longsum_jax.inference.loading import load
-    from longsum_jax.inference.model import Model
-    from longsum_jax.inference.pipeline import pipeline
-    from longsum_jax.inference.summary import Summary
+    from longsum_jax.summarization.extracts import summarize
+    from longsum_jax.summarization.loading import load
+    from longsum_jax.summarization.model import Model
+    from longsum_jax.summarization.pipeline import pipeline
+    from longsum_jax.summarization.summary import Summary
 
 __version__ = "0.2.0"
 __all__ = [
@@ -60,11 +60,11 @@ __all__ = [
 
 # Public name -> module, for names that are not subpackages.
 _HOMES = {
-    "Model": "inference.model",
-    "Summary": "inference.summary",
-    "load": "inference.loading",
-    "pipeline": "inference.pipeline",
-    "summarize": "inference.extracts",
+    "Model": "summarization.model",
+    "Summary": "summarization.summary",
+    "load": "summarization.loading",
+    "pipeline": "summarization.pipeline",
+    "summarize": "summarization.extracts",
 }
 
 

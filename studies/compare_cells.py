@@ -50,7 +50,7 @@ from longsum_jax.evaluation.significance import (
 )
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.experiment import make_experiment
-from longsum_jax.inference.loading import load
+from longsum_jax.summarization.loading import load
 
 POWER = 1.96 + 0.84  # standard errors: found four times out of five, two-sided, p < .05
 LEAST_COMMON = 0.9  # of the documents

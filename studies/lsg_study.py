@@ -53,9 +53,9 @@ from common import lsg_options, print_table, rows_before, write_report
 
 import longsum_jax
 from longsum_jax.experiment.warm_start import WarmStart
-from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.ops.masking import mask_tokens
+from longsum_jax.summarization.model import Model
 from longsum_jax.text.documents import read_json_lines
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.typing import IGNORED_LABEL

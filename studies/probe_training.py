@@ -15,10 +15,10 @@ from probe_models import FACT, SAY_FACTS, WITH_TEXT, make_config, num_parameters
 from probe_tasks import EOS, MARK, PAD
 
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
-from longsum_jax.inference.model import Model
 from longsum_jax.inference.programs import Search
 from longsum_jax.models.salient_vectors import document_vectors, gather_vectors
 from longsum_jax.ops.losses import count_labels
+from longsum_jax.summarization.model import Model
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import init_state
 from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss, make_train_step

@@ -81,8 +81,8 @@ class ModelDirectory(Subject):
     def write(self) -> None:
         from flax.traverse_util import unflatten_dict
 
-        from longsum_jax.inference.model import Model
         from longsum_jax.models.registry import get_family, preset
+        from longsum_jax.summarization.model import Model
         from longsum_jax.tokenizers.loading import load_tokenizer
 
         family = get_family("locost")
@@ -99,7 +99,7 @@ class ModelDirectory(Subject):
     def read(self) -> dict[str, np.ndarray]:
         from flax.traverse_util import flatten_dict
 
-        from longsum_jax.inference.loading import load
+        from longsum_jax.summarization.loading import load
 
         model = load(self.directory)
         params = flatten_dict(model.params, sep="/")

@@ -226,7 +226,7 @@ class Convert(Writer):
 
 def _parameters(directory: Path, **options: Any) -> str:
     """Returns a hash of the parameters of a model."""
-    from longsum_jax.inference.loading import load
+    from longsum_jax.summarization.loading import load
 
     return load(directory, **options).fingerprint
 

@@ -35,7 +35,7 @@ from longsum_jax.evaluation.model_metric import text_ids
 from longsum_jax.evaluation.predictions import Pair, predict, read_pairs, summary_of
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.experiment.config_files import split_overrides
-from longsum_jax.inference.model import Model
+from longsum_jax.summarization.model import Model
 
 TRAINED = "trained"
 

@@ -64,7 +64,7 @@ def write_model(directory: Path) -> None:
 
     from models import make_config, make_model, read_louder
 
-    from longsum_jax.inference.model import Model
+    from longsum_jax.summarization.model import Model
     from longsum_jax.tokenizers.loading import train_sentencepiece
 
     tokenizer = train_sentencepiece(topics.values(), 1000)

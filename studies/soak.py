@@ -35,8 +35,8 @@ from common import print_table, rows_before, write_report
 from flax.traverse_util import unflatten_dict
 from reliability_runs import CONFIG, write_rows
 
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 
 PARTS = 10

@@ -45,11 +45,11 @@ from input import synthetic_documents
 from scipy.stats import rankdata
 
 from longsum_jax.configs import builtin_extractor as recipe
-from longsum_jax.inference.attended import attended_sources
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
-from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.readers.document import PARAGRAPH
+from longsum_jax.summarization.attended import attended_sources
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.summary import Request, Summary
 from longsum_jax.text.alignment import MAX_SOURCES, MIN_GAIN, SUPPORTED, Support, align
 from longsum_jax.text.claims import (
     CORRECT,

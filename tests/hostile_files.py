@@ -34,9 +34,9 @@ from longsum_jax.errors import InputError
 from longsum_jax.evaluation.comparison import read_predictions
 from longsum_jax.evaluation.judging import read_key
 from longsum_jax.evaluation.scrolls import read_scrolls
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.readers import ReadOptions, read_documents
+from longsum_jax.summarization.model import Model
 from longsum_jax.text.documents import read_json_lines
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece

@@ -35,10 +35,10 @@ from longsum_jax.experiment.experiment import (
     make_store,
     with_run_length,
 )
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
 from longsum_jax.layers.memory import memory_layers
 from longsum_jax.models.registry import model_config
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
 from longsum_jax.training.mesh import activate, make_mesh, put_batch
 from longsum_jax.training.optimizers import make_optimizer

@@ -33,6 +33,7 @@ RANKS = (
     {"models", "data", "ranking", "readers"},
     {"checkpoints", "conversion"},
     {"inference"},
+    {"summarization"},
     {"evaluation"},
     {"experiment", "analysis"},
     {"serving"},

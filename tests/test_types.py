@@ -16,8 +16,8 @@ from longsum_jax.layers import S4D
 from longsum_jax.models import LocostConfig, get_family
 from longsum_jax.models.family import Family
 from longsum_jax.readers.document import Document
-from longsum_jax.inference.model import Model
-from longsum_jax.inference.summary import Summary
+from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.summary import Summary
 
 [document] = longsum_jax.readers.read_documents("report.pdf")
 assert_type(document, Document)

@@ -170,7 +170,7 @@ def main(argv: Sequence[str]) -> None:
     _check(args)
     from longsum_jax.analysis.model_card import copy_card
     from longsum_jax.checkpoints.huggingface import check_target
-    from longsum_jax.inference.loading import load
+    from longsum_jax.summarization.loading import load
     from longsum_jax.training.workdir import has_checkpoint
 
     check_target(Path(args.target))  # first, because reading may take minutes
@@ -206,8 +206,8 @@ def main(argv: Sequence[str]) -> None:
 def _run_test(original: Any, args: argparse.Namespace) -> None:
     """Prints a check of the converted model."""
     from longsum_jax.conversion.lsg import SEED
-    from longsum_jax.inference.loading import load
     from longsum_jax.inference.lsg_check import check_lsg
+    from longsum_jax.summarization.loading import load
 
     with console.spinner("testing"):
         result = check_lsg(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         PredictionsFile,
     )
     from longsum_jax.evaluation.rows_file import Row
-    from longsum_jax.inference.model import Model
+    from longsum_jax.summarization.model import Model
     from longsum_jax.text.documents import DataRow
 
 EXAMPLES = """\
@@ -167,7 +167,7 @@ def _task_without_summaries(args: argparse.Namespace) -> "Task | None":
 def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
     """Scores a model by its training objective."""
     from longsum_jax.experiment.trained import objective_of
-    from longsum_jax.inference.loading import load
+    from longsum_jax.summarization.loading import load
 
     if args.batch_size == "auto":
         raise InputError(
@@ -208,7 +208,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from longsum_jax.inference.loading import load
+    from longsum_jax.summarization.loading import load
 
     flags.check_file("report", args.report)
     flags.check_length(args)

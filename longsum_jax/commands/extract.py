@@ -17,7 +17,7 @@ from longsum_jax.locks import locked_output, part_of
 from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.summarization.model import Model
     from longsum_jax.text.documents import DataRow
 
 EXAMPLES = """\
@@ -172,7 +172,7 @@ def _documents_and_choice(
             )
 
         return documents, choose_by_ranker, None
-    from longsum_jax.inference.loading import load
+    from longsum_jax.summarization.loading import load
 
     model = load(args.model)
     options = {"threshold": args.threshold, "top_k": args.top_k}

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.aligners import VectorAligner
     from longsum_jax.evaluation.metric import Metric
     from longsum_jax.evaluation.report import ReportContent
-    from longsum_jax.inference.model import Model
     from longsum_jax.readers import ReadOptions
+    from longsum_jax.summarization.model import Model
 
 
 def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
 def add_model_flags(
     parser: argparse.ArgumentParser, *, required: bool = True
 ) -> None:
-    """Adds --model and all options of ``inference.loading.load``; see ``load_options``."""
+    """Adds --model and all options of ``summarization.loading.load``; see ``load_options``."""
     parser.add_argument(
         "--model",
         required=required,
@@ -103,7 +103,7 @@ def add_computation_flags(parser: Any) -> None:
 
 COMPUTATION_FLAGS = ("dtype", "matmul_precision")
 # Flags of ``add_model_flags`` except --model, named as in
-# ``inference.loading.load``.
+# ``summarization.loading.load``.
 LOAD_FLAGS = (
     *("revision", "which", "base", "architecture", "tokenizer"),
     *COMPUTATION_FLAGS,
@@ -112,7 +112,7 @@ LOAD_FLAGS = (
 
 
 def load_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of ``inference.loading.load`` from the command line."""
+    """Returns the options of ``summarization.loading.load`` from the command line."""
     return given(args, LOAD_FLAGS)
 
 
@@ -471,7 +471,7 @@ def add_strategy_flags(parser: argparse.ArgumentParser, default: str) -> None:
         parser: parser of a command.
         default: behavior without --strategy, for the help.
     """
-    from longsum_jax.inference.summary import Strategy
+    from longsum_jax.summarization.summary import Strategy
 
     parser.add_argument(
         "--strategy",

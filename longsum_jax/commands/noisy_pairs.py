@@ -19,7 +19,7 @@ from longsum_jax.progress import Bar
 if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
     from longsum_jax.evaluation.predictions import Pair
-    from longsum_jax.inference.model import Model
+    from longsum_jax.summarization.model import Model
     from longsum_jax.text.documents import DataRow
 
 DEFAULT_NOISE = 0.5
@@ -98,8 +98,8 @@ def _run(args: argparse.Namespace) -> None:
         )
     task = _task(args)
 
-    from longsum_jax.inference.loading import load
-    from longsum_jax.inference.noisy import NoisySummarizer
+    from longsum_jax.summarization.loading import load
+    from longsum_jax.summarization.noisy import NoisySummarizer
 
     with console.spinner(f'reading split "{args.split}" of {task.source}'):
         pairs, without_summary = _read(args, task)
@@ -279,7 +279,7 @@ def _write_pairs(
 ) -> None:
     """Writes the missing rows, with a progress bar."""
     from longsum_jax.evaluation.predictions import predict
-    from longsum_jax.inference.noisy import NoisySummarizer
+    from longsum_jax.summarization.noisy import NoisySummarizer
 
     file.check(pairs)
     missing = {pair.id: pair for pair in pairs if pair.id not in file.by_id}

@@ -12,8 +12,8 @@ from longsum_jax.errors import InputError, counted
 
 if TYPE_CHECKING:
     from longsum_jax.experiment.config import RunConfig
-    from longsum_jax.inference.model import Model
-    from longsum_jax.inference.summary import BatchSize
+    from longsum_jax.summarization.model import Model
+    from longsum_jax.summarization.summary import BatchSize
     from longsum_plan.devices import Target
     from longsum_plan.plan import ProgramPlan
     from longsum_plan.program import AbstractProgram
@@ -94,10 +94,11 @@ def main(argv: Sequence[str]) -> None:
             save=lambda report: _write(args.out, described | report),
         )
     else:
-        from longsum_jax.inference.loading import load_description
+        from longsum_jax.inference.loading import load_shapes
+        from longsum_jax.summarization.model import Model
 
-        model = load_description(
-            args.model, **flags.given(args, flags.COMPUTATION_FLAGS)
+        model = load_shapes(
+            Model, args.model, **flags.given(args, flags.COMPUTATION_FLAGS)
         )
         target = devices.find_target(args.device)
         _write(

@@ -11,7 +11,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.summarization.model import Model
 
 EXAMPLES = """\
   # loss, learning rate and ROUGE of two runs, side by side
@@ -184,8 +184,8 @@ def _curves(args: argparse.Namespace) -> Any:
 
 def _kernels(args: argparse.Namespace) -> Any:
     from longsum_jax.analysis import figures, kernels
-    from longsum_jax.inference.loading import load
     from longsum_jax.ops.ssm.kernel import MAX_LENGTH
+    from longsum_jax.summarization.loading import load
 
     if not 2 <= args.length <= MAX_LENGTH:
         raise InputError(

@@ -84,7 +84,7 @@ def _model_files(directory: Path) -> Iterator["Upload"]:
     """Yields the files to upload; a training run is written as a model directory first."""
     from longsum_jax.analysis.model_card import copy_card
     from longsum_jax.checkpoints.hub_upload import find_upload
-    from longsum_jax.inference.loading import load
+    from longsum_jax.summarization.loading import load
     from longsum_jax.training.workdir import has_checkpoint
 
     if not has_checkpoint(directory):

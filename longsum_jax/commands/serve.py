@@ -177,8 +177,8 @@ def _replicas(args: argparse.Namespace) -> "list[Replica]":
         return []
     import jax
 
-    from longsum_jax.inference.loading import load
     from longsum_jax.serving.replicas import count_replicas, make_replicas
+    from longsum_jax.summarization.loading import load
 
     mesh = {name.removeprefix("mesh."): size for name, size in sizes.items()}
     # Before the model is loaded, which may take minutes.

@@ -21,12 +21,12 @@ from longsum_jax.commands.summary_output import (
 )
 from longsum_jax.commands.summary_run import SummaryBackend, SummaryRun
 from longsum_jax.errors import InputError, counted
-from longsum_jax.inference.summary_formats import FORMATS
 from longsum_jax.readers.document import PARAGRAPH, Document, Failure, joined
 from longsum_jax.readers.paths import STDIN, expand
+from longsum_jax.summarization.summary_formats import FORMATS
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.summarization.model import Model
 
 EXAMPLES = """\
   # the most important sentences of a report and their positions, without a model
@@ -140,7 +140,7 @@ def main(argv: Sequence[str]) -> int:
         run = SummaryRun(args, options, _by_ranker(args))
         return _summarize(args, run, documents, unread, has_several=has_several)
 
-    from longsum_jax.inference.loading import load
+    from longsum_jax.summarization.loading import load
 
     model = load(args.model, **flags.load_options(args))
     if args.join:
@@ -349,9 +349,9 @@ def _by_ranker(args: argparse.Namespace) -> SummaryBackend:
     Raises:
         InputError: --length is invalid.
     """
-    from longsum_jax.inference.extracts import summarize_stream
     from longsum_jax.ranking.ranker import DEFAULT_LENGTH, builtin_ranker
     from longsum_jax.ranking.selection import parse_length
+    from longsum_jax.summarization.extracts import summarize_stream
 
     length = parse_length(args.length or DEFAULT_LENGTH)
     settings = {
@@ -393,7 +393,10 @@ def _by_model(args: argparse.Namespace, model: "Model") -> SummaryBackend:
     }
     if args.source_method == "alignment":
         return SummaryBackend(stream, settings, "tokens")
-    from longsum_jax.inference.attended import attended_sources, check_attends
+    from longsum_jax.summarization.attended import (
+        attended_sources,
+        check_attends,
+    )
 
     check_attends(model)
     return SummaryBackend(

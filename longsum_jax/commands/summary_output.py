@@ -10,12 +10,12 @@ from typing import TypeVar
 from longsum_jax.commands import console, flags
 from longsum_jax.commands.summary_run import Shown, SummaryRun
 from longsum_jax.errors import counted
-from longsum_jax.inference.summary import Summary
-from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.progress import Bar
 from longsum_jax.readers.document import Failure
 from longsum_jax.readers.paths import expand, printable
 from longsum_jax.schema import first_names
+from longsum_jax.summarization.summary import Summary
+from longsum_jax.summarization.summary_formats import FORMATS, Entry
 
 _MANY_FILES = 1_000_000  # maximum number of files that the bar counts
 _MANY_ROWS = 10  # maximum number of rows listed

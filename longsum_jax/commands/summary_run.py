@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.summary import Request, Summary
-from longsum_jax.inference.summary_files import OutputFiles, SummaryDirectory
-from longsum_jax.inference.summary_formats import Entry
 from longsum_jax.locks import locked
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.source import ReadOptions
+from longsum_jax.summarization.summary import Request, Summary
+from longsum_jax.summarization.summary_files import (
+    OutputFiles,
+    SummaryDirectory,
+)
+from longsum_jax.summarization.summary_formats import Entry
 from longsum_jax.text.statements import Statement
 
 if TYPE_CHECKING:
     from longsum_jax.evaluation.summac import SummaC
-    from longsum_jax.inference.stream import Result
+    from longsum_jax.summarization.stream import Result
 
 # options that change a document's text
 _READING = ("keep_all", "document_key", "query_key")

@@ -21,7 +21,7 @@ from longsum_jax.text.alignment import (
 )
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.model import LoadedModel
 
 MAX_SENTENCE_LENGTH = 128  # tokens compared of a sentence
 # Share of the sentences about other documents that are classified as supported.
@@ -83,7 +83,9 @@ class VectorAligner:
         InputError: the model cannot be read.
     """
 
-    def __init__(self, path: str = "", model: "Model | None" = None) -> None:
+    def __init__(
+        self, path: str = "", model: "LoadedModel | None" = None
+    ) -> None:
         self._model = UserModel("--align_model", path, model, Requirement())
         # sentence vectors of the previous document
         self._about_before: np.ndarray | None = None

@@ -19,7 +19,7 @@ from longsum_jax.text.cloze import (
 from longsum_jax.text.sentences import splitter_name
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.model import LoadedModel
 
 EXAMPLES_AT_ONCE = 64
 
@@ -73,7 +73,7 @@ class Apes(ModelMetric):
     options: Options
 
     def __init__(
-        self, options: Options | None = None, model: "Model | None" = None
+        self, options: Options | None = None, model: "LoadedModel | None" = None
     ) -> None:
         super().__init__(options, model)
         self._cloze = self.options.cloze
@@ -81,7 +81,7 @@ class Apes(ModelMetric):
 
     def score_with(
         self,
-        model: "Model",
+        model: "LoadedModel",
         predictions: Sequence[str],
         references: Sequence[str],
         sources: Sequence[str],
@@ -123,7 +123,7 @@ class Apes(ModelMetric):
 
     def _scores(
         self,
-        model: "Model",
+        model: "LoadedModel",
         predictions: Sequence[str],
         questions: Sequence[_ReferenceQuestions],
     ) -> list[Scores]:
@@ -155,7 +155,7 @@ class Apes(ModelMetric):
 
     def _answers(
         self,
-        model: "Model",
+        model: "LoadedModel",
         entries: Sequence[_ReferenceQuestions],
         texts: Sequence[str],
     ) -> Iterator[list[str]]:

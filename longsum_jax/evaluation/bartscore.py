@@ -16,7 +16,7 @@ from longsum_jax.evaluation.model_metric import (
 )
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.model import LoadedModel
 
 Direction = Literal["src_hyp", "ref_hyp", "hyp_ref"]
 DIRECTIONS: tuple[Direction, ...] = ("src_hyp", "ref_hyp", "hyp_ref")
@@ -61,7 +61,7 @@ class BartScore(ModelMetric):
     options: Options
 
     def __init__(
-        self, options: Options | None = None, model: "Model | None" = None
+        self, options: Options | None = None, model: "LoadedModel | None" = None
     ) -> None:
         super().__init__(options, model)
         directions = self.options.directions
@@ -79,7 +79,7 @@ class BartScore(ModelMetric):
 
     def score_with(
         self,
-        model: "Model",
+        model: "LoadedModel",
         predictions: Sequence[str],
         references: Sequence[str],
         sources: Sequence[str],
@@ -114,7 +114,7 @@ class BartScore(ModelMetric):
         return {"signature": signature} | super().describe()
 
 
-def target_ids(model: "Model", texts: Sequence[str]) -> TextIds:
+def target_ids(model: "LoadedModel", texts: Sequence[str]) -> TextIds:
     """Returns the ids of texts, truncated to the positions of the model's decoder."""
     return text_ids(model, texts, model.config.max_target_length)
 
@@ -127,7 +127,7 @@ class _Lengths(NamedTuple):
 
 
 def mean_log_probs(
-    model: "Model",
+    model: "LoadedModel",
     pairs: Sequence[tuple[list[int], list[int]]],
     batch_size: int,
 ) -> np.ndarray:

@@ -15,7 +15,7 @@ from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import ModelMetric, longest_text
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.model import LoadedModel
 
 # The default layers of bert-score 0.3.13, which correlate best with human
 # judgments on WMT16.
@@ -116,7 +116,7 @@ class BertScore(ModelMetric):
     options: Options
 
     def __init__(
-        self, options: Options | None = None, model: "Model | None" = None
+        self, options: Options | None = None, model: "LoadedModel | None" = None
     ) -> None:
         super().__init__(options, model)
         self._layer = self._chosen_layer()
@@ -124,7 +124,7 @@ class BertScore(ModelMetric):
 
     def score_with(
         self,
-        model: "Model",
+        model: "LoadedModel",
         predictions: Sequence[str],
         references: Sequence[str],
         sources: Sequence[str],
@@ -310,7 +310,7 @@ class _StateReader:
     """Computes the states of texts with a model."""
 
     def __init__(
-        self, model: "Model", layer: int, options: BertScore.Options
+        self, model: "LoadedModel", layer: int, options: BertScore.Options
     ) -> None:
         from longsum_jax.inference.token_states import SurroundingTokens
 

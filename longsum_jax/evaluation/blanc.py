@@ -19,7 +19,7 @@ from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.special_tokens import mask_id_of
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.model import LoadedModel
 
 # Constants of the published code.
 MIN_LETTERS = 4  # minimum letters of a masked word of one token
@@ -75,7 +75,7 @@ class Blanc(ModelMetric):
 
     def score_with(
         self,
-        model: "Model",
+        model: "LoadedModel",
         predictions: Sequence[str],
         references: Sequence[str],
         sources: Sequence[str],
@@ -91,7 +91,9 @@ class Blanc(ModelMetric):
         )
         return {"signature": signature} | super().describe()
 
-    def _scores(self, model: "Model", summary: str, source: str) -> Scores:
+    def _scores(
+        self, model: "LoadedModel", summary: str, source: str
+    ) -> Scores:
         tokenizer = model.tokenizer
         template = _Template(model)
         help_ids = tokenizer.encode_batch(_sentences(summary))
@@ -114,7 +116,7 @@ class Blanc(ModelMetric):
 
     def _right(
         self,
-        model: "Model",
+        model: "LoadedModel",
         template: "_Template",
         rows: Sequence[Sequence[int]],
         masked: Sequence[Masked],
@@ -140,7 +142,7 @@ class Blanc(ModelMetric):
 class _Template:
     """Concatenates a summary and a sentence into one input of a model."""
 
-    def __init__(self, model: "Model") -> None:
+    def __init__(self, model: "LoadedModel") -> None:
         tokenizer = model.tokenizer
         prefix = tokenizer.encode(model.summarization.get("prefix", ""))
         around = tokenizer.add_special_tokens([])

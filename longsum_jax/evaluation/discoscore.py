@@ -18,7 +18,7 @@ from longsum_jax.evaluation.taggers import (
 from longsum_jax.text.sentences import split_sentences
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.model import LoadedModel
 
 
 class DiscoScore(ModelMetric):
@@ -74,7 +74,7 @@ class DiscoScore(ModelMetric):
     def __init__(
         self,
         options: Options | None = None,
-        model: "Model | None" = None,
+        model: "LoadedModel | None" = None,
         tagger: Tagger | None = None,
     ) -> None:
         super().__init__(options, model)
@@ -85,7 +85,7 @@ class DiscoScore(ModelMetric):
 
     def score_with(
         self,
-        model: "Model",
+        model: "LoadedModel",
         predictions: Sequence[str],
         references: Sequence[str],
         sources: Sequence[str],
@@ -107,7 +107,9 @@ class DiscoScore(ModelMetric):
         )
         return super().describe() | tagged | {"signature": signature}
 
-    def _read(self, model: "Model", texts: Sequence[str]) -> "list[Reading]":
+    def _read(
+        self, model: "LoadedModel", texts: Sequence[str]
+    ) -> "list[Reading]":
         """Returns the vectors to compare for every text."""
         from longsum_jax.inference.token_states import (
             SurroundingTokens,
@@ -145,7 +147,7 @@ class DiscoScore(ModelMetric):
             readings.append(Reading(nouns, vectors, len(part.ids), left_out))
         return readings
 
-    def _parse(self, model: "Model", text: str) -> "_Parsed":
+    def _parse(self, model: "LoadedModel", text: str) -> "_Parsed":
         """Returns the tokens of a text with the positions of its nouns and sentences."""
         sentences = split_sentences(text) or [""]
         sentence_nouns = tag(self._tagger, sentences)

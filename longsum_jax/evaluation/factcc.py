@@ -20,7 +20,7 @@ from longsum_jax.text.sentences import split_sentences, splitter_name
 from longsum_jax.tokenizers.special_tokens import TokenPair
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.model import LoadedModel
 
 # index of the label CORRECT in published weights, whose labels are not named
 _PUBLISHED = 0
@@ -83,7 +83,7 @@ class FactCC(ModelMetric):
     options: Options
 
     def __init__(
-        self, options: Options | None = None, model: "Model | None" = None
+        self, options: Options | None = None, model: "LoadedModel | None" = None
     ) -> None:
         super().__init__(options, model)
         config: Any = self.user_model.config
@@ -97,7 +97,7 @@ class FactCC(ModelMetric):
 
     def score_with(
         self,
-        model: "Model",
+        model: "LoadedModel",
         predictions: Sequence[str],
         references: Sequence[str],
         sources: Sequence[str],
@@ -127,7 +127,7 @@ class FactCC(ModelMetric):
         )
         return {"signature": signature} | super().describe()
 
-    def _read(self, model: "Model", summary: str, source: str) -> _Read:
+    def _read(self, model: "LoadedModel", summary: str, source: str) -> _Read:
         claims = split_sentences(summary)
         in_pieces = self.options.reads == "pieces"
         if in_pieces:

@@ -22,7 +22,7 @@ from longsum_jax.text.segmentation import SentenceEncoder
 from longsum_jax.text.sentences import split_sentences, splitter_name
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.model import LoadedModel
 
 # tokens compared of a sentence, as in the published code's encoder
 MAX_SENTENCE_LENGTH = 128
@@ -72,8 +72,8 @@ class LongDocFactScore(ModelMetric):
     def __init__(
         self,
         options: Options | None = None,
-        model: "Model | None" = None,
-        sentence_model: "Model | None" = None,
+        model: "LoadedModel | None" = None,
+        sentence_model: "LoadedModel | None" = None,
     ) -> None:
         super().__init__(options, model)
         check_whole("metrics.longdocfactscore.top_k", self.options.top_k, 1)
@@ -87,7 +87,7 @@ class LongDocFactScore(ModelMetric):
 
     def score_with(
         self,
-        model: "Model",
+        model: "LoadedModel",
         predictions: Sequence[str],
         references: Sequence[str],
         sources: Sequence[str],
@@ -128,7 +128,10 @@ class LongDocFactScore(ModelMetric):
         }
 
     def _trials(
-        self, model: "Model", predictions: Sequence[str], sources: Sequence[str]
+        self,
+        model: "LoadedModel",
+        predictions: Sequence[str],
+        sources: Sequence[str],
     ) -> "Iterator[SentencePassage]":
         """Yields the pairs of a summary sentence and a part of the document to be scored."""
         from longsum_jax.inference.sentences import sentence_encoder

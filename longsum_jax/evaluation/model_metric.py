@@ -13,7 +13,7 @@ from longsum_jax.errors import InputError, check_whole
 from longsum_jax.evaluation.metric import Metric, Scores
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.model import LoadedModel
     from longsum_jax.models.config import ModelConfig
 
 
@@ -65,7 +65,7 @@ class UserModel:
         self,
         option: str,
         path: str,
-        model: "Model | None",
+        model: "LoadedModel | None",
         requirement: Requirement,
     ) -> None:
         from longsum_jax.inference.loading import load_config
@@ -94,7 +94,7 @@ class UserModel:
         return self._path or repr(self._loaded)
 
     @functools.cached_property
-    def model(self) -> "Model":
+    def model(self) -> "LoadedModel":
         """The model, loaded into host memory.
 
         Raises:
@@ -110,7 +110,7 @@ class UserModel:
         return model
 
     @contextlib.contextmanager
-    def on_device(self) -> Iterator["Model"]:
+    def on_device(self) -> Iterator["LoadedModel"]:
         """Moves the model to its device during the block, unless it was passed as an object."""
         if self._loaded is not None:
             yield self.model
@@ -163,7 +163,7 @@ class ModelMetric(Metric):
     options: Options
 
     def __init__(
-        self, options: Options | None = None, model: "Model | None" = None
+        self, options: Options | None = None, model: "LoadedModel | None" = None
     ) -> None:
         super().__init__(options)
         check_whole(
@@ -186,7 +186,7 @@ class ModelMetric(Metric):
     @abstractmethod
     def score_with(
         self,
-        model: "Model",
+        model: "LoadedModel",
         predictions: Sequence[str],
         references: Sequence[str],
         sources: Sequence[str],
@@ -212,7 +212,7 @@ class TextIds(NamedTuple):
 
 
 def text_ids(
-    model: "Model", texts: Sequence[str], limit: int | None = None
+    model: "LoadedModel", texts: Sequence[str], limit: int | None = None
 ) -> TextIds:
     """Returns the ids of texts, truncated to the model's positions.
 
@@ -235,14 +235,16 @@ def text_ids(
 
 
 @overload
-def longest_text(model: "Model", limit: int) -> int: ...
+def longest_text(model: "LoadedModel", limit: int) -> int: ...
 
 
 @overload
-def longest_text(model: "Model", limit: int | None = None) -> int | None: ...
+def longest_text(
+    model: "LoadedModel", limit: int | None = None
+) -> int | None: ...
 
 
-def longest_text(model: "Model", limit: int | None = None) -> int | None:
+def longest_text(model: "LoadedModel", limit: int | None = None) -> int | None:
     """Returns the maximum number of tokens that a model reads of a text; None for no limit.
 
     Args:

@@ -18,7 +18,7 @@ from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.base import NO_TOKEN, first_tokens
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.model import LoadedModel
 
 # letters and digits, with single marks inside
 _WORD = re.compile(r"\w+(?:[-.'\u2019&]\w+)*")
@@ -79,7 +79,7 @@ class ModelTagger:
         return self._user_model.describe()
 
     def _of_sentences(
-        self, model: "Model", sentences: Sequence[str]
+        self, model: "LoadedModel", sentences: Sequence[str]
     ) -> list[list[str]]:
         phrases = []
         for sentence, numbers in zip(
@@ -102,7 +102,7 @@ class ModelTagger:
 
 
 def _token_labels(
-    model: "Model", sentences: Sequence[str]
+    model: "LoadedModel", sentences: Sequence[str]
 ) -> Iterator[np.ndarray]:
     """Yields the label indices of all tokens of every sentence, int [tokens].
 

@@ -113,7 +113,7 @@ def pair_of(document: DataRow) -> Pair:
 
 
 class ModelSummary(Protocol):
-    """The attributes of ``inference.summary.Summary`` used here."""
+    """The attributes of ``summarization.summary.Summary`` used here."""
 
     @property
     def text(self) -> str: ...
@@ -122,7 +122,7 @@ class ModelSummary(Protocol):
 
 
 class Summarizer(Protocol):
-    """The method of ``inference.model.Model`` used here."""
+    """The method of ``summarization.model.Model`` used here."""
 
     def summaries(
         self, texts: Sequence[str], **options: Any

@@ -20,7 +20,7 @@ from longsum_jax.text.statements import SourceSentence, Statement
 from longsum_jax.tokenizers.special_tokens import TokenPair
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.model import LoadedModel
 
 # Constants of the published code.
 MIN_CHARACTERS = 11  # minimum length of a sentence
@@ -90,7 +90,7 @@ class SummaC(ModelMetric):
     options: Options
 
     def __init__(
-        self, options: Options | None = None, model: "Model | None" = None
+        self, options: Options | None = None, model: "LoadedModel | None" = None
     ) -> None:
         super().__init__(options, model)
         values = self.options
@@ -113,7 +113,7 @@ class SummaC(ModelMetric):
 
     def score_with(
         self,
-        model: "Model",
+        model: "LoadedModel",
         predictions: Sequence[str],
         references: Sequence[str],
         sources: Sequence[str],
@@ -294,7 +294,7 @@ def read_conv(path: Path, bins: str) -> Conv:
 
 
 def _pairs(
-    model: "Model", premises: Sequence[str], hypotheses: Sequence[str]
+    model: "LoadedModel", premises: Sequence[str], hypotheses: Sequence[str]
 ) -> list[TokenPair]:
     """Returns every pair of a premise and a hypothesis."""
     tokenizer, prefix = model.tokenizer, model.summarization.get("prefix", "")

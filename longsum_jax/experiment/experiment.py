@@ -43,16 +43,17 @@ from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.loading import (
     TRAINING_MODEL,
-    load,
     load_auxiliary,
     load_config,
+    load_model,
 )
-from longsum_jax.inference.model import Model
+from longsum_jax.inference.model import LoadedModel
 from longsum_jax.layers.dense import LowRank, low_rank_updates
 from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.heads import LabelOptions, label_names
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.schema import first_names
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
 from longsum_jax.training.checkpointing import restore_params
@@ -612,7 +613,7 @@ def set_reference(
     if experiment.start is not None:
         weights = experiment.start.fingerprint
     elif run.init_from:
-        weights = load(run.init_from).fingerprint
+        weights = load_model(LoadedModel, run.init_from).fingerprint
     else:
         weights = f"random, seed {run.training.seed}"
     add_reference(objective, store, weights, initial_params)

@@ -13,8 +13,8 @@ from longsum_jax.experiment.config import (
 )
 from longsum_jax.experiment.objectives.base import Objective, Setup
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
-from longsum_jax.inference.model import Model
 from longsum_jax.schema import LARGEST
+from longsum_jax.summarization.model import Model
 from longsum_jax.training.loop import LoopOptions
 
 _LABEL_HEADS = ("classification", "token_classification")

@@ -13,7 +13,8 @@ import flax.traverse_util
 import jax
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.loading import load
+from longsum_jax.inference.loading import load_model
+from longsum_jax.inference.model import LoadedModel
 from longsum_jax.layers.layer_groups import regroup
 from longsum_jax.models.family import Family
 from longsum_jax.schema import compare_trees
@@ -86,7 +87,7 @@ class WarmStart:
             seed,
         )
         self._drawn = ENCODER_ATTENTION if draws_attention else ()
-        self._model = load(path)
+        self._model = load_model(LoadedModel, path)
         self._shapes = family.parameter_shapes(config)
         self.generation_config = self._model.generation_config
         self.summarization = self._model.summarization

@@ -1,1 +1,1 @@
-"""Loaded models: encode, generate, summarize."""
+"""Loaded models: encode, compute logits, generate, extract, answer, save."""

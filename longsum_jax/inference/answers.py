@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError, check_whole, counted
+from longsum_jax.inference.arguments import check_document, listed
 from longsum_jax.inference.rows import ReadingModel, pair_logits
-from longsum_jax.inference.summary import Request, check_text, listed
 from longsum_jax.inference.token_states import text_windows
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.special_tokens import TokenPair
@@ -110,7 +110,7 @@ def answer(
             raise InputError(
                 f"question {number} is of type {kind}; give a string"
             )
-        check_text(Request(document, f"document {number}", question))
+        check_document(document, f"document {number}", question)
     inputs = zip(questions, documents, strict=True)
     windows = [
         _windows(model, question, document) for question, document in inputs

@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.padding import kernel_limit
-from longsum_jax.inference.segments import segment_options
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import max_input_length
+from longsum_jax.text.segment_inputs import segment_options
 
 
 class DescribedModel(Protocol):

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import flax.traverse_util
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.errors import InputError
 from longsum_jax.inference.abstract import parameter_shapes
 from longsum_jax.inference.auxiliary import AuxiliaryModels
-from longsum_jax.inference.model import Model
+from longsum_jax.inference.model import LoadedModel
 from longsum_jax.models.config import MatmulPrecision, ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.ops.platform import require_devices
@@ -42,85 +42,51 @@ from longsum_jax.typing import Params
 # checkpoints/.
 TRAINING_MODEL = "model"
 
+M = TypeVar("M", bound=LoadedModel)
 
-def load(
-    path: str | Path,
-    *,
-    dtype: Literal["float32", "bfloat16"] = "float32",
-    matmul_precision: MatmulPrecision = "highest",
-    param_dtype: Literal["float32", "bfloat16"] = "float32",
-    tokenizer: str | Path | None = None,
-    which: Literal["best", "latest"] = "best",
-    revision: str | None = None,
-    architecture: str | None = None,
-    base: str | Path | None = None,
-    decoder_storage: Storage = "float32",
-) -> Model:
-    """Loads a model directory, a training workdir, an adapter, or a repository of the Hugging Face
-    Hub.
+
+class LoadOptions(NamedTuple):
+    """The options of ``summarization.loading.load``, which documents them."""
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    matmul_precision: MatmulPrecision = "highest"
+    param_dtype: Literal["float32", "bfloat16"] = "float32"
+    tokenizer: str | Path | None = None
+    which: Literal["best", "latest"] = "best"
+    revision: str | None = None
+    architecture: str | None = None
+    base: str | Path | None = None
+    decoder_storage: Storage = "float32"
+
+
+DEFAULTS = LoadOptions()
+
+
+def load_model(
+    kind: type[M], path: str | Path, options: LoadOptions = DEFAULTS
+) -> M:
+    """Loads a model as ``summarization.loading.load`` does, as an object of a class.
 
     Args:
-        path: a directory in Hugging Face layout (as published, or written by
-            ``save`` or ``convert``), the workdir of a training run, a LoRA
-            adapter in PEFT's layout, which is merged into its base model, or
-            the name "org/name" of a repository.
-        dtype: dtype of the computation.
-        matmul_precision: precision of float32 matmuls, see
-            ``models.config.ModelConfig``.
-        param_dtype: dtype of the parameters; "bfloat16" halves their memory
-            (state-space kernels stay float32).
-        tokenizer: .model file or directory to use instead of the tokenizer in
-            ``path``.
-        which: checkpoint of a training run: the best one by its evaluation, or
-            the latest.
-        revision: branch, tag or commit of a repository.
-        architecture: transformers class of the weights in ``path``, if its
-            config.json names the wrong class or none.
-        base: base model of an adapter, in any form that ``path`` accepts; by
-            default the model named in its adapter_config.json.
-        decoder_storage: storage type, on one CPU, of the decoder's weights, the
-            output embeddings and the document's keys and values in decoding;
-            computation is in float32. "bfloat16" rounds each weight by at most
-            2^-8 and halves the bytes read per token; "int8" rounds by at most
-            1/254 of the largest weight of an output, or value of a key, and
-            quarters them. The copies are made at the first summary, in addition
-            to the parameters.
-
-    Returns:
-        The model with its parameters and, if found, its tokenizer.
+        kind: ``LoadedModel`` or a subclass.
+        path: a directory, a workdir, an adapter, or a repository.
+        options: options of loading.
 
     Raises:
-        InputError: a missing, damaged or incompatible file, whose name is in
-            the message; or JAX cannot initialize a device.
+        InputError: as ``summarization.loading.load``.
     """
-    if param_dtype not in ("float32", "bfloat16"):
+    if options.param_dtype not in ("float32", "bfloat16"):
         raise InputError(
-            f'param_dtype={param_dtype!r} is not supported; give "float32" or "bfloat16"'
+            f"param_dtype={options.param_dtype!r} is not supported; give "
+            '"float32" or "bfloat16"'
         )
     require_devices()
-    path = local_directory(path, revision)
+    path = local_directory(path, options.revision)
     if is_adapter(path):
-        check_blobs(path)
-        adapter = read_adapter(path)
-        if tokenizer is None and has_tokenizer(path):
-            tokenizer = path
-        model = load(
-            _base_of(adapter, base),
-            dtype=dtype,
-            matmul_precision=matmul_precision,
-            param_dtype=param_dtype,
-            tokenizer=tokenizer,
-            which=which,
-            architecture=architecture,
-            decoder_storage=decoder_storage,
-        )
-        model.params = merge_adapter(
-            model.params, model.family, model.config, adapter
-        )
-        return model
-    if base is not None:
+        return _load_adapter(kind, path, options)
+    if options.base is not None:
         raise InputError(
-            f"base={base} is for adapters, but {path} is a model; leave it out"
+            f"base={options.base} is for adapters, but {path} is a model; leave it out"
         )
     directory = _model_directory(path)
     is_run = directory != path
@@ -132,47 +98,70 @@ def load(
 
     # Verify checksums concurrently with reading.
     with checksums.checking(check, directory):
-        runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
         family, config = huggingface.read_config(
-            directory, architecture, **runtime
+            directory,
+            options.architecture,
+            dtype=options.dtype,
+            matmul_precision=options.matmul_precision,
         )
         # Weights of training runs are in checkpoints, not in the model
         # directory.
         if is_run:
-            params = _trained_params(path, family, config, which, param_dtype)
+            params = _trained_params(
+                path, family, config, options.which, options.param_dtype
+            )
         else:
             config, params = huggingface.read_params(
-                directory, family, config, dtype=param_dtype
+                directory, family, config, dtype=options.param_dtype
             )
         summarization = huggingface.read_summarization(directory)
-        return Model(
+        return kind(
             family,
             config,
             params,
-            _tokenizer(tokenizer, directory, config.vocab_size),
+            _tokenizer(options.tokenizer, directory, config.vocab_size),
             huggingface.read_generation_config(directory),
             summarization,
             _auxiliary_of(directory, summarization),
-            decoder_storage,
+            options.decoder_storage,
             modules,
         )
 
 
+def _load_adapter(kind: type[M], path: Path, options: LoadOptions) -> M:
+    """Loads an adapter's base model and merges the adapter into it."""
+    check_blobs(path)
+    adapter = read_adapter(path)
+    tokenizer = options.tokenizer
+    if tokenizer is None and has_tokenizer(path):
+        tokenizer = path
+    base = _base_of(adapter, options.base)
+    model = load_model(
+        kind,
+        base,
+        options._replace(tokenizer=tokenizer, revision=None, base=None),
+    )
+    model.params = merge_adapter(
+        model.params, model.family, model.config, adapter
+    )
+    return model
+
+
 def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
-    """Returns family and config of anything that ``load`` accepts, without loading parameters.
+    """Returns family and config of anything that ``load_model`` accepts; loads no parameters.
 
     Raises:
-        InputError: as ``load``.
+        InputError: as ``load_model``.
     """
     directory = _model_directory(local_directory(path))
     return huggingface.read_config(read_sentence_modules(directory)[0])
 
 
 def load_generation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the general generation options and the summarization settings, as by ``load``.
+    """Returns the general generation options and the summarization settings, as by ``load_model``.
 
     Raises:
-        InputError: as ``load``.
+        InputError: as ``load_model``.
     """
     directory = _model_directory(local_directory(path))
     return huggingface.read_generation_config(
@@ -214,29 +203,32 @@ def _base_of(adapter: Adapter, base: str | Path | None = None) -> str | Path:
     return base
 
 
-def load_description(
+def load_shapes(
+    kind: type[M],
     path: str | Path,
     *,
     dtype: Literal["float32", "bfloat16"] = "float32",
     matmul_precision: MatmulPrecision = "highest",
-) -> Model:
-    """Returns the model that ``load`` would, with ``jax.ShapeDtypeStruct`` as float32 parameters.
+) -> M:
+    """Returns the model that ``load_model`` would, with ``jax.ShapeDtypeStruct`` as parameters.
 
     Args:
-        path: path or name that ``load`` accepts.
+        kind: ``LoadedModel`` or a subclass.
+        path: path or name that ``load_model`` accepts.
         dtype: dtype of the computation.
         matmul_precision: precision of float32 matmuls.
 
     Raises:
-        InputError: as ``load``.
+        InputError: as ``load_model``.
     """
     path = local_directory(path)
     directory = _model_directory(path)
-    runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
-    family, config = huggingface.read_config(directory, **runtime)
+    family, config = huggingface.read_config(
+        directory, dtype=dtype, matmul_precision=matmul_precision
+    )
     if directory == path:  # the config of a training run is complete
         config = family.infer_from_weights(config, read_weights(directory)[0])
-    return Model(
+    return kind(
         family,
         config,
         parameter_shapes(family, config),
@@ -251,7 +243,7 @@ def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
 
     Args:
         options: options whose ``extractor`` and ``sentence_encoder`` are
-            accepted by ``load``.
+            accepted by ``load_model``.
     """
     paths = {name: getattr(options, name) for name in AuxiliaryModels._fields}
     loaders: dict[str, Any] = {
@@ -279,7 +271,7 @@ def _auxiliary_of(
     return AuxiliaryModels(**loaders)
 
 
-def _load_named(directory: Path, name: str, path: str) -> Model:
+def _load_named(directory: Path, name: str, path: str) -> LoadedModel:
     """Loads a model named by config.json, but never from the Hub, as the user did not name it.
 
     Paths are relative to the model directory or, in older files, to the working
@@ -294,19 +286,19 @@ def _load_named(directory: Path, name: str, path: str) -> Model:
     )
 
 
-def load_shared(path: str) -> Model:
+def load_shared(path: str) -> LoadedModel:
     """Loads a directory or a Hub repository into host memory, once for all callers.
 
     Raises:
-        InputError: as ``load``.
+        InputError: as ``load_model``.
     """
     return _load_once(Path(path).resolve() if Path(path).is_dir() else path)
 
 
 @functools.cache
-def _load_once(path: str | Path) -> Model:
+def _load_once(path: str | Path) -> LoadedModel:
     """Loads a model into host memory; its programs stay compiled between uses on a device."""
-    model = load(path)
+    model = load_model(LoadedModel, path)
     model.to_host()
     return model
 

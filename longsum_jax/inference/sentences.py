@@ -9,13 +9,12 @@ import numpy as np
 
 from longsum_jax.checkpoints.sentence_modules import SentenceModules
 from longsum_jax.errors import InputError, check_whole
-from longsum_jax.inference.documents import check_counts
+from longsum_jax.inference.arguments import check_counts, listed
 from longsum_jax.inference.padding import (
     batches_by_length,
     bucket_length,
     pad_rows,
 )
-from longsum_jax.inference.summary import listed
 from longsum_jax.layers.attention.global_tokens import without_globals
 from longsum_jax.models.family import Family
 from longsum_jax.text.segmentation import SentenceEncoder

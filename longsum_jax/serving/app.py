@@ -21,8 +21,6 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from longsum_jax.inference.pipeline import pipeline_options
-from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.readers import Failure, ReadOptions
 from longsum_jax.serving.bodies import (
     as_requests,
@@ -40,6 +38,8 @@ from longsum_jax.serving.metrics import Metrics
 from longsum_jax.serving.openapi import docs_page, openapi
 from longsum_jax.serving.page import make_page
 from longsum_jax.serving.uploads import Uploads
+from longsum_jax.summarization.pipeline import pipeline_options
+from longsum_jax.summarization.summary import Request, Summary
 
 _LOG = logging.getLogger(__name__)
 # Options of ``/v1/summaries`` that are not options of ``Model.summaries``.

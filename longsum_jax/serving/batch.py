@@ -15,14 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from longsum_jax.inference.continuous import num_slots
-from longsum_jax.inference.documents import TokenizedDocument
-from longsum_jax.inference.summary import Summary
 from longsum_jax.serving.lengths import read_length
 from longsum_jax.serving.pieces import JobPiece, fail
 from longsum_jax.serving.statistics import SecondsHistogram
+from longsum_jax.summarization.documents import TokenizedDocument
+from longsum_jax.summarization.summary import Summary
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.summarization.model import Model
 
 # Maximum number of tokens that a turn encodes, except for a single longer
 # piece, because other batches wait during the turn.

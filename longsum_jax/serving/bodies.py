@@ -14,11 +14,11 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from longsum_jax.errors import in_one_line
-from longsum_jax.inference.summary import Request
 from longsum_jax.readers import Document, Failure, ReadOptions, sandbox
 from longsum_jax.readers.paths import STDIN
 from longsum_jax.readers.source import Source
 from longsum_jax.serving.uploads import Uploads
+from longsum_jax.summarization.summary import Request
 
 _MAX_FILES = 100
 _MAX_FIELDS = 100

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.serving.bodies import boolean
+from longsum_jax.summarization.summary import Request, Summary
 
 # Fields without effect on a summary.
 _IGNORED = (

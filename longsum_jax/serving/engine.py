@@ -24,15 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import MAX_SLOTS
-from longsum_jax.inference.documents import TokenizedDocument
-from longsum_jax.inference.extracts import summarize_stream
-from longsum_jax.inference.strategy_engine import StrategyEngine
-from longsum_jax.inference.summarizer import make_engine
-from longsum_jax.inference.summary import Request, Summary, check_text
-from longsum_jax.inference.summary_options import (
-    SummaryOptions,
-    check_arguments,
-)
 from longsum_jax.ranking.ranker import DEFAULT_LENGTH
 from longsum_jax.ranking.selection import parse_length
 from longsum_jax.serving.batch import WARM_UP_PIECES
@@ -49,9 +40,18 @@ from longsum_jax.serving.replicas import Replica
 from longsum_jax.serving.statistics import ReplicaStatistics
 from longsum_jax.serving.text_stream import TextStream
 from longsum_jax.serving.worker import Worker
+from longsum_jax.summarization.documents import TokenizedDocument
+from longsum_jax.summarization.extracts import summarize_stream
+from longsum_jax.summarization.strategy_engine import StrategyEngine
+from longsum_jax.summarization.summarizer import make_engine
+from longsum_jax.summarization.summary import Request, Summary, check_text
+from longsum_jax.summarization.summary_options import (
+    SummaryOptions,
+    check_arguments,
+)
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.summarization.model import Model
 
 # Options for reading documents; the server sets batch_size.
 READING_OPTIONS = tuple(

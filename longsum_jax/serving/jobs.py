@@ -9,9 +9,9 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.serving.bodies import wait_for_disconnect
 from longsum_jax.serving.engine import Engine, SummaryPart
+from longsum_jax.summarization.summary import Request, Summary
 
 Result = Summary | Exception
 

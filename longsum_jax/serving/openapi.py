@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from longsum_jax import __version__
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.inference.model import Model
-from longsum_jax.inference.summary_options import (
+from longsum_jax.serving.engine import READING_OPTIONS
+from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.summary_options import (
     SummaryOptions,
     strategy_names,
 )
-from longsum_jax.serving.engine import READING_OPTIONS
 
 _TYPES = {
     bool: "boolean",

@@ -15,11 +15,11 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.inference.documents import TokenizedDocument
-from longsum_jax.inference.rounds import Plan
-from longsum_jax.inference.strategy_engine import StrategyEngine
-from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.serving.text_stream import TextStream
+from longsum_jax.summarization.documents import TokenizedDocument
+from longsum_jax.summarization.rounds import Plan
+from longsum_jax.summarization.strategy_engine import StrategyEngine
+from longsum_jax.summarization.summary import Request, Summary
 
 
 class Job(NamedTuple):

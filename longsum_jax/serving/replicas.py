@@ -26,7 +26,7 @@ from longsum_jax.training.mesh import (
 )
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.summarization.model import Model
 
 
 class Replica(NamedTuple):

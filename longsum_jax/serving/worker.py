@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 
 from longsum_jax.inference.continuous import MAX_SLOTS
-from longsum_jax.inference.summary import Summary
 from longsum_jax.serving.batch import OpenBatch
 from longsum_jax.serving.fair_queue import FairQueue
 from longsum_jax.serving.pieces import (
@@ -27,6 +26,7 @@ from longsum_jax.serving.pieces import (
 )
 from longsum_jax.serving.replicas import Replica
 from longsum_jax.serving.statistics import ReplicaStatistics
+from longsum_jax.summarization.summary import Summary
 
 # Each batch stores keys and values of up to ``max_cross_cache_bytes``.
 _MAX_BATCHES = 3

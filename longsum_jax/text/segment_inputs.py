@@ -2,12 +2,13 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.schema import from_dict
 from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.text.salient_text import (
     Order,
@@ -100,6 +101,17 @@ class SegmentInputOptions:
             next_includes_sentence=self.next_includes_sentence,
             split_moves=self.split_moves,
         )
+
+
+def segment_options(summarization: Mapping[str, Any]) -> SegmentInputOptions:
+    """Returns the options for reading segments from "segments" in a model's config.json.
+
+    Raises:
+        InputError: an unknown option, or one out of range.
+    """
+    return from_dict(
+        SegmentInputOptions, summarization["segments"], "config.json: segments"
+    )
 
 
 class SegmentInputs(NamedTuple):

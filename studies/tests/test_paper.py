@@ -12,8 +12,8 @@ import longsum_jax
 from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import longsum_jax
-from longsum_jax.inference.attended import attended_sources
-from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.summarization.attended import attended_sources
+from longsum_jax.summarization.summary import Request, Summary
 from longsum_jax.text.alignment import align
 
 SENTENCES = [

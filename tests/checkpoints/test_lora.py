@@ -23,9 +23,9 @@ from longsum_jax.checkpoints.lora import (
 from longsum_jax.checkpoints.state_dict import to_state_dict
 from longsum_jax.checkpoints.tensor_files import write_safetensors
 from longsum_jax.errors import InputError
-from longsum_jax.inference.loading import load
 from longsum_jax.layers.dense import Linear, LowRank, low_rank_updates, normal
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.loading import load
 from longsum_jax.training.lora import LoraOptions
 
 T5 = get_family("t5")

@@ -39,9 +39,9 @@ from longsum_jax.commands import (
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.registry import METRICS
 from longsum_jax.evaluation.significance import bootstrap_intervals
-from longsum_jax.inference import loading
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization import loading
+from longsum_jax.summarization.model import Model
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.training.checkpointing import read_meta
 

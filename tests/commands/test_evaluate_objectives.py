@@ -9,8 +9,8 @@ import pytest
 from longsum_jax.commands import evaluate
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.question_answering import QuestionAnswering
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 TEXTS = ["Rain and wind.", "Sun.", "Snow fell on the hills all day.", "Fog, then sun."]

@@ -14,8 +14,8 @@ from longsum_jax.data.examples.summarization import source_and_target
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
-from longsum_jax.inference import loading
-from longsum_jax.inference.summary import Summary
+from longsum_jax.summarization import loading
+from longsum_jax.summarization.summary import Summary
 
 TFDS_SCRIPT = Path(__file__).parents[1] / "data" / "tfds_script.py"
 ROWS = [

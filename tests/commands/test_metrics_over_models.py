@@ -16,7 +16,7 @@ from longsum_jax.commands import evaluate, score
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation import predictions as predictions_module
 from longsum_jax.inference import loading
-from longsum_jax.inference.summary import Summary
+from longsum_jax.summarization.summary import Summary
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
 

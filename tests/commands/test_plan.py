@@ -22,9 +22,11 @@ from longsum_jax.experiment.memory_changes import (
 )
 from longsum_jax.experiment.objectives.extraction import Extraction
 from longsum_jax.experiment.objectives.summarization import Summarization
-from longsum_jax.inference.loading import load, load_description
+from longsum_jax.inference.loading import load_shapes
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.attention.fused import KernelChoice, note_choice
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
 from longsum_plan import devices
 from longsum_plan.plan import ProgramPlan
 from longsum_plan.program import AbstractProgram
@@ -256,7 +258,7 @@ def test_pages_may_be_encoded_one_after_another():
 
 
 def test_summaries_are_planned_from_shapes(small_model, tmp_path, capsys):
-    loaded, shapes = load(small_model), load_description(small_model)
+    loaded, shapes = load(small_model), load_shapes(Model, small_model)
     assert shapes.config == loaded.config
     assert shapes.num_parameters == loaded.num_parameters
     out = tmp_path / "plan.json"
@@ -297,7 +299,7 @@ def test_the_longest_document_that_fits(small_model, monkeypatch):
         return [SimpleNamespace(total=size) for size in (2 * length * batch_size, 500)]
 
     monkeypatch.setattr(plan, "plan_summaries", plan_summaries)
-    model, target = load_description(small_model), devices.find_target("cpu")
+    model, target = load_shapes(Model, small_model), devices.find_target("cpu")
     # 3,072 and 3,328 tokens are lengths of padded inputs, one after the other.
     assert plan._longest(model, target._replace(memory=2 * 3327), 1, {}) == 3072
     assert len(compiled) <= 5
@@ -386,7 +388,7 @@ def test_running_out_of_memory_is_one_sentence(small_model, monkeypatch, capsys)
     def exhausted(*args, **kwargs):
         raise jax.errors.JaxRuntimeError(message)
 
-    monkeypatch.setattr("longsum_jax.inference.model.Model.stream", exhausted)
+    monkeypatch.setattr("longsum_jax.summarization.model.Model.stream", exhausted)
     monkeypatch.setattr(sys, "argv", ["summarize", f"--model={small_model}"])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     with pytest.raises(SystemExit) as ended:

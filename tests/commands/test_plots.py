@@ -9,8 +9,8 @@ import pytest
 from longsum_jax.analysis import figures, records
 from longsum_jax.commands import plots
 from longsum_jax.errors import InputError
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_model_without_state_space_layers(tmp_path, monkeypatch):
     model = SimpleNamespace(
         config=SimpleNamespace(encoder_attention="full"), family=SimpleNamespace(name="lsg")
     )
-    monkeypatch.setattr("longsum_jax.inference.loading.load", lambda path: model)
+    monkeypatch.setattr("longsum_jax.summarization.loading.load", lambda path: model)
     with pytest.raises(InputError, match='m: a model of family "lsg" has no state-space layers'):
         plots.main(["kernels", "m", f"--out={tmp_path / 'k.png'}"])
 

@@ -19,9 +19,9 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation import report, summac
 from longsum_jax.evaluation.comparison import read_predictions
-from longsum_jax.inference import attended, loading
-from longsum_jax.inference.stream import StreamFunctions, summarize_stream
-from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.summarization import attended, loading
+from longsum_jax.summarization.stream import StreamFunctions, summarize_stream
+from longsum_jax.summarization.summary import Request, Summary
 
 
 class FirstWords:

@@ -16,8 +16,8 @@ from longsum_jax.commands import convert
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.errors import InputError
 from longsum_jax.inference.lsg_check import check_lsg
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import family_of, get_family
+from longsum_jax.summarization.model import Model
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lsg" / "conversion.npz"
 BERT = {

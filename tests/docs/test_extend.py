@@ -16,10 +16,10 @@ def registries():
     """Takes out again what a recipe registers."""
     from longsum_jax.evaluation.registry import METRICS
     from longsum_jax.experiment.objectives.registry import OBJECTIVES
-    from longsum_jax.inference.strategies import STRATEGIES
     from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, ENCODER_ATTENTIONS
     from longsum_jax.models.registry import FAMILIES
     from longsum_jax.readers import KINDS
+    from longsum_jax.summarization.strategies import STRATEGIES
 
     found = [ENCODER_ATTENTIONS, CROSS_ATTENTIONS, FAMILIES, OBJECTIVES, METRICS, KINDS, STRATEGIES]
     before = [dict(registry) for registry in found]

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "guide"
 
@@ -112,8 +112,8 @@ def to_pickle(directory):
 @pytest.fixture
 def released(small_model, tiny_tokenizer, tmp_path, monkeypatch, draw_params):
     """The released repositories at tiny size in the working directory, in their layout."""
-    from longsum_jax.inference.model import Model
     from longsum_jax.models.registry import get_family
+    from longsum_jax.summarization.model import Model
 
     monkeypatch.chdir(tmp_path)
     locost = tmp_path / "flbbb" / "locost-gsg-pretrained"

@@ -12,8 +12,8 @@ from longsum_jax.errors import InputError
 from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, text_ids
 from longsum_jax.evaluation.predictions import Pair, example_scores, predict, score_last
 from longsum_jax.inference.padding import batches_by_length, pad_rows
-from longsum_jax.inference.summary import Summary
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.summary import Summary
 
 
 class MeanState(ModelMetric):

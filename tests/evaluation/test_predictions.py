@@ -15,7 +15,7 @@ from longsum_jax.evaluation.predictions import (
 )
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.rouge import rouge
-from longsum_jax.inference.summary import Summary
+from longsum_jax.summarization.summary import Summary
 
 
 class Model:

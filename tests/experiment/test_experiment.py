@@ -32,9 +32,9 @@ from longsum_jax.experiment.experiment import (
 from longsum_jax.experiment.objectives import summarization
 from longsum_jax.experiment.programs import run_programs
 from longsum_jax.experiment.warm_start import WarmStart
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family, preset
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 

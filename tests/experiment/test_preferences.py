@@ -14,9 +14,9 @@ from longsum_jax.experiment import reference
 from longsum_jax.experiment.config import default_sections, run_config
 from longsum_jax.experiment.experiment import check_run, make_experiment, make_loss, make_store
 from longsum_jax.experiment.reference import ReferencedExamples, add_reference
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import preset
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 SIZES = {

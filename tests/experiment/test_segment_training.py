@@ -24,9 +24,9 @@ from longsum_jax.experiment.experiment import (
     write_model_directory,
 )
 from longsum_jax.experiment.warm_start import WarmStart
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 SIZES = {

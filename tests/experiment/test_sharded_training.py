@@ -13,7 +13,7 @@ import pytest
 from longsum_jax.commands import train
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.inference.model import Model
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 ROOT = Path(__file__).parents[2]

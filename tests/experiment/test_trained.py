@@ -5,8 +5,8 @@ import pytest
 
 from longsum_jax.data.tasks import get_task
 from longsum_jax.experiment.trained import objective_of
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 
 SENTENCES = {"document": "One is. Two is. Three is.", "summary": "Two is."}

@@ -5,9 +5,9 @@ from jax.sharding import AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.inference.abstract import parameter_shapes, summary_programs
 from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES, KernelCache
-from longsum_jax.inference.loading import load
 from longsum_jax.inference.padding import input_length
 from longsum_jax.inference.programs import Search
+from longsum_jax.summarization.loading import load
 from longsum_plan.plan import device_bytes
 
 

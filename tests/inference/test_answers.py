@@ -5,8 +5,8 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.answers import answer, best_span
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 

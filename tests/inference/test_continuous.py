@@ -5,9 +5,9 @@ import functools
 import numpy as np
 import pytest
 
-from longsum_jax.inference.model import Model
 from longsum_jax.layers import decoder
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 
 VOCABULARY = 96
 T5 = {"d_model": 32, "num_heads": 4, "d_kv": 8, "d_ff": 32}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 
 SIZES = {"d_model": 16, "num_heads": 2, "d_kv": 8, "d_ff": 16, "num_layers": 1}
 BART = {"d_model": 16}

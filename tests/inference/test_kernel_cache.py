@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from longsum_jax.inference import runner
-from longsum_jax.inference.model import Model
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 
 IDS = np.random.default_rng(0).integers(2, 64, (2, 100))
 KERNEL_BYTES = 2 * 16 * (128 + 1) * 8  # of 128 tokens: two layers of 16 channels

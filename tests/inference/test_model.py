@@ -8,7 +8,7 @@ import pytest
 import longsum_jax
 from longsum_jax.errors import InputError
 from longsum_jax.inference import padding
-from longsum_jax.inference.summary import Request
+from longsum_jax.summarization.summary import Request
 
 
 @pytest.fixture(scope="module")
@@ -363,8 +363,8 @@ def test_documents_that_kernels_are_not_exact_for_are_refused(model, monkeypatch
 @pytest.fixture(scope="module")
 def random_model(tiny_tokenizer, draw_params):
     """random_model(family, **config): a tiny model with random weights and `tiny_tokenizer`."""
-    from longsum_jax.inference.model import Model
     from longsum_jax.models.registry import model_config, preset
+    from longsum_jax.summarization.model import Model
 
     def make(name, summarization=None, **values):
         rows = {"vocab_size": tiny_tokenizer.vocab_size}

@@ -14,14 +14,14 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.decoder_storage import StoredDecoder, stored_decoder
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
 from longsum_jax.inference.programs import Programs, layer_views
 from longsum_jax.layers.decoder_cache import KeyValueCache
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops import device_memory
 from longsum_jax.ops.storage import Stored
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
 
 # The instructions are then those that users get: what tests do without comes after them.
 OPTIONS = {"xla_cpu_use_fusion_emitters": True} if "XLA_FLAGS" in os.environ else {}

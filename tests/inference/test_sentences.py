@@ -7,9 +7,9 @@ import pytest
 
 from longsum_jax import load
 from longsum_jax.errors import InputError
-from longsum_jax.inference.model import Model
 from longsum_jax.inference.sentences import sentence_encoder, taken_sentences
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.loading import load_tokenizer

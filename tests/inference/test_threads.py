@@ -11,8 +11,8 @@ import pytest
 
 import longsum_jax
 from longsum_jax.errors import InputError
-from longsum_jax.inference.attended import cross_attention_weights
 from longsum_jax.inference.kernel_cache import KernelCache
+from longsum_jax.summarization.attended import cross_attention_weights
 
 pytestmark = pytest.mark.slow  # three lengths are compiled
 THREADS = 16

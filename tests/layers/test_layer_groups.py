@@ -12,8 +12,6 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.warm_start import WarmStart
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import (
     layer_attentions,
@@ -25,6 +23,8 @@ from longsum_jax.layers.layer_groups import (
     regroup,
 )
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
 
 SIZES = {"vocab_size": 31, "d_model": 16}
 BART = SIZES | {"max_position_embeddings": 48, "encoder_layers": 3, "decoder_layers": 1}

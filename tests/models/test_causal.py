@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.model import Model
 from longsum_jax.layers.attention import full
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 
 LAYERS, HEADS, SIZE, BLOCK, SPARSE, FACTOR, GLOBALS = 2, 2, 8, 4, 3, 2, 2
 LENGTH = 23  # six blocks, the last one incomplete

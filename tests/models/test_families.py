@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from longsum_jax.checkpoints.state_dict import to_params, to_state_dict
-from longsum_jax.inference.model import Model
 from longsum_jax.layers.attention.registry import ENCODER_ATTENTIONS
 from longsum_jax.models.registry import FAMILIES, family_of, get_family
+from longsum_jax.summarization.model import Model
 
 WORKER = Path(__file__).parents[1] / "inference" / "devices_worker.py"
 FILES = sorted((Path(__file__).parents[1] / "golden" / "families").glob("*.npz"))

@@ -9,8 +9,8 @@ import longsum_jax
 from longsum_jax.commands import convert
 from longsum_jax.errors import InputError
 from longsum_jax.inference import programs
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.model import Model
 
 
 @pytest.fixture(scope="module")

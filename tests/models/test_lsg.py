@@ -11,8 +11,8 @@ import pytest
 
 from longsum_jax.checkpoints.state_dict import to_params, to_state_dict
 from longsum_jax.conversion.lsg import to_lsg
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import family_of, get_family
+from longsum_jax.summarization.model import Model
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CONFIGS = json.loads((GOLDEN / "lsg" / "tiny_configs.json").read_text())

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.model import Model
 from longsum_jax.layers.attention.cross import NearestAttention
 from longsum_jax.layers.attention.options import NearestOptions
 from longsum_jax.layers.decoder_cache import DecoderCache
 from longsum_jax.layers.dense import normal
 from longsum_jax.models.registry import get_family, max_input_length
+from longsum_jax.summarization.model import Model
 
 SIZES = {
     "vocab_size": 40,

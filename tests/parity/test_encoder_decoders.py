@@ -21,8 +21,8 @@ from safetensors.torch import load_file, save_file
 
 import longsum_jax
 from longsum_jax.checkpoints.state_dict import to_state_dict
-from longsum_jax.inference.attended import cross_attention_weights
 from longsum_jax.models.embedding_tables import EmbeddingKeys
+from longsum_jax.summarization.attended import cross_attention_weights
 
 LENGTH, TARGET = 77, 9  # divides into no block of any model
 FAMILIES = [pytest.param(name, id=name) for name in ENCODER_DECODERS]

@@ -26,9 +26,9 @@ from longsum_jax.checkpoints.sentence_modules import (
 )
 from longsum_jax.checkpoints.state_dict import to_state_dict
 from longsum_jax.errors import InputError
-from longsum_jax.inference.model import Model
 from longsum_jax.inference.sentences import sentence_encoder
 from longsum_jax.models.registry import max_input_length
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 FAMILIES = [pytest.param(name, id=name) for name in ENCODERS]

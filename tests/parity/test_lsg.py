@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import longsum_jax
-from longsum_jax.inference.model import Model
+from longsum_jax.summarization.model import Model
 
 EXACT = {
     "mask_first_token": True,

@@ -3,12 +3,12 @@ import json
 import numpy as np
 import pytest
 
-from longsum_jax.inference.summary import explanation_of, lines_with_sources
 from longsum_jax.ranking.explanations import NUM_REASONS, reason_name
 from longsum_jax.ranking.fallback import Fallback
 from longsum_jax.ranking.features import feature_table, sentence_features
 from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.ranker import builtin_ranker
+from longsum_jax.summarization.summary import explanation_of, lines_with_sources
 from longsum_jax.text.statements import Explanation, Reason, Statement
 
 

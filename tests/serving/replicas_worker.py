@@ -21,10 +21,10 @@ import jax
 
 import longsum_jax
 from longsum_jax.errors import InputError
-from longsum_jax.inference.summary import Request
 from longsum_jax.serving.engine import Engine
 from longsum_jax.serving.metrics import Metrics
 from longsum_jax.serving.replicas import make_replicas
+from longsum_jax.summarization.summary import Request
 
 TEXTS = [f"Text {number} has some words. " * (1 + number % 3) for number in range(8)]
 OPTIONS = ({}, {"strategy": "segments", "segment_length": 32})

@@ -17,11 +17,11 @@ pytest.importorskip("starlette")
 from starlette.testclient import TestClient
 
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.inference.summary import Summary
-from longsum_jax.inference.summary_options import SummaryOptions
 from longsum_jax.serving.app import Limits, make_app
 from longsum_jax.serving.engine import Engine, _extract
 from longsum_jax.serving.pieces import WholeJob
+from longsum_jax.summarization.summary import Summary
+from longsum_jax.summarization.summary_options import SummaryOptions
 
 TEXT = "The council met on Monday. It raised the budget by 5 percent. Nobody objected to it."
 JSON = {"content-type": "application/json"}

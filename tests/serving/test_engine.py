@@ -12,13 +12,13 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference import continuous
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
-from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import get_family
 from longsum_jax.serving.engine import Engine, QueueFullError, TooLongError
 from longsum_jax.serving.fair_queue import FairQueue
 from longsum_jax.serving.pieces import BatchKind, Job, JobPiece
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.summary import Request
 
 TEXTS = [" ".join(f"Number {i} of {n} is said." for i in range(n)) for n in (3, 2, 1)]
 

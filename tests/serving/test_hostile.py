@@ -16,12 +16,12 @@ from starlette.testclient import TestClient
 
 from longsum_jax.commands import serve
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.readers import Failure, ReadOptions, sandbox
 from longsum_jax.serving import bodies, guard, uploads
 from longsum_jax.serving.app import Limits, make_app
 from longsum_jax.serving.engine import READING_OPTIONS, Engine
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 
 TEXT = "The council met on Monday. It raised the budget by 5 percent."

@@ -19,9 +19,9 @@ from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.inference.model import Model
 from longsum_jax.inference.rows import takes_token_types
 from longsum_jax.models.family import Family
+from longsum_jax.summarization.model import Model
 from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.training.mesh import make_mesh

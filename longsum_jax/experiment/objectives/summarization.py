@@ -24,8 +24,8 @@ from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import EvaluationOptions, RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective
-from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import count_labels
+from longsum_jax.summarization.model import Model
 from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
 

@@ -9,9 +9,9 @@ from longsum_jax.data.prepared import write_prepared
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.classification import classification_scores
 from longsum_jax.experiment.warm_start import WarmStart
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import class_cross_entropy
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 

@@ -6,7 +6,7 @@ from longsum_jax.data.examples.answers import answer_examples, find_answer
 from longsum_jax.data.prepared import write_prepared
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.answers import Answers
-from longsum_jax.inference.model import Model
+from longsum_jax.summarization.model import Model
 from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 

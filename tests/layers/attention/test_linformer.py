@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family, max_input_length
+from longsum_jax.summarization.model import Model
 
 LIMITS = {
     "linformer_size": 4,

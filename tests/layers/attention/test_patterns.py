@@ -12,13 +12,13 @@ import pytest
 from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
 from longsum_jax.layers.attention.patterns import pattern_names, span_penalty
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.registry import get_family
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
 from longsum_jax.training.step import LossOutput
 
 SIZES = {

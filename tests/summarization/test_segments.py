@@ -18,12 +18,13 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import ContinuousBatch
-from longsum_jax.inference.loading import load, load_auxiliary
-from longsum_jax.inference.model import Model
-from longsum_jax.inference.segments import _said
-from longsum_jax.inference.summary import Request
+from longsum_jax.inference.loading import load_auxiliary
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.segments import _said
+from longsum_jax.summarization.summary import Request
 from longsum_jax.text.joining import num_words
 from longsum_jax.text.prompts import NO_PROMPT
 from longsum_jax.text.segment_inputs import SegmentInputOptions, read_segment_inputs

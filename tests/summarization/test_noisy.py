@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.noisy import NoisySummarizer
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.noisy import NoisySummarizer
 
 TEXTS = ["One thing is said. Then another.", "A dog came in and slept.", "It rained all day long."]
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.summary import listed
+from longsum_jax.inference.arguments import listed
+from longsum_jax.summarization.loading import load
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.summarization.model import Model
 
 _TASKS = ("summarization",)
 # Values of ``truncation`` and the options that have the same effect.

@@ -4,8 +4,8 @@ import pytest
 
 import longsum_jax
 from longsum_jax.errors import InputError
-from longsum_jax.inference.extracts import summarize_stream
-from longsum_jax.inference.summary import Request
+from longsum_jax.summarization.extracts import summarize_stream
+from longsum_jax.summarization.summary import Request
 
 TEXT = "A Report\n\nThe bridge was closed in May. Lena Lund repaired it within a year."
 

@@ -10,18 +10,18 @@ import numpy as np
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
-from longsum_jax.errors import InputError, counted
+from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import ContinuousBatch, num_slots
 from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.padding import check_kernel_length, padded_rows
-from longsum_jax.inference.summary import (
+from longsum_jax.ops.ssm.kernel import MAX_LENGTH
+from longsum_jax.summarization.summary import (
     BatchSize,
     Overflow,
     Request,
     Summary,
     check_text,
 )
-from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.files import DOCUMENT_TOKEN
@@ -38,20 +38,6 @@ def document_token_id(tokenizer: Tokenizer) -> int | None:
     if len(ids) == 1 and ids[0] != tokenizer.unk_id:
         return ids[0]
     return None
-
-
-def check_counts(number: int, **lists: Sequence[Any]) -> None:
-    """Raises InputError unless each list has ``number`` items, one per document."""
-    for name, items in lists.items():
-        if isinstance(items, str):
-            raise InputError(
-                f"{name} is a text; give a list of one for each document"
-            )
-        if len(items) != number:
-            raise InputError(
-                f"{name} has {counted(len(items), 'item')} for {counted(number, 'document')}; give "
-                "one for each"
-            )
 
 
 def check_overflow(

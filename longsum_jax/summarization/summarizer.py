@@ -11,23 +11,23 @@ from typing import Any, Protocol, cast
 
 from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.errors import InputError
-from longsum_jax.inference.documents import DocumentSummarizer
-from longsum_jax.inference.memory_engine import MemoryEngine
 from longsum_jax.inference.padding import check_length, kernel_limit
-from longsum_jax.inference.segments import SegmentSummarizer
-from longsum_jax.inference.strategies import SEGMENT_LENGTH, Reader
-from longsum_jax.inference.strategy_engine import StrategyEngine
-from longsum_jax.inference.summary import Request, Strategy, Summary
-from longsum_jax.inference.summary_options import SummaryOptions
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ranking.selection import Length
+from longsum_jax.summarization.documents import DocumentSummarizer
+from longsum_jax.summarization.memory_engine import MemoryEngine
+from longsum_jax.summarization.segments import SegmentSummarizer
+from longsum_jax.summarization.strategies import SEGMENT_LENGTH, Reader
+from longsum_jax.summarization.strategy_engine import StrategyEngine
+from longsum_jax.summarization.summary import Request, Strategy, Summary
+from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_jax.text.prompts import Prompt
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Params
 
 
 class SummarizingModel(Protocol):
-    """The attributes of ``inference.model.Model`` used to summarize."""
+    """The attributes of ``summarization.model.Model`` used to summarize."""
 
     config: Any
     params: Params

@@ -7,8 +7,8 @@ summaries, and finally returns a draft:
     hierarchical    yield [segment 0, segment 1, ...]  ->  yield [their joined summaries]  ->  draft
 
 So strategies do not depend on batches and devices, and all of them share
-compiled programs (``inference.rounds``). Models with memories read documents
-differently (``inference.segments``), which is strategy "memory".
+compiled programs (``summarization.rounds``). Models with memories read documents
+differently (``summarization.segments``), which is strategy "memory".
 """
 
 import dataclasses
@@ -22,12 +22,12 @@ import numpy as np
 
 from longsum_jax.decoding.options import MAX_NEW_TOKENS
 from longsum_jax.errors import InputError
-from longsum_jax.inference.documents import TokenizedDocument
-from longsum_jax.inference.stream import coarse_length
-from longsum_jax.inference.summary import Request, Strategy, Summary
 from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.ranker import builtin_ranker, without_fragments
 from longsum_jax.ranking.selection import Length, take_sentences
+from longsum_jax.summarization.documents import TokenizedDocument
+from longsum_jax.summarization.stream import coarse_length
+from longsum_jax.summarization.summary import Request, Strategy, Summary
 from longsum_jax.text.coverage import summary_coverage
 from longsum_jax.text.joining import BLANK_LINE, Joiner, split_documents
 from longsum_jax.text.ngrams import num_words, unicode_words

@@ -1,4 +1,4 @@
-"""Summarizes with the strategies of ``inference.strategies``."""
+"""Summarizes with the strategies of ``summarization.strategies``."""
 
 import contextlib
 import dataclasses
@@ -9,24 +9,24 @@ from typing import Any, cast
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
-from longsum_jax.inference.documents import (
+from longsum_jax.summarization.documents import (
     DocumentSummarizer,
     TokenizedDocument,
 )
-from longsum_jax.inference.rounds import Plan, run_plans
-from longsum_jax.inference.strategies import (
+from longsum_jax.summarization.rounds import Plan, run_plans
+from longsum_jax.summarization.strategies import (
     Reader,
     StrategyInput,
     choose,
     summarize_steps,
 )
-from longsum_jax.inference.stream import StreamFunctions, coarse_length
-from longsum_jax.inference.summary import BatchSize, Request, Summary
-from longsum_jax.inference.summary_options import SummaryOptions
+from longsum_jax.summarization.stream import StreamFunctions, coarse_length
+from longsum_jax.summarization.summary import BatchSize, Request, Summary
+from longsum_jax.summarization.summary_options import SummaryOptions
 
 
 class StrategyEngine:
-    """Summarizes with the strategies of ``inference.strategies``.
+    """Summarizes with the strategies of ``summarization.strategies``.
 
     Args:
         documents: summarizer that decodes the inputs.

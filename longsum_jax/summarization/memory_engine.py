@@ -6,17 +6,17 @@ from typing import NamedTuple, cast
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.inference.devices import rows_on_devices
-from longsum_jax.inference.documents import (
+from longsum_jax.ranking.selection import Length
+from longsum_jax.summarization.documents import (
     DocumentSummarizer,
     TokenizedDocument,
 )
-from longsum_jax.inference.rounds import Plan, run_plans
-from longsum_jax.inference.segments import SegmentSummarizer
-from longsum_jax.inference.strategies import budget_of
-from longsum_jax.inference.stream import StreamFunctions
-from longsum_jax.inference.summary import BatchSize, Request, Summary
-from longsum_jax.inference.summary_options import SummaryOptions
-from longsum_jax.ranking.selection import Length
+from longsum_jax.summarization.rounds import Plan, run_plans
+from longsum_jax.summarization.segments import SegmentSummarizer
+from longsum_jax.summarization.strategies import budget_of
+from longsum_jax.summarization.stream import StreamFunctions
+from longsum_jax.summarization.summary import BatchSize, Request, Summary
+from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_jax.text.coverage import summary_coverage
 from longsum_jax.text.joining import Joiner
 from longsum_jax.text.prompts import Prompt

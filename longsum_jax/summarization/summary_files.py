@@ -20,10 +20,10 @@ from longsum_jax import atomic
 from longsum_jax.compressed import SUFFIXES
 from longsum_jax.errors import InputError
 from longsum_jax.files import json_text, parse_json, read_bytes
-from longsum_jax.inference.summary import REPORTED, Summary
-from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.readers.document import Document
 from longsum_jax.readers.paths import printable
+from longsum_jax.summarization.summary import REPORTED, Summary
+from longsum_jax.summarization.summary_formats import FORMATS, Entry
 from longsum_jax.text.statements import Statement
 
 _ENDING = "_summary"

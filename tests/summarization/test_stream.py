@@ -6,8 +6,8 @@ import time
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.stream import StreamFunctions, ahead, coarse_length, summarize_stream
-from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.summarization.stream import StreamFunctions, ahead, coarse_length, summarize_stream
+from longsum_jax.summarization.summary import Request, Summary
 
 
 def summary_of(text):

@@ -6,18 +6,17 @@ from typing import get_args
 
 from longsum_jax.decoding.options import check_option_names
 from longsum_jax.errors import InputError, check_whole, did_you_mean
-from longsum_jax.inference.documents import check_counts
-from longsum_jax.inference.strategies import SHORTEST_ROOM, STRATEGIES
-from longsum_jax.inference.summary import (
+from longsum_jax.inference.arguments import check_counts, listed
+from longsum_jax.ranking.selection import Length, parse_length
+from longsum_jax.summarization.strategies import SHORTEST_ROOM, STRATEGIES
+from longsum_jax.summarization.summary import (
     BatchSize,
     Overflow,
     Request,
     Strategy,
     check_no_file_name,
     check_text,
-    listed,
 )
-from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.joining import join_documents
 
 

@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 
 from longsum_jax.errors import terminal_text
 from longsum_jax.files import json_text
-from longsum_jax.inference.summary import (
+from longsum_jax.readers.document import Document
+from longsum_jax.readers.paths import STDIN
+from longsum_jax.summarization.summary import (
     Summary,
     card,
     lines_with_sources,
     notes_on,
 )
-from longsum_jax.readers.document import Document
-from longsum_jax.readers.paths import STDIN
 from longsum_jax.text.statements import Statement
 
 

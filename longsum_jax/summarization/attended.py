@@ -11,7 +11,6 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.padding import padded_length
-from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.layers.attention.cross import SourceAttention
 from longsum_jax.ops.attention.dense import (
     Scale,
@@ -21,6 +20,7 @@ from longsum_jax.ops.attention.dense import (
 )
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.losses import shift_right
+from longsum_jax.summarization.summary import Request, Summary
 from longsum_jax.text.alignment import MAX_SOURCES
 from longsum_jax.text.prompts import PromptedIds
 from longsum_jax.text.statements import SourceSentence, Statement
@@ -28,7 +28,7 @@ from longsum_jax.text.support import PlacedSentences
 from longsum_jax.typing import Array
 
 if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+    from longsum_jax.summarization.model import Model
 
 # minimum share of the attention for all sources except the first
 LEAST_SHARE = 0.1

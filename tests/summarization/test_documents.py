@@ -6,11 +6,11 @@ import pytest
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
-from longsum_jax.inference.documents import DocumentSummarizer
-from longsum_jax.inference.strategies import Reader
-from longsum_jax.inference.strategy_engine import StrategyEngine
-from longsum_jax.inference.summary import Request
-from longsum_jax.inference.summary_options import SummaryOptions
+from longsum_jax.summarization.documents import DocumentSummarizer
+from longsum_jax.summarization.strategies import Reader
+from longsum_jax.summarization.strategy_engine import StrategyEngine
+from longsum_jax.summarization.summary import Request
+from longsum_jax.summarization.summary_options import SummaryOptions
 
 
 class Letters:

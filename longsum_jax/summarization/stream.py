@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.summary import (
+from longsum_jax.summarization.summary import (
     BatchSize,
     Request,
     Summary,

@@ -4,12 +4,12 @@ import dataclasses
 import functools
 import html
 import os
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
 from longsum_jax.errors import InputError, counted
-from longsum_jax.text.documents import check_characters
+from longsum_jax.inference.arguments import READERS, check_document
 from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.text.statements import (
     NO_OUTLINE,
@@ -22,13 +22,12 @@ from longsum_jax.text.statements import (
 # Behavior for documents beyond the limit: read their beginning, or raise
 # InputError.
 Overflow = Literal["truncate", "error"]
-# Strategy for reading a document, see ``inference.strategies``.
+# Strategy for reading a document, see ``summarization.strategies``.
 Strategy = Literal[
     "auto", "direct", "extract", "segments", "hierarchical", "refine", "memory"
 ]
 # Documents decoded together; "auto" picks the fastest number.
 BatchSize = int | Literal["auto"]
-_READERS = "longsum_jax.readers.read_documents(path) reads files"
 _LONGEST_NAME = 255  # characters
 
 
@@ -56,52 +55,14 @@ def check_request(request: Request) -> Request:
     if not isinstance(request, Request):
         raise InputError(
             f"requests holds a {type(request).__name__}; give each document as "
-            "longsum_jax.inference.summary.Request(text, name, query), or texts to summarize"
+            "longsum_jax.summarization.summary.Request(text, name, query), or texts to summarize"
         )
     return request
 
 
-def listed(texts: Any, name: str) -> list[Any]:
-    """Returns a list of texts for one text or several; raises InputError for other types.
-
-    Args:
-        texts: argument to check; list items are not checked.
-        name: name of the argument.
-    """
-    if isinstance(texts, str):
-        return [texts]
-    # Iterating over dictionaries, sets or named tuples (``readers.Document``)
-    # yields no texts.
-    is_record = isinstance(texts, bytes | Mapping | Set) or hasattr(
-        texts, "_fields"
-    )
-    if is_record or not isinstance(texts, Iterable):
-        raise InputError(
-            f"{name} is of type {type(texts).__name__}; give a string, or a list of strings"
-        )
-    return list(texts)
-
-
 def check_text(request: Request) -> None:
-    """Raises InputError for an empty document, and for a document or query that is not
-    a text or contains a lone surrogate.
-    """
-    if not isinstance(request.text, str):
-        raise InputError(
-            f"{request.name} is of type {type(request.text).__name__}; give its text, a string: "
-            f"{_READERS}"
-        )
-    if not request.text.strip():
-        raise InputError(
-            f"{request.name} is empty; give it some text or leave it out"
-        )
-    if request.query is not None and not isinstance(request.query, str):
-        raise InputError(
-            f"the query of {request.name} is of type {type(request.query).__name__}; give a string "
-            "or None"
-        )
-    for text in (request.text, request.query or ""):
-        check_characters(text, request.name, "decode its source again")
+    """Raises InputError as ``inference.arguments.check_document``."""
+    check_document(request.text, request.name, request.query)
 
 
 def check_no_file_name(request: Request) -> None:
@@ -116,7 +77,7 @@ def check_no_file_name(request: Request) -> None:
         and os.path.isfile(name)
     ):
         raise InputError(
-            f"{request.name} is {name}, the name of a file; give its text: {_READERS}"
+            f"{request.name} is {name}, the name of a file; give its text: {READERS}"
         )
 
 
@@ -137,7 +98,7 @@ class Summary:
         unit: unit of the token counts: the model's tokens or, without a model,
             words separated by white space.
         strategy: strategy that read the document, one of
-            ``inference.strategies``.
+            ``summarization.strategies``.
         coverage: for each tenth of the document, the share of its text that
             supports the summary, from 0 to 1.
         request: the document, in which sources are found.

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Iterator
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.stream import Result
-from longsum_jax.inference.summary import (
+from longsum_jax.ranking.ranker import DEFAULT_LENGTH, Ranker, builtin_ranker
+from longsum_jax.ranking.selection import Length, parse_length
+from longsum_jax.summarization.stream import Result
+from longsum_jax.summarization.summary import (
     Request,
     Summary,
     check_no_file_name,
     check_request,
     check_text,
 )
-from longsum_jax.ranking.ranker import DEFAULT_LENGTH, Ranker, builtin_ranker
-from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.coverage import statement_coverage
 from longsum_jax.text.statements import NO_OUTLINE, Outline
 

@@ -12,9 +12,9 @@ import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import NamedTuple
 
-from longsum_jax.inference.documents import TokenizedDocument
-from longsum_jax.inference.strategies import StepInput
-from longsum_jax.inference.summary import Summary
+from longsum_jax.summarization.documents import TokenizedDocument
+from longsum_jax.summarization.strategies import StepInput
+from longsum_jax.summarization.summary import Summary
 
 # (inputs, max_new_tokens or None) -> indices of inputs with their summaries, as
 # they finish

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.model import Model
-from longsum_jax.inference.strategy_engine import StrategyEngine
-from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import model_config, preset
 from longsum_jax.readers import Document
+from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.strategy_engine import StrategyEngine
+from longsum_jax.summarization.summary import Request
 from longsum_jax.text.joining import DOCUMENT_TOKEN
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import sentence_ends, split_sentences

@@ -12,13 +12,18 @@ import numpy as np
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
-from longsum_jax.inference.documents import DocumentSummarizer
-from longsum_jax.inference.model import Model
 from longsum_jax.inference.programs import NoisySearch
-from longsum_jax.inference.segments import SegmentSummarizer
-from longsum_jax.inference.summarizer import make_engine, summarize_all
-from longsum_jax.inference.summary import BatchSize, Overflow, Strategy, Summary
-from longsum_jax.inference.summary_options import (
+from longsum_jax.summarization.documents import DocumentSummarizer
+from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.segments import SegmentSummarizer
+from longsum_jax.summarization.summarizer import make_engine, summarize_all
+from longsum_jax.summarization.summary import (
+    BatchSize,
+    Overflow,
+    Strategy,
+    Summary,
+)
+from longsum_jax.summarization.summary_options import (
     SummaryOptions,
     check_arguments,
     make_requests,

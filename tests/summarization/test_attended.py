@@ -5,15 +5,15 @@ import pytest
 
 import longsum_jax
 from longsum_jax.errors import InputError
-from longsum_jax.inference.attended import (
+from longsum_jax.models import registry
+from longsum_jax.summarization.attended import (
     LEAST_SHARE,
     attended_sources,
     check_attends,
     cross_attention_weights,
 )
-from longsum_jax.inference.model import Model
-from longsum_jax.inference.summary import Request, Summary
-from longsum_jax.models import registry
+from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.summary import Request, Summary
 
 DOCUMENT = "A cat sat on the mat. It rained all day. Nobody came to see the cat."
 WRITTEN = "The cat sat. Nobody came."

@@ -29,11 +29,8 @@ import numpy as np
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
-from longsum_jax.inference.documents import TokenizedDocument, check_overflow
 from longsum_jax.inference.padding import PaddedInputs
 from longsum_jax.inference.programs import Search
-from longsum_jax.inference.strategies import StepInput
-from longsum_jax.inference.summary import Overflow, Request, Summary, check_text
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import (
@@ -42,7 +39,17 @@ from longsum_jax.models.salient_vectors import (
     store_vectors,
 )
 from longsum_jax.ops.storage import Storage
-from longsum_jax.schema import from_dict
+from longsum_jax.summarization.documents import (
+    TokenizedDocument,
+    check_overflow,
+)
+from longsum_jax.summarization.strategies import StepInput
+from longsum_jax.summarization.summary import (
+    Overflow,
+    Request,
+    Summary,
+    check_text,
+)
 from longsum_jax.text.joining import Joiner
 from longsum_jax.text.prompts import Prompt
 from longsum_jax.text.segment_inputs import (
@@ -58,17 +65,6 @@ from longsum_jax.typing import Array, Params
 OnSegment = Callable[[int, str], None]
 # (ids [batch, length], mask) -> both, padded to one of a few compiled lengths
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
-
-
-def segment_options(summarization: Mapping[str, Any]) -> SegmentInputOptions:
-    """Returns the options for reading segments from "segments" in a model's config.json.
-
-    Raises:
-        InputError: an unknown option, or one out of range.
-    """
-    return from_dict(
-        SegmentInputOptions, summarization["segments"], "config.json: segments"
-    )
 
 
 class SegmentSummarizer:

@@ -1,0 +1,68 @@
+"""Checks of texts and lists that users pass to a loaded model."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+from longsum_jax.errors import InputError, counted
+from longsum_jax.text.documents import check_characters
+
+# The end of errors about values that are not texts.
+READERS = "longsum_jax.readers.read_documents(path) reads files"
+
+
+def listed(texts: Any, name: str) -> list[Any]:
+    """Returns a list of texts for one text or several; raises InputError for other types.
+
+    Args:
+        texts: argument to check; list items are not checked.
+        name: name of the argument.
+    """
+    if isinstance(texts, str):
+        return [texts]
+    # Iterating over dictionaries, sets or named tuples (``readers.Document``)
+    # yields no texts.
+    is_record = isinstance(texts, bytes | Mapping | Set) or hasattr(
+        texts, "_fields"
+    )
+    if is_record or not isinstance(texts, Iterable):
+        raise InputError(
+            f"{name} is of type {type(texts).__name__}; give a string, or a list of strings"
+        )
+    return list(texts)
+
+
+def check_counts(number: int, **lists: Sequence[Any]) -> None:
+    """Raises InputError unless each list has ``number`` items, one per document."""
+    for name, items in lists.items():
+        if isinstance(items, str):
+            raise InputError(
+                f"{name} is a text; give a list of one for each document"
+            )
+        if len(items) != number:
+            raise InputError(
+                f"{name} has {counted(len(items), 'item')} for {counted(number, 'document')}; give "
+                "one for each"
+            )
+
+
+def check_document(text: Any, name: str, query: Any = None) -> None:
+    """Raises InputError for an empty document, and for a document or query that is not
+    a text or contains a lone surrogate.
+
+    Args:
+        text: text of the document.
+        name: name of the document in the message.
+        query: question or topic, or None.
+    """
+    if not isinstance(text, str):
+        raise InputError(
+            f"{name} is of type {type(text).__name__}; give its text, a string: {READERS}"
+        )
+    if not text.strip():
+        raise InputError(f"{name} is empty; give it some text or leave it out")
+    if query is not None and not isinstance(query, str):
+        raise InputError(
+            f"the query of {name} is of type {type(query).__name__}; give a string or None"
+        )
+    for value in (text, query or ""):
+        check_characters(value, name, "decode its source again")

@@ -1,0 +1,1 @@
+"""Summaries of documents of any length: strategies, segments, sources, files."""

@@ -1,0 +1,385 @@
+"""A loaded model that summarizes."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from longsum_jax.checkpoints import huggingface
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.search import Generated
+from longsum_jax.errors import InputError
+from longsum_jax.inference.model import LoadedModel
+from longsum_jax.inference.padding import PaddedInputs, document_inputs
+from longsum_jax.inference.programs import EncodedDocuments
+from longsum_jax.ranking.selection import Length
+from longsum_jax.summarization.documents import (
+    DocumentSummarizer,
+    document_token_id,
+)
+from longsum_jax.summarization.memory_engine import MemoryEngine
+from longsum_jax.summarization.segments import SegmentSummarizer
+from longsum_jax.summarization.stream import Result, summarize_stream
+from longsum_jax.summarization.summarizer import make_engine, summarize_all
+from longsum_jax.summarization.summary import (
+    BatchSize,
+    Overflow,
+    Request,
+    Strategy,
+    Summary,
+)
+from longsum_jax.summarization.summary_options import (
+    SummaryOptions,
+    check_arguments,
+    make_requests,
+)
+from longsum_jax.text.joining import BLANK_LINE
+from longsum_jax.text.prompts import Prompt, make_prompt
+from longsum_jax.text.segment_inputs import segment_options
+from longsum_jax.tokenizers.files import DOCUMENT_TOKEN
+
+
+class Model(LoadedModel):
+    """A loaded model that summarizes documents of any length.
+
+    Made by ``longsum_jax.load``. Everything that does not concern summaries
+    (``encode``, ``logits``, ``generate``, ``save`` and so on) is in
+    ``inference.model.LoadedModel``.
+    """
+
+    def summary_options(self, **options: Any) -> GenerationOptions:
+        """Returns the options that ``summarize`` would use.
+
+        Options for summaries in the checkpoint override its general generation
+        options.
+
+        Raises:
+            InputError: as ``generation_options``, or num_return_sequences above
+                1.
+        """
+        settings = huggingface.summary_generation_config(
+            self.generation_config, self.summarization
+        )
+        # Some checkpoints set num_return_sequences; a document has exactly one
+        # summary.
+        settings["num_return_sequences"] = None
+        result = self._options(settings, options)
+        if result.num_return_sequences > 1:
+            raise InputError(
+                f"num_return_sequences={result.num_return_sequences}: a document gets one summary; "
+                "use generate for several sequences"
+            )
+        return result
+
+    def summarize(
+        self, texts: Sequence[str] | str, **options: Any
+    ) -> list[str]:
+        """Returns a summary of every document; takes the arguments of ``summaries``."""
+        return [summary.text for summary in self.summaries(texts, **options)]
+
+    def summaries(
+        self,
+        texts: Sequence[str] | str,
+        *,
+        strategy: Strategy | str = "auto",
+        length: str | int | Length | None = None,
+        max_source_length: int | None = None,
+        segment_length: int | None = None,
+        on_overflow: Overflow = "truncate",
+        batch_size: BatchSize = 1,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
+        queries: Sequence[str | None] | None = None,
+        prompt: str | None = None,
+        join: bool = False,
+        **options: Any,
+    ) -> list[Summary]:
+        """Summarizes documents in batches of ``batch_size`` documents of similar length.
+
+        A finished document is replaced by the next one
+        (``inference.continuous``). With segment memories and on a mesh, the
+        documents of a batch start and end together instead.
+
+        The checkpoint's settings (``summarization``) are the defaults: its
+        prefix is prepended to every input, and its options apply unless
+        overridden here. If they contain "segments", documents of any length are
+        read and summarized segment by segment (``segments``).
+
+        Args:
+            texts: one or more documents.
+            strategy: strategy for reading documents (``summarization.strategies``);
+                ``Summary.strategy`` records the strategy that was used:
+
+                    direct        the whole document, or its beginning
+                    extract       sentences that fit, selected by the ranker
+                    segments      each segment; summaries are concatenated
+                    hierarchical  each segment, then the summaries of segments
+                    refine        each segment with the summary of earlier ones
+                    memory        segments with a memory, as in training
+                    auto          memory if the model has segment settings,
+                                  otherwise direct for documents that fit, and
+                                  hierarchical for longer ones
+            length: length of each whole summary: "short" (75 words), "medium"
+                (150), "long" (400), "250 words", "7 sentences" or "5%" of the
+                document's words; a number counts words. Summaries are cut at
+                sentence ends and have at least one sentence. None leaves the
+                length to the model.
+            max_source_length: maximum tokens to read of each document,
+                including special tokens, at least 2. None reads everything, or
+                with "direct" up to the model's number of positions. With
+                "memory", reading ends after a complete segment.
+            segment_length: tokens of an input when documents are cut; default:
+                the model's number of positions, or 1,024. With "auto", longer
+                documents are cut.
+            on_overflow: behavior for documents longer than
+                ``max_source_length``, or with "direct" than the model's
+                positions: "truncate" reads their beginning, "error" raises.
+            batch_size: documents or segments decoded together; affects speed
+                and memory, not results. "auto" picks the fastest number on
+                CPUs, at most 16, reduced if keys and values would take more
+                than 2 GiB; with "memory" it is 1.
+            seed: random seed for sampling.
+            names: document names for error messages; default: "document 1",
+                "document 2", ...
+            queries: question or topic of each summary, or None; a query is
+                prepended to its document or to every segment, or replaces
+                "{query}" in the prompt.
+            prompt: text around each document or segment, with the field
+                "{document}" and possibly "{query}". None uses the checkpoint's
+                prefix; models with a chat template and without a prefix get an
+                instruction to summarize. With a chat template, the prompt is
+                the message of the user. Special tokens in documents are read as
+                text.
+            join: True to read all documents as one, with the first name and
+                query. If the tokenizer has PRIMERA's document token, this token
+                follows each document and has global attention; otherwise an
+                empty line separates the documents.
+            **options: options of ``generate``, but with one sequence per
+                document.
+
+        Returns:
+            A summary of every document, or one of all documents with ``join``,
+            and statistics on the tokens read.
+
+        Raises:
+            InputError: no tokenizer, an empty text, a document that is too long
+                with on_overflow="error" or for the model, an unknown or
+                unsupported strategy, a number or length out of range, or
+                num_return_sequences above 1.
+        """
+        check_arguments(options)
+        call = SummaryOptions(
+            strategy=strategy,
+            length=length,
+            max_source_length=max_source_length,
+            segment_length=segment_length,
+            on_overflow=on_overflow,
+            batch_size=batch_size,
+            seed=seed,
+            prompt=prompt,
+        )
+        engine = make_engine(self, call, options)
+        requests = make_requests(
+            texts, names, queries, self.separator if join else None
+        )
+        return summarize_all(engine, requests, longest_first=batch_size != 1)
+
+    def read_lengths(
+        self,
+        texts: Sequence[str] | str,
+        *,
+        strategy: Strategy | str = "auto",
+        max_source_length: int | None = None,
+        segment_length: int | None = None,
+        on_overflow: Overflow = "truncate",
+        names: Sequence[str] | None = None,
+        queries: Sequence[str | None] | None = None,
+        prompt: str | None = None,
+        join: bool = False,
+    ) -> list[int]:
+        """Returns the token count of the longest input that ``summaries`` makes of each document.
+
+        Args:
+            texts, strategy, max_source_length, segment_length: as for
+                ``summaries``.
+            on_overflow, names, queries, prompt, join: as for ``summaries``.
+
+        Raises:
+            InputError: as ``summaries``, or the model reads segment by segment.
+        """
+        call = SummaryOptions(
+            strategy=strategy,
+            max_source_length=max_source_length,
+            segment_length=segment_length,
+            on_overflow=on_overflow,
+            prompt=prompt,
+        )
+        engine = make_engine(self, call, {})
+        if isinstance(engine, MemoryEngine):
+            raise InputError(
+                f"this model ({self._runner.name}) reads segment by segment, so its memory does "
+                "not depend on a document's length"
+            )
+        requests = make_requests(
+            texts, names, queries, self.separator if join else None
+        )
+        return [engine.longest_input(request) for request in requests]
+
+    def stream(
+        self,
+        requests: Iterable[Request],
+        *,
+        strategy: Strategy | str = "auto",
+        length: str | int | Length | None = None,
+        max_source_length: int | None = None,
+        segment_length: int | None = None,
+        on_overflow: Overflow = "truncate",
+        batch_size: BatchSize = 1,
+        seed: int = 0,
+        prompt: str | None = None,
+        on_segment: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> Iterator[list[Result]]:
+        """Summarizes a stream of documents; a thread reads and tokenizes ahead.
+
+        Args:
+            requests: documents with their names and queries
+                (``summary.Request``); may be a generator.
+            strategy, length, max_source_length, segment_length: options of
+                ``summaries``.
+            on_overflow, seed, prompt, **options: options of ``summaries``.
+            batch_size: batch size as for ``summaries``. With "auto", documents
+                of similar lengths are grouped within a window of 64.
+            on_segment: callback with the summary of each segment as soon as it
+                is finished; for strategies "segments" and "memory" with
+                batch_size=1.
+
+        Yields:
+            In order of completion, lists of document indices in ``requests``
+            with their summaries, or with the InputError for a document that
+            cannot be summarized.
+
+        Raises:
+            InputError: as ``summaries``, except for errors that concern a
+                single document.
+        """
+        call = SummaryOptions(
+            strategy=strategy,
+            length=length,
+            max_source_length=max_source_length,
+            segment_length=segment_length,
+            on_overflow=on_overflow,
+            batch_size=batch_size,
+            seed=seed,
+            prompt=prompt,
+        )
+        engine = make_engine(self, call, options, on_segment)
+        return summarize_stream(engine.work(), requests, batch_size)
+
+    @property
+    def trained_strategy(self) -> Strategy:
+        """The strategy that the model was trained for: "memory" or "direct"."""
+        if "segments" in self.summarization:
+            return "memory"
+        return "direct"
+
+    def prompt(self, template: str | None = None) -> Prompt:
+        """Returns the text around every document, see ``summaries``.
+
+        Args:
+            template: prompt of the user; None for the model's default.
+
+        Raises:
+            InputError: the template has no field for the document, or the
+                model's chat template fails.
+        """
+        return make_prompt(
+            self.tokenizer, template, self.summarization.get("prefix")
+        )
+
+    @property
+    def separator(self) -> str:
+        """The separator between documents that are read as one, see ``text.joining``."""
+        if self._document_id is None:
+            return BLANK_LINE
+        return DOCUMENT_TOKEN
+
+    @cached_property
+    def _document_id(self) -> int | None:
+        if self.has_tokenizer:
+            return document_token_id(self.tokenizer)
+        return None
+
+    @property
+    def segment_summarizer(self) -> SegmentSummarizer:
+        """The summarizer for models that were trained to read segment by segment."""
+        # it compiles programs of its own, outside of the runner
+        self.check_process()
+        return self._segment_summarizer
+
+    @cached_property
+    def _segment_summarizer(self) -> SegmentSummarizer:
+        options = segment_options(self.summarization)
+        self.auxiliary.check(options)
+        return SegmentSummarizer(
+            self.module,
+            self.tokenizer.plain,
+            options,
+            pad=partial(self.padded, inputs={}),
+            auxiliary=self.auxiliary.functions(),
+            storage=self.decoder_storage,
+        )
+
+    @property
+    def segment_decoder(self) -> DocumentSummarizer:
+        """The summarizer for segments that carry no memory."""
+        return DocumentSummarizer(
+            self.config,
+            self.tokenizer.plain,
+            generate=partial(self._runner.generate, inputs={}),
+            make_slots=partial(
+                self._runner.slots, partial(self.padded, inputs={})
+            ),
+        )
+
+    @property
+    def document_summarizer(self) -> DocumentSummarizer:
+        """The summarizer for documents that fit in one input."""
+        return DocumentSummarizer(
+            self.config,
+            self.tokenizer.plain,
+            generate=self._generate,
+            make_slots=partial(self._runner.slots, self.padded_document),
+        )
+
+    def _generate(
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        options: GenerationOptions,
+        seed: int,
+    ) -> Generated:
+        return self._runner.generate(
+            ids, mask, options, seed, self._document_inputs(ids)
+        )
+
+    def padded_document(
+        self, ids: np.ndarray, mask: np.ndarray
+    ) -> PaddedInputs:
+        """Returns the padded encoder inputs of documents, with their global attention."""
+        return self.padded(ids, mask, self._document_inputs(ids))
+
+    def encoded_documents(
+        self, ids: np.ndarray, mask: np.ndarray
+    ) -> EncodedDocuments:
+        """Returns encoded documents for ``programs.NoisySearch``.
+
+        Args:
+            ids: int32 [batch, length].
+            mask: bool [batch, length], True on real tokens.
+        """
+        return self._runner.encoded(self.padded_document(ids, mask))
+
+    def _document_inputs(self, ids: np.ndarray) -> Mapping[str, np.ndarray]:
+        return document_inputs(ids, self._document_id, self.config)
