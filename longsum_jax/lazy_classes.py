@@ -1,4 +1,4 @@
-"""Registries whose classes are imported on first use."""
+"""Registries whose classes and families are imported on first use."""
 
 import importlib
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -11,7 +11,8 @@ class LazyClasses(MutableMapping[str, T], Generic[T]):
     """Classes by name, imported on first use.
 
     Names are listed, and most classes are never needed: a model has one
-    attention, and a command's help shows only the names of metrics. Other
+    attention and one family, and a command's help shows only the names of
+    metrics. Other
     packages add classes as to a dictionary, ``REGISTRY["name"] = Class``.
 
     Args:

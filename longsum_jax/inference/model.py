@@ -19,7 +19,6 @@ from longsum_jax.checkpoints.sentence_modules import (
 from longsum_jax.conversion.cross_attention import with_cross_attention
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.conversion.positions import Extension, extend_positions
-from longsum_jax.conversion.warm_start import warm_start
 from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.decoding.search import trim
 from longsum_jax.errors import InputError
@@ -35,7 +34,7 @@ from longsum_jax.inference.padding import (
 )
 from longsum_jax.inference.runner import Runner
 from longsum_jax.models.family import Family
-from longsum_jax.models.registry import FAMILIES
+from longsum_jax.models.registry import get_family
 from longsum_jax.ops.storage import Storage
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
@@ -455,6 +454,9 @@ class LoadedModel:
         Raises:
             InputError: see ``conversion.warm_start``.
         """
+        # Imported here, because it imports every encoder of this kind.
+        from longsum_jax.conversion.warm_start import warm_start
+
         if self.has_tokenizer:
             special = self.tokenizer.add_special_tokens([])
         else:
@@ -471,7 +473,7 @@ class LoadedModel:
             encoder, other, start_id=start_id, end_id=end_id, seed=seed
         )
         return type(self)(
-            FAMILIES["encoder-decoder"], config, params, self._tokenizer
+            get_family("encoder-decoder"), config, params, self._tokenizer
         )
 
     def with_lsg_options(self, **options: Any) -> Self:

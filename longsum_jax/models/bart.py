@@ -544,47 +544,45 @@ def _family(
     )
 
 
-FAMILIES = (
-    _family(
-        "bart", "Bart", BartConfig, ("full", "lsg"), max_position_embeddings=512
-    ),
-    _family(
-        "mbart",
-        "MBart",
-        MbartConfig,
-        ("full", "lsg"),
-        max_position_embeddings=512,
-    ),
-    _family(
-        "pegasus",
-        "Pegasus",
-        PegasusConfig,
-        ("full", "lsg"),
-        max_position_embeddings=512,
-    ),
-    _family(
-        "pegasus_x",
-        "PegasusX",
-        PegasusXConfig,
-        ("block_staggered",),
-        block_size=32,
-        num_global_tokens=8,
-    ),
-    _family(
-        "led",
-        "LED",
-        LedConfig,
-        ("longformer",),
-        attention_window=(32,),
-        max_encoder_position_embeddings=1024,
-        max_decoder_position_embeddings=512,
-    ),
-    _family(
-        "bigbird_pegasus",
-        "BigBirdPegasus",
-        BigBirdPegasusConfig,
-        ("bigbird", "full"),
-        block_size=16,
-        max_position_embeddings=1024,
-    ),
+BART = _family(
+    "bart", "Bart", BartConfig, ("full", "lsg"), max_position_embeddings=512
+)
+MBART = _family(
+    "mbart",
+    "MBart",
+    MbartConfig,
+    ("full", "lsg"),
+    max_position_embeddings=512,
+)
+PEGASUS = _family(
+    "pegasus",
+    "Pegasus",
+    PegasusConfig,
+    ("full", "lsg"),
+    max_position_embeddings=512,
+)
+PEGASUS_X = _family(
+    "pegasus_x",
+    "PegasusX",
+    PegasusXConfig,
+    ("block_staggered",),
+    block_size=32,
+    num_global_tokens=8,
+)
+LED = _family(
+    "led",
+    "LED",
+    LedConfig,
+    ("longformer",),
+    attention_window=(32,),
+    max_encoder_position_embeddings=1024,
+    max_decoder_position_embeddings=512,
+)
+BIGBIRD_PEGASUS = _family(
+    "bigbird_pegasus",
+    "BigBirdPegasus",
+    BigBirdPegasusConfig,
+    ("bigbird", "full"),
+    block_size=16,
+    max_position_embeddings=1024,
 )

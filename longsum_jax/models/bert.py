@@ -436,27 +436,25 @@ def _family(
     )
 
 
-FAMILIES = (
-    _family("bert", BertConfig),
-    _family("roberta", RobertaConfig),
-    _family("xlm-roberta", XlmRobertaConfig),
-    _family("camembert", CamembertConfig),
-    _family("mpnet", MpnetConfig),
-    _family("distilbert", DistilBertConfig),
-    _family("electra", ElectraConfig),
-    _family("albert", AlbertConfig),
-    _family(
-        "longformer",
-        LongformerConfig,
-        ("longformer",),
-        attention_window=(32,),
-        max_position_embeddings=1026,
-    ),
-    _family(
-        "big_bird",
-        BigBirdConfig,
-        ("bigbird", "full"),
-        block_size=16,
-        max_position_embeddings=1024,
-    ),
+BERT = _family("bert", BertConfig)
+ROBERTA = _family("roberta", RobertaConfig)
+XLM_ROBERTA = _family("xlm-roberta", XlmRobertaConfig)
+CAMEMBERT = _family("camembert", CamembertConfig)
+MPNET = _family("mpnet", MpnetConfig)
+DISTILBERT = _family("distilbert", DistilBertConfig)
+ELECTRA = _family("electra", ElectraConfig)
+ALBERT = _family("albert", AlbertConfig)
+LONGFORMER = _family(
+    "longformer",
+    LongformerConfig,
+    ("longformer",),
+    attention_window=(32,),
+    max_position_embeddings=1026,
+)
+BIG_BIRD = _family(
+    "big_bird",
+    BigBirdConfig,
+    ("bigbird", "full"),
+    block_size=16,
+    max_position_embeddings=1024,
 )

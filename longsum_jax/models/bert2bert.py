@@ -66,7 +66,21 @@ from longsum_jax.typing import AnyArray
 
 # Config fields that select how to compute; checkpoints do not depend on them.
 RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk")
-ENCODERS: dict[str, Family] = {family.name: family for family in bert.FAMILIES}
+ENCODERS: dict[str, Family] = {
+    family.name: family
+    for family in (
+        bert.BERT,
+        bert.ROBERTA,
+        bert.XLM_ROBERTA,
+        bert.CAMEMBERT,
+        bert.MPNET,
+        bert.DISTILBERT,
+        bert.ELECTRA,
+        bert.ALBERT,
+        bert.LONGFORMER,
+        bert.BIG_BIRD,
+    )
+}
 # The models that decode with cross-attention in transformers.
 DECODERS: dict[str, Family] = {
     name: ENCODERS[name]

@@ -90,7 +90,5 @@ def _family(
     )
 
 
-FAMILIES = (
-    _family("mt5", "MT5", MT5Config),
-    _family("umt5", "UMT5", UMT5Config),
-)
+MT5 = _family("mt5", "MT5", MT5Config)
+UMT5 = _family("umt5", "UMT5", UMT5Config)

@@ -9,19 +9,8 @@ from longsum_jax.layers.attention.registry import (
     CROSS_ATTENTIONS,
     get_encoder_attention,
 )
-from longsum_jax.models import (
-    bart,
-    bert,
-    bert2bert,
-    deberta,
-    locost,
-    lsg_layout,
-    modernbert,
-    mt5,
-    t5,
-    t5gemma,
-    t5gemma2,
-)
+from longsum_jax.lazy_classes import LazyClasses
+from longsum_jax.models import lsg_layout
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
     ModelConfig,
@@ -29,17 +18,38 @@ from longsum_jax.models.config import (
 )
 from longsum_jax.models.family import LIBRARY_PREFIX, Family
 
-_ALL = (
-    locost.FAMILY,
-    *t5.FAMILIES,
-    *mt5.FAMILIES,
-    t5gemma.FAMILY,
-    t5gemma2.FAMILY,
-    *bart.FAMILIES,
-    bert2bert.FAMILY,
-    *bert.FAMILIES,
-    modernbert.FAMILY,
-    deberta.FAMILY,
+_PACKAGE = "longsum_jax.models"
+
+# A family's module is imported on first use, as a model needs one of them.
+FAMILIES: LazyClasses[Family] = LazyClasses(
+    {
+        "locost": f"{_PACKAGE}.locost:FAMILY",
+        "t5": f"{_PACKAGE}.t5:T5_FAMILY",
+        "longt5": f"{_PACKAGE}.t5:LONGT5_FAMILY",
+        "mt5": f"{_PACKAGE}.mt5:MT5",
+        "umt5": f"{_PACKAGE}.mt5:UMT5",
+        "t5gemma": f"{_PACKAGE}.t5gemma:FAMILY",
+        "t5gemma2": f"{_PACKAGE}.t5gemma2:FAMILY",
+        "bart": f"{_PACKAGE}.bart:BART",
+        "mbart": f"{_PACKAGE}.bart:MBART",
+        "pegasus": f"{_PACKAGE}.bart:PEGASUS",
+        "pegasus_x": f"{_PACKAGE}.bart:PEGASUS_X",
+        "led": f"{_PACKAGE}.bart:LED",
+        "bigbird_pegasus": f"{_PACKAGE}.bart:BIGBIRD_PEGASUS",
+        "encoder-decoder": f"{_PACKAGE}.bert2bert:FAMILY",
+        "bert": f"{_PACKAGE}.bert:BERT",
+        "roberta": f"{_PACKAGE}.bert:ROBERTA",
+        "xlm-roberta": f"{_PACKAGE}.bert:XLM_ROBERTA",
+        "camembert": f"{_PACKAGE}.bert:CAMEMBERT",
+        "mpnet": f"{_PACKAGE}.bert:MPNET",
+        "distilbert": f"{_PACKAGE}.bert:DISTILBERT",
+        "electra": f"{_PACKAGE}.bert:ELECTRA",
+        "albert": f"{_PACKAGE}.bert:ALBERT",
+        "longformer": f"{_PACKAGE}.bert:LONGFORMER",
+        "big_bird": f"{_PACKAGE}.bert:BIG_BIRD",
+        "modernbert": f"{_PACKAGE}.modernbert:FAMILY",
+        "deberta-v2": f"{_PACKAGE}.deberta:FAMILY",
+    }
 )
 
 # Suffix of class names in ``architectures`` to the kind of models that no
@@ -85,8 +95,6 @@ _UNSUPPORTED_TYPES = {
         "a vision model",
     ),
 }
-
-FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 
 
 def get_family(name: str) -> Family:

@@ -445,26 +445,24 @@ SHARED: dict[str, Any] = {
     "infer_from_weights": infer_from_weights,
 }
 
-FAMILIES = (
-    Family(
-        name="t5",
-        architecture="T5ForConditionalGeneration",
-        config_class=T5Config,
-        presets=PRESETS,
-        read_config=read_config,
-        write_config=write_config,
-        published_weight_map=weight_map,
-        **SHARED,
-    ),
-    Family(
-        name="longt5",
-        architecture="LongT5ForConditionalGeneration",
-        config_class=LongT5Config,
-        presets=LONGT5_PRESETS,
-        read_config=read_longt5_config,
-        write_config=write_config,
-        published_weight_map=weight_map,
-        attentions=("local", "transient_global"),
-        **SHARED,
-    ),
+T5_FAMILY = Family(
+    name="t5",
+    architecture="T5ForConditionalGeneration",
+    config_class=T5Config,
+    presets=PRESETS,
+    read_config=read_config,
+    write_config=write_config,
+    published_weight_map=weight_map,
+    **SHARED,
+)
+LONGT5_FAMILY = Family(
+    name="longt5",
+    architecture="LongT5ForConditionalGeneration",
+    config_class=LongT5Config,
+    presets=LONGT5_PRESETS,
+    read_config=read_longt5_config,
+    write_config=write_config,
+    published_weight_map=weight_map,
+    attentions=("local", "transient_global"),
+    **SHARED,
 )
