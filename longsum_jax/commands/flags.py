@@ -150,7 +150,8 @@ _FILE_FLAGS: dict[str, tuple[type, str, str]] = {
 
 
 def add_file_flags(
-    parser: argparse.ArgumentParser, defaults: Mapping[str, str] = {}
+    parser: argparse.ArgumentParser,
+    defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Adds the options of ``readers.ReadOptions``; see ``read_options``.
 
