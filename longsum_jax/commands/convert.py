@@ -230,7 +230,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "source",
         metavar="SRC",
-        help="a model directory, the workdir of a training run, or a LoRA adapter, which is merged",
+        help="a model directory, the workdir of a training run, ORG/NAME on the Hugging Face "
+        "Hub, or a LoRA adapter, which is merged",
     )
     parser.add_argument("target", metavar="DST", help="directory to create")
     parser.add_argument(

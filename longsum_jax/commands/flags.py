@@ -149,8 +149,17 @@ _FILE_FLAGS: dict[str, tuple[type, str, str]] = {
 }
 
 
-def add_file_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of ``readers.ReadOptions``; see ``read_options``."""
+def add_file_flags(
+    parser: argparse.ArgumentParser,
+    defaults: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Adds the options of ``readers.ReadOptions``; see ``read_options``.
+
+    Args:
+        parser: parser of the command.
+        defaults: descriptions of the defaults that the command replaces, by the
+            names of the flags.
+    """
     group = parser.add_argument_group("files")
     group.add_argument(
         "--keep_all",
@@ -169,6 +178,8 @@ def add_file_flags(parser: argparse.ArgumentParser) -> None:
         "--max_seconds is not stopped, and its crash ends the command",
     )
     for name, (value_type, metavar, text) in _FILE_FLAGS.items():
+        if name in defaults:
+            text = f"{text.partition('default: ')[0]}default: {defaults[name]}"
         group.add_argument(
             f"--{name}", type=value_type, metavar=metavar, help=text
         )

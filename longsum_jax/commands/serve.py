@@ -228,7 +228,14 @@ def _parser() -> argparse.ArgumentParser:
         "serve", "Answers requests for summaries over HTTP.", EXAMPLES, EVERYDAY
     )
     flags.add_model_flags(parser, required=False)
-    flags.add_file_flags(parser)
+    flags.add_file_flags(
+        parser,
+        {
+            "max_bytes": f"{_MAX_EXPANSION} times --max_body_bytes",
+            "max_pages": f"{_MAX_PAGES:,}",
+            "max_seconds": "--max_request_seconds",
+        },
+    )
     parser.add_argument(
         "--host",
         default="127.0.0.1",

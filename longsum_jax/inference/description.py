@@ -11,7 +11,7 @@ from longsum_jax.text.segment_inputs import segment_options
 
 
 class DescribedModel(Protocol):
-    """The attributes of ``inference.model.Model`` used here."""
+    """The attributes of ``inference.model.Model`` that its description needs."""
 
     family: Family
     config: Any

@@ -15,12 +15,12 @@ _TARGET_LENGTH = 8
 
 
 class LsgCheck(NamedTuple):
-    """The result of a check.
+    """The result of comparing a converted model with its original.
 
     Attributes:
-        length: tokens of the long input, whose outputs are finite.
-        equal_length: tokens of the input on which both models agree; 0 if they
-            need not agree.
+        length: number of tokens of the long input, whose outputs are finite.
+        equal_length: number of tokens of the input on which both models agree;
+            0 if they need not agree.
         difference: largest difference on that input, relative to the largest
             output.
     """

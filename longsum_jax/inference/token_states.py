@@ -32,7 +32,11 @@ class StatesModel(Protocol):
 
 
 class SurroundingTokens(NamedTuple):
-    """Ids of the special tokens around every window of a text."""
+    """The special tokens around every window of a text.
+
+    Attributes:
+        before, after: ids before and after the tokens of the window.
+    """
 
     before: tuple[int, ...]
     after: tuple[int, ...]

@@ -41,14 +41,13 @@ def map_over_length(
             dropout through its argument.
         chunk: maximum number of positions of a chunk; 0 or at least the length
             computes all of them at once. On a CPU chunks have at most CPU_ROWS
-            rows, so that the values between two maps stay in its caches.
+            rows, so that the intermediate values of ``fn`` stay in its caches.
         arrays: inputs of ``fn``.
-        is_trained: True if the values between maps are saved for gradients, and
-            leave the caches
-            anyway: CPUs then have no smaller chunks, each of which would be
-            copied to the saved values.
-        recompute: True to recompute every chunk for the gradients, which then
-            hold the values between two maps for only one chunk. On one device a
+        is_trained: True if the intermediate values of ``fn`` are saved for
+            gradients. They leave the caches anyway, and smaller chunks
+            would only add copies, so that CPUs then use none.
+        recompute: True to recompute every chunk in the backward pass, so that
+            only one chunk's intermediate values are in memory. On one device a
             chunk then has at most RECOMPUTED_ROWS rows.
 
     Returns:

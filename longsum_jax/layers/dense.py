@@ -364,8 +364,8 @@ def position_keys(
 class Dropout(nn.Module):
     """Dropout like ``nn.Dropout``, or with one key per position if ``keys`` are given.
 
-    With keys, a sequence loses the same entries in one piece and in chunks of
-    any length, on one device and on several.
+    With keys, the dropped entries do not depend on how a sequence is divided:
+    into chunks of any length, or over several devices.
 
     Attributes:
         rate: fraction of the entries that become zero, below 1.

@@ -158,7 +158,11 @@ class Memory(nn.Module):
         hidden: Float[AnyArray, "batch length d_model"],
         mask: Bool[AnyArray, "batch length"],
     ) -> None:
-        """Adds a loss to LOSSES, if the memory has one; takes the arguments of ``write``."""
+        """Adds the memory's loss, if it has one, to the variable collection LOSSES.
+
+        Args:
+            slots, hidden, mask: see ``write``.
+        """
 
     def replay(self, state: MemoryState) -> list[Slots]:
         """Writes the pending segments again.

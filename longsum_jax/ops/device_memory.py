@@ -71,7 +71,7 @@ def held_bytes(compiled: jax.stages.Compiled) -> int:
 
 
 def check_memory(compiled: jax.stages.Compiled, what: str, advice: str) -> None:
-    """Rejects a program that does not fit, before it runs.
+    """Raises an error if a compiled program does not fit into device memory.
 
     Args:
         compiled: program for devices of this process.

@@ -29,13 +29,16 @@ def token_scores(
     *,
     label_smoothing: float = 0.0,
 ) -> TokenScores:
-    """Scores the label of every position.
+    """Computes the cross-entropy of the label at every position.
 
     Args:
         logits: scores of the vocabulary, any float type; losses are computed in
             float32.
         labels: ids of the correct tokens; IGNORED_LABEL is left out.
         label_smoothing: probability mass spread evenly over the vocabulary.
+
+    Returns:
+        The losses of the positions, and True for each correct prediction.
     """
     mask = jnp.asarray(labels != IGNORED_LABEL)
     # Subtracting the maximum avoids overflow. It cancels in the loss and needs

@@ -114,7 +114,7 @@ class WholeJob(NamedTuple):
 
     @property
     def number(self) -> int:
-        """0: the request has one part."""
+        """Index of the part: always 0, because the request has only one."""
         return 0
 
 

@@ -399,7 +399,7 @@ class StrategyInput:
         )
 
     def last_draft(self, summary: Summary) -> Draft:
-        """Returns the summary of the last round, up to the requested length."""
+        """Returns the draft of the last round's summary, truncated to the requested length."""
         if self.budget is None:
             return Draft(
                 summary.text, summary.summary_tokens, summary.ended == "eos"

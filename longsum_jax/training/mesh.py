@@ -429,12 +429,17 @@ def _other_remedies(rows: int, devices: int, accumulation: int) -> str:
 def put_batch(
     batch: NumpyBatch, mesh: Mesh, accumulation: int = 1
 ) -> dict[str, Array]:
-    """Makes global arrays, rows sharded over the mesh, from this host's rows of a batch
-    (`feed_of`).
+    """Makes global arrays from this host's rows of a batch; rows are sharded over the mesh.
+
+    Args:
+        batch: arrays of this host's rows, see `feed_of`.
+        mesh: mesh of the run.
+        accumulation: number of micro-batches into which a step divides the
+            rows.
 
     Raises:
-        InputError: the global number of rows does not divide
-            (`check_batch_size`).
+        InputError: the global number of rows is not divisible by the devices
+            and micro-batches that share them (`check_batch_size`).
     """
     rows = len(next(iter(batch.values())))
     # Every process passes only its own rows.

@@ -18,11 +18,11 @@ def choice_examples(
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
-    """Makes the example of a document and its choices, labeled 1 if correct, else 0; see
-    ``base.Maker``.
+    """Makes one example of a document and its choices (a ``base.Maker``).
 
-    Each choice is a segment: the document paired with the query and the choice;
-    the longer of the two texts is cut at the task's maximum.
+    Each choice is a segment, labeled 1 if it is correct and otherwise 0. Its
+    tokens are the document paired with the query and the choice; the longer of
+    the two texts is cut at the task's maximum.
 
     Raises:
         InputError: fewer than two choices, more than ``max_parts``, or a label

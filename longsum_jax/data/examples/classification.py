@@ -45,7 +45,7 @@ def classification_examples(
 
 
 def class_numbers(task: Task, document: DataRow) -> np.ndarray:
-    """Returns the indices of a document's labels, one unless the task is multi-label.
+    """Returns the class indices of a document's labels; one, unless the task is multi-label.
 
     Raises:
         InputError: a label that is not in the task, or not exactly one label if

@@ -64,7 +64,7 @@ def word_places(
     """Returns the positions of the words' first tokens among the ids of an example.
 
     The position is ``NO_TOKEN`` for words that are not read: words beyond the
-    task's maximum, and words of characters that the tokenizer drops.
+    task's maximum, and words for which the tokenizer produces no token.
     """
     words = [match.span() for match in _WORD.finditer(document.document)]
     firsts = np.array(

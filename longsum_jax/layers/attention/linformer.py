@@ -69,8 +69,8 @@ class CompressedAttention(MultiHeadAttention):
 class LinformerAttention(CompressedAttention, EncoderSelfAttention):
     """Attention of every token to ``linformer_size`` means over all tokens.
 
-    A relative position bias does not apply, since each mean is over all
-    positions.
+    Linformer, Wang et al. 2020, section 4. A relative position bias does not
+    apply, since each mean is over all positions.
     """
 
     Options = LinformerOptions

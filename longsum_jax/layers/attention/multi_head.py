@@ -180,7 +180,7 @@ class MultiHeadAttention(nn.Module):
         )
 
     def output_map(self) -> Linear:
-        """Makes the projection of the values of all heads to states."""
+        """Makes the output projection, from the attended values of all heads to states."""
         return Linear(
             (self.num_heads, self.d_kv, self.d_model),
             ("heads", "kv", "embed"),

@@ -148,7 +148,7 @@ class TransientGlobalOptions(LocalOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class StaggeredOptions(GlobalTokenOptions, BlockOptions):
-    """Options of ``block_staggered``.
+    """Options of ``block_staggered`` (PEGASUS-X, Phang et al. 2022).
 
     Attributes:
         stagger_local_blocks: True to shift the blocks of every second layer by
@@ -220,7 +220,7 @@ class LshOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PerformerOptions:
-    """Options of ``performer``.
+    """Options of ``performer`` (Choromanski et al. 2021).
 
     Attributes:
         performer_num_features: number of random features per query or key.

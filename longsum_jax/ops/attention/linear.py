@@ -88,7 +88,7 @@ def mix_by_features(
     weight_floor: float = 0.0,
     axes: Axes = (),
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Returns means of the values, weighted by products of features.
+    """Returns the mean of all values for each query, weighted by q_features . k_features.
 
     Args:
         q_features, k_features: non-negative float32 features.
