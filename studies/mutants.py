@@ -1,7 +1,8 @@
 """Mutants: small changes of the package, each of which some test should notice.
 
     python studies/mutants.py --out=mutants.json [--sample=400] [--seconds=600] [--seed=0]
-        [--limit=75] [--again] [--only=NAME,NAME] [--equivalent=NAME --because=SENTENCE]
+        [--limit=75] [--again] [--only=NAME,NAME] [--tests=FILE,FILE::TEST]
+        [--equivalent=NAME --because=SENTENCE]
 
 A mutant swaps a comparison, an operator or two arguments, changes a number by one, negates a
 condition, or leaves out a statement (`mutants_changes.py`). The sample is drawn from all rooms of
@@ -31,7 +32,7 @@ from typing import Any
 import benchmarks_path  # noqa: F401 (makes common importable)
 import common
 from mutants_changes import Mutant, mutants
-from mutants_tests import PACKAGES, ROOT, Workshop
+from mutants_tests import PACKAGES, ROOT, Stage, Workshop, stages_of
 
 _LEAST = 10  # mutants of a room
 _KILLED = ("failed", "slow")
@@ -140,6 +141,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("mutants.json"))
     parser.add_argument("--again", action="store_true", help="try survivors again")
     parser.add_argument("--only", default="", help="names of mutants, comma-separated")
+    parser.add_argument("--tests", default="", help="tests to run instead, comma-separated")
     parser.add_argument("--equivalent", help="name of a survivor that changes nothing")
     parser.add_argument("--because", help="why it changes nothing, one sentence")
     args = parser.parse_args()
@@ -181,7 +183,9 @@ def _try_all(args: argparse.Namespace, shop: Workshop, results: dict, report: di
             continue
         mutant = current[name]
         begin = time.monotonic()
-        outcome = shop.try_mutant(mutant, words_of(mutant), args.limit)
+        words = words_of(mutant)
+        stages = [Stage(args.tests.split(","), "")] if args.tests else stages_of(mutant.path, words)
+        outcome = shop.try_mutant(mutant, stages, words, args.limit)
         if result["outcome"] in _SURVIVED and outcome["outcome"] in _KILLED:
             result["before"] = result["outcome"]
         result |= outcome | {"seconds": round(time.monotonic() - begin, 1)}

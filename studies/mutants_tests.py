@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,13 +72,21 @@ class Outcome(NamedTuple):
     line: str
 
 
-def stages_of(path: str) -> Iterator[Stage]:
+def stages_of(path: str, words: Sequence[str] = ()) -> Iterator[Stage]:
     """Yields the tests of a module, in the order in which they run.
 
-    First the quick tests of the file that mirrors the module, then those of files that import it,
-    their slow ones, and at last tests of modules that import it and others of its room.
+    Args:
+        path: file, from the root of the repository.
+        words: names; files of tests that contain one come before others of their kind.
+
+    Yields:
+        first the quick tests of the file that mirrors the module, then those of files that import
+        it, their slow ones, and at last tests of modules that import it and others of its room.
     """
-    mirrors, near, far, indirect, room = _tests_by_rank(path)
+    mirrors, near, far, indirect, room = (
+        sorted(tests, key=lambda test: not _contains(ROOT / test, words))
+        for tests in _tests_by_rank(path)
+    )
     quick, slow = "not slow", "slow"
     yield from (
         Stage(files, marker)
@@ -113,7 +121,7 @@ def _tests_by_rank(path: str) -> list[list[str]]:
         if test == mirror:
             rank = 0
         elif dotted in names:
-            rank = 1 if test.is_relative_to(folder) else 2
+            rank = 1 if test.parent == folder else 2
         elif names & importers:
             rank = 3
         elif test.parent == folder:
@@ -122,6 +130,11 @@ def _tests_by_rank(path: str) -> list[list[str]]:
             continue
         ranks[rank].append(test)
     return [[test.relative_to(ROOT).as_posix() for test in tests] for tests in ranks]
+
+
+def _contains(path: Path, words: Sequence[str]) -> bool:
+    text = path.read_text(encoding="utf-8")
+    return any(word in text for word in words)
 
 
 @cache
@@ -173,11 +186,14 @@ class Workshop:
         # Seconds of tests without a mutant, None for those that fail then.
         self.sound: dict[str, float | None] = {}
 
-    def try_mutant(self, mutant: Mutant, words: Sequence[str], seconds: float) -> dict[str, Any]:
+    def try_mutant(
+        self, mutant: Mutant, stages: Iterable[Stage], words: Sequence[str], seconds: float
+    ) -> dict[str, Any]:
         """Runs tests until one notices a mutant.
 
         Args:
             mutant: a change of a file.
+            stages: the tests.
             words: names of the function and the class of the change; tests that name them are
                 the first ones of their file.
             seconds: limit of time for all tests together.
@@ -189,7 +205,7 @@ class Workshop:
         """
         end = time.monotonic() + seconds
         tried = 0
-        for stage in stages_of(mutant.path):
+        for stage in stages:
             while True:
                 path = self.folder / mutant.path
                 content = path.read_bytes()
