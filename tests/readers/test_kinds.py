@@ -456,6 +456,12 @@ def test_restructured_text(read_one):
     assert document.notes == notes
 
 
+def test_a_line_above_a_heading_makes_a_level_of_its_own(read_one):
+    document = read_one("a.rst", "====\nBook\n====\n\nPart\n====\n\nIt rained.\n")
+    assert headings(document) == [("Book", 1), ("Part", 2)]
+    assert document.text == "Book\n\nPart\n\nIt rained."
+
+
 @pytest.mark.parametrize(
     ("marked", "shown"),
     [
