@@ -5,7 +5,6 @@ import contextlib
 import importlib
 import json
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -38,7 +37,7 @@ _COPIED = (
     "pyproject.toml",
     "README.md",
 )
-_MOST_BYTES = 10 * 2**30  # of data that a process of tests may take
+_MOST_BYTES = 6 * 2**30  # resident, of a process of tests
 _MOST_FILES = 10  # of tests that only import a module, or a module that imports it
 _HANG = 5  # times what a test takes without the mutant, and
 _HANG_SECONDS = 20.0  # at least, after which it counts as one that does not end
@@ -261,12 +260,12 @@ class Workshop:
         if child == 0:
             _test(self.folder, [*options, *stage.files], log, _Plugin(events, words))
         status = None
-        while time.monotonic() - begin < seconds:
+        while time.monotonic() - begin < seconds and _resident_bytes(child) < _MOST_BYTES:
             ended, status_of_child = os.waitpid(child, os.WNOHANG)
             if ended:
                 status = os.waitstatus_to_exitcode(status_of_child)
                 break
-            time.sleep(0.01)
+            time.sleep(0.02)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # and what the tests left running
         if status is None:
@@ -288,6 +287,14 @@ class Workshop:
         path.write_bytes(content)
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
             compiled.unlink()
+
+
+def _resident_bytes(process: int) -> int:
+    try:
+        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 class _Plugin:
@@ -321,7 +328,6 @@ class _Plugin:
 def _test(folder: Path, arguments: Sequence[str], log: Path, plugin: _Plugin) -> None:
     """Runs tests and ends the process, which is a fork."""
     os.setpgid(0, 0)
-    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
     status = 1
     try:
         file = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
