@@ -1140,6 +1140,15 @@ def test_pdf(read_one, make):
     assert "hyphen-ated" in kept.text
 
 
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [("and Materials", ["Costs of and Materials"]), ("1.1 Builders", ["Costs of", "1.1 Builders"])],
+)
+def test_headings_of_pdf_that_have_two_lines(read_one, make, second, expected):
+    content = make.pdf([("Costs of", 18), (second, 18), *body("one"), *body("two"), *body("three")])
+    assert [text for text, _ in headings(read_one("a.pdf", content))] == expected
+
+
 def test_paragraphs_of_pdf(read_one, make):
     content = make.pdf([*body("a"), "", *body("b"), "- an item", "- another item"])
     whole = " ".join(body("a")), " ".join(body("b"))
