@@ -158,7 +158,7 @@ def main() -> None:
             _try_all(args, Workshop(Path(folder)), results, report)
     rows = rows_of(report["mutants"])
     common.print_table(rows)
-    extra = {key: report[key] for key in ("commit", "mutants")}
+    extra = {key: report[key] for key in ("commit", "note", "mutants") if key in report}
     common.write_report(args.out, rows, seed=args.seed, date=time.strftime("%Y-%m-%d"), **extra)
 
 

@@ -118,11 +118,12 @@ def mutants_page() -> Page:
         "are drawn at random from all rooms in proportion to their lines, at least ten from each, "
         "and tried in a random order, as many as the time allowed, so the share is that of a "
         "sample. For each one, tests of the file run until one fails that passes without the "
-        "change: first those that mirror the file, then those that import it, for less than a "
+        "change: first those that mirror the file, then those that import it, for about a "
         "minute of a shared machine. Mutants that survived this were examined: some change "
         "nothing (the file gives the reason for each), some are noticed by tests that had not run "
         "in time, and for the others tests were added. *Killed before* counts mutants that the "
-        "existing tests notice; *killed now* includes those that the new tests notice.",
+        "existing tests notice; *killed now* includes those that the new tests notice. For changes "
+        "outside the sample, expect the share before rather than the share now.",
         [
             Table(
                 "",

@@ -415,7 +415,7 @@ def _other_remedies(rows: int, devices: int, accumulation: int) -> str:
     """Returns the accumulation and the mesh with which ``rows`` divide, as text; "" for none.
 
     Args:
-        rows: number that is no multiple of ``devices * accumulation``.
+        rows: number that does not divide by ``devices * accumulation``.
         devices: number of devices of the mesh's batch axes.
         accumulation: number of micro-batches.
     """
