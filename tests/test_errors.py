@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from longsum_jax.errors import InputError, check_whole, counted
+from longsum_jax.errors import InputError, check_whole, counted, terminal_text
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,8 @@ def test_what_is_no_whole_number(value, problem):
     with pytest.raises(InputError) as error:
         check_whole("size", value, 2)
     assert str(error.value) == problem
+
+
+def test_no_mark_of_direction_reaches_a_terminal():
+    marks = map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
+    assert terminal_text("a".join(marks)) == "a" * 8

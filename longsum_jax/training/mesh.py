@@ -412,12 +412,18 @@ def check_batch_size(rows: int, mesh: Mesh, accumulation: int = 1) -> None:
 
 
 def _other_remedies(rows: int, devices: int, accumulation: int) -> str:
-    """Returns the accumulation and the mesh with which ``rows`` divide, as text; "" for none."""
+    """Returns the accumulation and the mesh with which ``rows`` divide, as text; "" for none.
+
+    Args:
+        rows: number that does not divide by ``devices * accumulation``.
+        devices: number of devices of the mesh's batch axes.
+        accumulation: number of micro-batches.
+    """
     remedies = ""
-    if accumulation > 1 and rows % devices == 0:
+    if rows % devices == 0:
         largest = math.gcd(rows // devices, accumulation)
         remedies += f", or training.accumulation={largest}"
-    if devices > 1 and rows % accumulation == 0:
+    if rows % accumulation == 0:
         fitting = math.gcd(rows // accumulation, devices)
         remedies += (
             f", or batch x fsdp = {fitting} with the other devices along mesh.tensor or "

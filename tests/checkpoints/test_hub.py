@@ -12,7 +12,7 @@ from huggingface_hub.utils import filter_repo_objects
 
 import longsum_jax
 from longsum_jax import checksums
-from longsum_jax.checkpoints.hub import check_blobs, local_directory
+from longsum_jax.checkpoints.hub import check_blobs, local_directory, model_files
 from longsum_jax.errors import InputError
 
 REPOSITORY = [
@@ -83,6 +83,14 @@ def test_models_that_a_model_needs_come_with_it(hub, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"task_specific_params": tasks}))
     found = {name for name in names(local_directory("org/name", "v1")) if "/" in name}
     assert found == {f"extractor/{name}" for name in inside[:3]}
+
+
+def test_files_of_a_directory_are_those_that_a_download_would_fetch(tmp_path):
+    for name in REPOSITORY:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    weights = {name for name in REPOSITORY if name.startswith("model") and "safetensors" in name}
+    assert model_files(tmp_path) == sorted(ALWAYS | weights)
 
 
 def fail(monkeypatch, kind):

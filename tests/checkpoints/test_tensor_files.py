@@ -47,6 +47,12 @@ def test_what_the_format_s_own_library_reads(arrays, tmp_path):
     assert int.from_bytes((tmp_path / "x").read_bytes()[:8], "little") % 8 == 0
 
 
+@pytest.mark.parametrize("length", range(1, 9))
+def test_tensors_begin_at_a_multiple_of_eight_bytes(tmp_path, length):
+    write_safetensors(tmp_path / "x", {"a" * length: np.ones(1)})
+    assert int.from_bytes((tmp_path / "x").read_bytes()[:8], "little") % 8 == 0
+
+
 def test_reading_waits_until_asked(arrays, tmp_path):
     save_file(arrays, tmp_path / "x")
     found = read_safetensors(tmp_path / "x")

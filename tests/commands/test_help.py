@@ -63,6 +63,11 @@ def test_examples_of_the_help_parse(command):
         parser.parse_args(rest)
 
 
+def test_parsers_have_the_names_of_their_commands():
+    for command in COMMANDS:
+        assert command_parser(command).prog == f"longsum {command}"
+
+
 MANY_FLAGS = 25
 
 

@@ -4,6 +4,7 @@ import json
 import pytest
 
 from longsum_jax.data.tasks import get_task
+from longsum_jax.errors import InputError
 from longsum_jax.experiment.trained import objective_of
 from longsum_jax.models.registry import get_family
 from longsum_jax.summarization.model import Model
@@ -25,7 +26,8 @@ CHOICES = {"context": "It rains.", "question": "What?", "choices": ["rain", "Ann
 )
 def test_a_model_is_scored_on_what_it_reads(tmp_path, task, head, row, wanted, length):
     """Sentences as long as those that it was trained on, and no more than it has positions for."""
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n")
     family = get_family("bert")
     config = dataclasses.replace(
         family.presets["tiny"],
@@ -35,6 +37,10 @@ def test_a_model_is_scored_on_what_it_reads(tmp_path, task, head, row, wanted, l
         max_sentence_length=9,
     )
     model = Model(family, config, None, ByteTokenizer(extra_ids=4))
-    task = get_task(task, source=f"json:{tmp_path / 'rows.jsonl'}")
+    task = get_task(task, source=f"json:{path}")
     objective = objective_of(model, task, split="test", max_source_length=wanted)
     assert objective.setup.task.max_source_length == length
+
+    path.write_text("")
+    with pytest.raises(InputError):  # before anything is scored
+        objective_of(model, task, split="test", max_source_length=wanted)

@@ -18,6 +18,7 @@ def read(encoder=None, decoder=None, **entries):
 
 def test_layer_types_become_the_encoder_attention():
     alternating = read()
+    assert alternating.tie_word_embeddings
     assert alternating.encoder_attention == "local,full"
     assert alternating.local_radius == 4096
     assert alternating.decoder.windows == (4096, 0)

@@ -23,6 +23,14 @@ def read(encoder=None, decoder=None, **entries):
 
 
 @pytest.mark.parametrize(
+    ("name", "heads", "kv_heads"), [("270m", 4, 1), ("1b", 4, 1), ("4b", 8, 4)]
+)
+def test_heads_of_the_published_sizes(name, heads, kv_heads):
+    for stack in (FAMILY.presets[name].encoder, FAMILY.presets[name].decoder):
+        assert (stack.num_attention_heads, stack.num_key_value_heads) == (heads, kv_heads)
+
+
+@pytest.mark.parametrize(
     ("window", "radius", "is_even"), [(512, 256, True), (9, 4, False)], ids=["even", "odd"]
 )
 def test_every_sixth_layer_has_no_window(window, radius, is_even):

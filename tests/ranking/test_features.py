@@ -222,3 +222,9 @@ def test_odd_documents_have_finite_features(text):
     table = features.feature_table(found, ["words", "position"])
     assert table.dtype == np.float32
     assert table[:, 0].tolist() == found["words"].tolist()
+
+
+def test_features_that_depend_on_the_length_or_the_kind_are_not_relative():
+    absolute = ("words", "size", "frequency_sum", "centroid")
+    assert not any(map(features.is_relative, absolute))
+    assert all(map(features.is_relative, ("position", "heading", "rank_words", "cue_first")))

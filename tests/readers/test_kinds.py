@@ -456,6 +456,12 @@ def test_restructured_text(read_one):
     assert document.notes == notes
 
 
+def test_a_line_above_a_heading_makes_a_level_of_its_own(read_one):
+    document = read_one("a.rst", "====\nBook\n====\n\nPart\n====\n\nIt rained.\n")
+    assert headings(document) == [("Book", 1), ("Part", 2)]
+    assert document.text == "Book\n\nPart\n\nIt rained."
+
+
 @pytest.mark.parametrize(
     ("marked", "shown"),
     [
@@ -1132,6 +1138,15 @@ def test_pdf(read_one, make):
     kept = read_one("b.pdf", content, keep_all=True)
     assert kept.text.count("Running title") == 3
     assert "hyphen-ated" in kept.text
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [("and Materials", ["Costs of and Materials"]), ("1.1 Builders", ["Costs of", "1.1 Builders"])],
+)
+def test_headings_of_pdf_that_have_two_lines(read_one, make, second, expected):
+    content = make.pdf([("Costs of", 18), (second, 18), *body("one"), *body("two"), *body("three")])
+    assert [text for text, _ in headings(read_one("a.pdf", content))] == expected
 
 
 def test_paragraphs_of_pdf(read_one, make):

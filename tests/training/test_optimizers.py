@@ -104,6 +104,7 @@ def test_t5_schedule_is_the_published_one():
     ("options", "expected"),
     [
         (OptimizerOptions(learning_rate=2.0), {0: 2, 1000: 2}),
+        (OptimizerOptions(learning_rate=2.0, total_steps=10), {0: 2, 9: 2, 20: 2}),
         (OptimizerOptions(learning_rate=2.0, warmup_steps=4), {0: 0, 1: 0.5, 4: 2, 99: 2}),
         (
             OptimizerOptions(learning_rate=2.0, schedule="linear", warmup_steps=4, total_steps=14),

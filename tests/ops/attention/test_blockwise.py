@@ -230,3 +230,4 @@ def test_softmaxes_without_keys_do_not_count():
     merge = jax.jit(merge_partial_softmaxes)
     np.testing.assert_array_equal(merge([nothing, nothing]), np.zeros(q.shape))
     np.testing.assert_allclose(merge([nothing, part]), part.out, atol=1e-6)
+    np.testing.assert_allclose(part.out, attend_key_sets(q, [KeySet(k, v)]), rtol=1e-5, atol=1e-6)
