@@ -17,6 +17,7 @@ places only, where all devices must agree on whether the loss is finite.
 import argparse
 import contextlib
 import dataclasses
+import math
 import random
 import time
 import zlib
@@ -395,8 +396,7 @@ def difference(tree: Any, reference: Any) -> float:
     for x, y in pairs:
         scale = max(float(np.abs(y).max(initial=0)), 1e-2 * largest, 1e-12)
         worst = float(np.abs(x - y).max(initial=0)) / scale
-        if not worst <= found:  # NaN counts as the largest
-            found = worst
+        found = max(found, math.inf if math.isnan(worst) else worst)
     return found
 
 
