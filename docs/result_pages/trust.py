@@ -45,13 +45,15 @@ def soaked(section: str) -> Callable[[list[Row]], list[Row]]:
 _ELSEWHERE = (
     (
         "[Composer](https://docs.mosaicml.com/projects/composer/en/latest/examples/"
-        "checkpoint_autoresume.html): a stopped run resumes exactly; its tests stop it in its process",
+        "checkpoint_autoresume.html): "
+        "a stopped run resumes exactly; its tests stop it in its process",
         "kill",
         "{kills} kills; {equal} of {trials} runs equal, bit for bit",
     ),
     (
         "[Orbax](https://orbax.readthedocs.io/en/latest/api_reference/"
-        "checkpoint.path.atomicity.html): checkpoints are complete or absent; its tests raise errors in its process",
+        "checkpoint.path.atomicity.html): "
+        "checkpoints are complete or absent; its tests raise errors in its process",
         "kill",
         "{in_saves} of the kills inside a save",
     ),
