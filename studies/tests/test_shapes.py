@@ -3,6 +3,7 @@ import shapes
 from fuzz_readers import READERS
 
 from longsum_jax.errors import InputError
+from longsum_jax.readers.registry import KINDS
 
 
 @pytest.mark.parametrize("power", [1, 2])
@@ -29,3 +30,9 @@ def test_a_refusal_ends_the_doubling(monkeypatch):
 def test_shapes_belong_to_readers(name):
     assert name.partition(":")[0] in READERS
     assert shapes.SHAPES[name](1)
+
+
+def test_every_reader_and_kind_of_document_has_a_shape():
+    assert {name.partition(":")[0] for name in shapes.SHAPES} == READERS.keys()
+    names = [name for name in shapes.SHAPES if name.startswith("documents: ")]
+    assert {name.removeprefix("documents: ").partition(",")[0] for name in names} == KINDS.keys()
