@@ -166,7 +166,7 @@ OPERATIONS = {
     ),
     **{
         f"LSG, {kind}": (functools.partial(lsg, kind), *QKV_SHAPES, *[(3, 2, 2, 4)] * 3)
-        for kind in ("norm", "pooling", "lsh", "bos_pooling", "block_stride", "stride")
+        for kind in ("norm", "lsh", "bos_pooling")
     },
     "transient global": (transient_global, *QKV_SHAPES, (2, 4, 12), (2, 6)),
     "BigBird": (
