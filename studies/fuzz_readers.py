@@ -452,7 +452,7 @@ def _parquet() -> bytes:
     return out.getvalue()
 
 
-def _tar(members: Files) -> bytes:
+def tar(members: Files) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for name, content in members.items():
@@ -528,7 +528,7 @@ def _document_seeds() -> list[Files]:
         "a.txt.zst": import_zstd("a.txt.zst").compress(plain),
         "a.zip": _zip({"a.txt": TEXT, "b/c.zip": _zip({"d.html": _PAGE})}),
         "slack.zip": _slack(),
-        "a.tar": _tar({"a.txt": plain, "b.md": markdown.encode()}),
+        "a.tar": tar({"a.txt": plain, "b.md": markdown.encode()}),
     }
     return [{name: content} for name, content in documents.items()]
 

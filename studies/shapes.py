@@ -11,19 +11,24 @@ the time over the last doubling; 1 is linear.
 
 import argparse
 import contextlib
+import functools
 import gzip
+import io
 import json
 import math
 import resource
 import tempfile
 import time
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import benchmarks_path  # noqa: F401
-from fuzz_readers import READERS, Files
+from fuzz_readers import READERS, TEXT, Files, tar
 
+from longsum_jax.checksums import SUMS
 from longsum_jax.errors import InputError
 
 LIMIT = 5.0  # seconds
@@ -81,6 +86,124 @@ def _tokenizer(pattern: str) -> Files:
     }
 
 
+@functools.cache
+def _seeds(reader: str) -> dict[str, Files]:
+    """Returns the small valid files of a reader by their names."""
+    return {" ".join(files): files for files in READERS[reader].seeds()}
+
+
+def _long_text(name: str, number: int) -> Files:
+    """Returns a document whose text is repeated, in members of archives, too."""
+    return {name: _repeated(_seeds("documents")[name][name], number)}
+
+
+def _repeated(content: bytes, number: int) -> bytes:
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        return content.replace(TEXT.encode(), (TEXT + " ").encode() * number)
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:
+        for member in old.namelist():
+            new.writestr(member, _repeated(old.read(member), number), zipfile.ZIP_DEFLATED)
+    return out.getvalue()
+
+
+def _long_key(reader: str, number: int) -> Files:
+    """Returns valid files of a reader with another key of so many letters in a JSON file."""
+    files = next(files for files in _seeds(reader).values() if _json_names(files))
+    name = _json_names(files)[0]
+    content = json.loads(files[name]) | {"k" * number: 1}
+    return files | {name: json.dumps(content).encode()}
+
+
+def _json_names(files: Files) -> list[str]:
+    """Returns the names of the files that hold JSON objects."""
+    return [
+        name for name, content in files.items() if content[:1] == b"{" and b"\n{" not in content
+    ]
+
+
+def _compressed(suffix: str, number: int) -> Files:
+    import bz2
+    import lzma
+
+    from longsum_jax.compressed import import_zstd
+
+    compress = {"xz": lzma.compress, "bz2": bz2.compress, "gz": gzip.compress}.get(suffix)
+    if compress is None:
+        compress = import_zstd("a.txt.zst").compress
+    return {f"a.txt.{suffix}": compress(b"A. " * number)}
+
+
+def _pdf_text(number: int) -> Files:
+    """Returns a page whose stream unpacks to much text."""
+    stream = zlib.compress(b"BT /F 12 Tf " + b"(a. ) Tj " * number + b"ET")
+    parts = (
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>>>",
+        b"<</Filter/FlateDecode/Length %d>>stream\n%s\nendstream" % (len(stream), stream),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    )
+    body = b"".join(b"%d 0 obj\n%s\nendobj\n" % (i + 1, part) for i, part in enumerate(parts))
+    return {"a.pdf": b"%PDF-1.7\n" + body + b"trailer<</Root 1 0 R/Size 9>>\n"}
+
+
+def _parquet_text(number: int) -> Files:
+    import pyarrow
+    import pyarrow.parquet
+
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"text": [TEXT] * number}), out)
+    return {"a.parquet": out.getvalue()}
+
+
+def _tensor_names(number: int) -> Files:
+    entries = {
+        f"t{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(number)
+    }
+    header = json.dumps(entries).encode()
+    return {"model.safetensors": len(header).to_bytes(8, "little") + header}
+
+
+def _state_dict(number: int) -> Files:
+    import torch
+
+    out = io.BytesIO()
+    torch.save({f"t{i}": torch.zeros(1) for i in range(number)}, out)
+    return {"pytorch_model.bin": out.getvalue()}
+
+
+def _index(number: int) -> Files:
+    names = {f"t{i}": "x.safetensors" for i in range(number)}
+    [(_, shard)] = _tensor_names(number).items()
+    index = json.dumps({"weight_map": names}).encode()
+    return {"model.safetensors.index.json": index, "x.safetensors": shard}
+
+
+def _sums(number: int) -> Files:
+    files = next(files for files in _seeds("sums").values() if SUMS in files)
+    return files | {SUMS: files[SUMS] + b"%064d  none\n" % 0 * number}
+
+
+# Documents whose text is repeated, by the kind of their reader.
+LONG_TEXTS = {
+    "notebook": "a.ipynb",
+    "rst": "a.rst",
+    "xml": "a.xml",
+    "epub": "a.epub",
+    "docx": "a.docx",
+    "pptx": "a.pptx",
+    "xlsx": "a.xlsx",
+    "odt": "a.odt",
+    "subtitles": "a.srt",
+    "mail": "a.eml",
+    "mhtml": "a.mht",
+    "mailbox": "a.mbox",
+    "slack": "slack.zip",
+    "json_lines": "a.jsonl",
+    "json": "a.json",
+    "zip": "a.zip",
+}
 # Name, which begins with the reader -> function that returns the files for a number.
 SHAPES: dict[str, Callable[[int], Files]] = {
     "documents: html, nested div": lambda n: _page("<div>" * n),
@@ -100,6 +223,41 @@ SHAPES: dict[str, Callable[[int], Files]] = {
     "documents: text, dots": lambda n: {"a.txt": b"A. " * n},
     "documents: text, lines": lambda n: {"a.txt": b"a\n" * n},
     "documents: csv, columns": lambda n: {"a.csv": b"text" + b",a" * n + b"\nA cat sat."},
+    **{
+        f"documents: {kind}, long text": functools.partial(_long_text, name)
+        for kind, name in LONG_TEXTS.items()
+    },
+    **{
+        f"documents: {suffix}, ratio": functools.partial(_compressed, suffix)
+        for suffix in ("gz", "xz", "bz2", "zst")
+    },
+    "documents: tar, members": lambda n: {
+        "a.tar": tar({f"{i}.txt": TEXT.encode() for i in range(n)})
+    },
+    "documents: pdf, unpacked text": _pdf_text,
+    "documents: parquet, rows": _parquet_text,
+    "documents: rtf, groups": lambda n: {"a.rtf": b"{\\rtf1 " + b"{" * n + b"A." + b"}" * n + b"}"},
+    "documents: xml, depth": lambda n: {
+        "a.xml": b"<article><body>"
+        + b"<sec>" * n
+        + b"<p>A cat sat.</p>"
+        + b"</sec>" * n
+        + b"</body></article>"
+    },
+    "documents: mail, headers": lambda n: {"a.eml": b"X-A: b\n" * n + b"\nA cat sat.\n"},
+    "weights: tensors": _tensor_names,
+    "pickle: tensors": _state_dict,
+    "index: tensors": _index,
+    "checkpoint: long key": functools.partial(_long_key, "checkpoint"),
+    "sentencepiece: long key": functools.partial(_long_key, "sentencepiece"),
+    "metadata: long key": functools.partial(_long_key, "metadata"),
+    "scrolls: rows": lambda n: {
+        "validation.jsonl": b"".join(
+            b'{"id": "%d", "pid": "%d_0", "input": "A.", "output": "B."}\n' % (i, i)
+            for i in range(n)
+        )
+    },
+    "sums: lines": _sums,
     "rows: depth": lambda n: {"a.jsonl": _nested(n)},
     "rows: keys": lambda n: _row(**{f"k{i}": 1 for i in range(n)}),
     "rows: long key": lambda n: _row(**{"k" * n: 1}),
@@ -129,7 +287,9 @@ def _seconds(name: str, number: int) -> float:
     reader = READERS[name.partition(":")[0]]
     with tempfile.TemporaryDirectory() as folder:
         for file, content in SHAPES[name](number).items():
-            Path(folder, file).write_bytes(content)
+            path = Path(folder, file)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         start = time.process_time()
         reader.read(Path(folder))
         return time.process_time() - start

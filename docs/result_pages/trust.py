@@ -53,25 +53,29 @@ def soaked(section: str) -> Callable[[list[Row]], list[Row]]:
     return turn
 
 
-# Guarantees or reports of other libraries, as far as we know; section and text of our counts.
+# Guarantees or reports of other libraries, to our knowledge; section and text of our counts.
 _ELSEWHERE = (
     (
-        "Composer: a stopped run resumes exactly; its tests stop it in its process",
+        "[Composer](https://docs.mosaicml.com/projects/composer/en/latest/examples/"
+        "checkpoint_autoresume.html): "
+        "a stopped run resumes exactly; its tests stop it in its process",
         "kill",
         "{kills} kills; {equal} of {trials} runs equal, bit for bit",
     ),
     (
-        "Orbax: checkpoints are complete or absent; its tests raise errors in its process",
+        "[Orbax](https://orbax.readthedocs.io/en/latest/api_reference/"
+        "checkpoint.path.atomicity.html): "
+        "checkpoints are complete or absent; its tests raise errors in its process",
         "kill",
         "{in_saves} of the kills inside a save",
     ),
     (
-        "MaxText: losses after a resume within 10 %",
+        "[MaxText](https://github.com/AI-Hypercomputer/maxtext): losses after a resume within 10 %",
         "elastic",
         "parameters on other devices within {largest_difference}",
     ),
     (
-        "Grain: data continue at every step",
+        "[Grain](https://github.com/google/grain): data continue at every step",
         "elastic",
         "{changes} changes of hosts, devices and processes; {exact} of {trials} runs exact",
     ),
@@ -81,7 +85,7 @@ _ELSEWHERE = (
         "{kills} kills, {signals} signals, {changes} changes, {flips} flipped bits, {cuts} cuts",
     ),
     (
-        "safetensors: audited and fuzzed",
+        "[safetensors](https://pytorch.org/projects/safetensors/): audited and fuzzed",
         "damage",
         "{flips} flipped bits and {cuts} cuts, {wrong} of them wrong when read",
     ),
@@ -145,6 +149,48 @@ def mutants_page() -> Page:
     )
 
 
+def by(*keys: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns a function that turns cases of ``studies/meshes.py`` into a row per values of the
+    keys, with counts and the largest differences.
+    """
+
+    def turn(rows: list[Row]) -> list[Row]:
+        groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        for row in rows:
+            groups[tuple(row[key] for key in keys)].append(row)
+        turned = [
+            dict(zip(keys, values, strict=True)) | _sums(group)
+            for values, group in sorted(groups.items())
+        ]
+        return [*turned, {keys[0]: "all"} | _sums(rows)] if rows else []
+
+    return turn
+
+
+def _sums(rows: list[Row]) -> Row:
+    """Returns the counts and the largest differences of cases."""
+    sums: Row = {
+        "cases": len(rows),
+        "skipped": sum(row.get("skipped", False) for row in rows),
+        "ids": sum(row.get("equal_ids", False) for row in rows),
+        "faults": sum(bool(row["fault"]) for row in rows),
+    }
+    for name in ("loss_difference", "gradient_difference", "parameter_difference"):
+        values = [row[name] for row in rows if row.get(name) is not None]
+        if values:
+            sums[name] = max(values)
+    return sums
+
+
+MESH_COLUMNS = (
+    Column("cases", "cases", count),
+    Column("largest difference of losses", "loss_difference", small),
+    Column("of gradients", "gradient_difference", small),
+    Column("of parameters", "parameter_difference", small),
+    Column("equal ids", "ids", count),
+    Column("skipped on all devices", "skipped", count),
+    Column("faults", "faults", count),
+)
 FAILED = Column("failed", "failed", count)
 RUN = Column("run", "what")
 
@@ -200,11 +246,14 @@ PAGES: Mapping[str, Page] = {
         "by tests with more than 300 flags, config values and arguments "
         "(`tests/commands/test_bad_input.py`), more than 100 documents "
         "(`tests/readers/test_bad_input.py`) and more than 200 malicious files "
-        "(`tests/test_hostile_files.py`), each of which must give a one-sentence error. How many "
-        "errors of the code tests notice is on the page about [mutants](mutants.md).",
+        "(`tests/test_hostile_files.py`), each of which must give a one-sentence error. Random "
+        "damage of files has [its own page](fuzz.md), and so have training steps and summaries "
+        "on [several devices](meshes.md). Gradients of operations and layers are compared with "
+        "central differences in float64 (`tests/ops/test_finite_differences.py`). How many errors "
+        "of the code tests notice is on the page about [mutants](mutants.md).",
         [
             Table(
-                "Guarantees and reports of other libraries, as far as we know, and our counts",
+                "Guarantees and reports of other libraries, to our knowledge, and our counts",
                 [Column("other library", "elsewhere"), Column("longsum_jax", "here")],
                 beside_others,
             ),
@@ -280,6 +329,43 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "mutants": mutants_page(),
+    "meshes": Page(
+        "Meshes",
+        "Check here which models were compared on several devices before you choose a mesh.",
+        "Tiny random models take one training step and write greedy summaries on 2 and 4 virtual "
+        "CPU devices, and on one. Family, attention, cross-attention, pages, memories, dropout, "
+        "lengths, micro-batches and the mesh are drawn at random; four cases in a row share a "
+        "model. Rows are full, short, without a source, without a target or padding only, and "
+        "padded places hold random ids, which must change nothing. In a fifth of the models a "
+        "token has an infinite embedding: if a row reads it, all devices must skip the step. "
+        "Differences are relative to the largest entry of an array, or to a hundredth of the "
+        "largest of all arrays; more than 2e-5 of a loss or 1e-4 of gradients is a fault. Ids are "
+        "counted if they were generated and equal. Programs were compiled with few "
+        "optimizations; no accelerator was used.",
+        [
+            Table(
+                "By mesh: batch x fsdp x tensor x sequence",
+                [Column("mesh", "mesh"), *MESH_COLUMNS],
+                by("mesh"),
+            ),
+            Table("By family", [Column("family", "family"), *MESH_COLUMNS], by("family")),
+            Table(
+                "By the way to read a document",
+                [Column("source", "source"), *MESH_COLUMNS],
+                by("source"),
+            ),
+            Table(
+                "By the place of a token with an infinite embedding",
+                [Column("infinite", "infinite"), *MESH_COLUMNS],
+                by("infinite"),
+            ),
+            Table(
+                "By encoder attention",
+                [Column("attention", "encoder_attention"), *MESH_COLUMNS],
+                by("encoder_attention"),
+            ),
+        ],
+    ),
     "precision": Page(
         "bfloat16 vs. float32",
         "Compare bfloat16 with the difference between seeds before you select it.",

@@ -1,8 +1,16 @@
+import sys
+from pathlib import Path
+
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1]))
+
 import shapes
 from fuzz_readers import READERS
 
 from longsum_jax.errors import InputError
+from longsum_jax.readers import pandoc
+from longsum_jax.readers.registry import KINDS
 
 
 @pytest.mark.parametrize("power", [1, 2])
@@ -29,3 +37,10 @@ def test_a_refusal_ends_the_doubling(monkeypatch):
 def test_shapes_belong_to_readers(name):
     assert name.partition(":")[0] in READERS
     assert shapes.SHAPES[name](1)
+
+
+def test_every_reader_and_kind_of_document_has_a_shape():
+    assert {name.partition(":")[0] for name in shapes.SHAPES} == READERS.keys()
+    names = [name for name in shapes.SHAPES if name.startswith("documents: ")]
+    kinds = {name.removeprefix("documents: ").partition(",")[0] for name in names}
+    assert kinds == KINDS.keys() - pandoc.MARKUPS.keys()  # pandoc has limits of its own
