@@ -242,6 +242,7 @@ SOURCE_FLAGS = {
     "document_key": "field that contains the document",
     "summary_key": "field that contains the summary",
     "query_key": "field that contains a query, put before the document",
+    "document_separator": "text between several documents that are read as one",
     "data_dir": "TFDS directory",
     "cache_dir": "directory written by seqio_cache_tasks",
 }

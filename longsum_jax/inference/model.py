@@ -30,7 +30,6 @@ from longsum_jax.inference.description import describe
 from longsum_jax.inference.devices import on_devices
 from longsum_jax.inference.documents import (
     DocumentSummarizer,
-    document_token_id,
 )
 from longsum_jax.inference.memory_engine import MemoryEngine
 from longsum_jax.inference.padding import (
@@ -60,7 +59,7 @@ from longsum_jax.models.family import Family
 from longsum_jax.models.registry import FAMILIES
 from longsum_jax.ops.storage import Storage
 from longsum_jax.ranking.selection import Length
-from longsum_jax.text.joining import BLANK_LINE
+from longsum_jax.text.joining import BLANK_LINE, document_token_id
 from longsum_jax.text.prompts import Prompt, make_prompt
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.files import DOCUMENT_TOKEN
@@ -399,7 +398,7 @@ class Model:
 
     def summaries(
         self,
-        texts: Sequence[str] | str,
+        texts: Sequence[str | list[str]] | str,
         *,
         strategy: Strategy | str = "auto",
         length: str | int | Length | None = None,
@@ -426,7 +425,8 @@ class Model:
         read and summarized segment by segment (``segments``).
 
         Args:
-            texts: one or more documents.
+            texts: one or more documents; a list of documents in place of one is
+                read as one, as with ``join``.
             strategy: strategy for reading documents (``inference.strategies``);
                 ``Summary.strategy`` records the strategy that was used:
 
@@ -500,13 +500,13 @@ class Model:
         )
         engine = make_engine(self, call, options)
         requests = make_requests(
-            texts, names, queries, self.separator if join else None
+            texts, names, queries, self.separator, join=join
         )
         return summarize_all(engine, requests, longest_first=batch_size != 1)
 
     def read_lengths(
         self,
-        texts: Sequence[str] | str,
+        texts: Sequence[str | list[str]] | str,
         *,
         strategy: Strategy | str = "auto",
         max_source_length: int | None = None,
@@ -541,7 +541,7 @@ class Model:
                 "not depend on a document's length"
             )
         requests = make_requests(
-            texts, names, queries, self.separator if join else None
+            texts, names, queries, self.separator, join=join
         )
         return [engine.longest_input(request) for request in requests]
 
@@ -631,7 +631,7 @@ class Model:
         return None
 
     def extract(
-        self, documents: Sequence[str | Sequence[str]] | str, **options: Any
+        self, documents: Sequence[str | list[str]] | str, **options: Any
     ) -> list[list[int]]:
         """Selects sentences of documents with a model trained by ``configs/extractor.py``.
 
