@@ -425,8 +425,8 @@ class Model:
         read and summarized segment by segment (``segments``).
 
         Args:
-            texts: one or more documents; a list of documents in place of one is
-                read as one, as with ``join``.
+            texts: one or more documents; a list of several documents is read as
+                one, as with ``join``.
             strategy: strategy for reading documents (``inference.strategies``);
                 ``Summary.strategy`` records the strategy that was used:
 

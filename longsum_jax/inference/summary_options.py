@@ -106,8 +106,7 @@ def make_requests(
     """Returns the documents to summarize.
 
     Args:
-        texts: one or more documents, or lists of documents that are read as
-            one.
+        texts: one or more documents, or lists of several that are read as one.
         names: document names for error messages; default: "document 1", "document 2",
             ...
         queries: query or None for each document.
@@ -125,16 +124,13 @@ def make_requests(
     requests = []
     all_parts: list[str] = []
     for text, name, query in zip(texts, names, queries, strict=True):
-        parts = text if isinstance(text, list) else [text]
-        if not parts:
-            raise InputError(
-                f"{name} is an empty list; give at least one document"
-            )
+        is_several = isinstance(text, list) and len(text) > 1
+        parts = text if is_several else [text]
         for part in parts:
             request = Request(part, name, query)
             check_text(request)
             check_no_file_name(request)
-        if len(parts) > 1:
+        if is_several:
             joined, borders = join_documents(parts, separator)
             request = Request(joined, name, query, borders=borders)
         requests.append(request)

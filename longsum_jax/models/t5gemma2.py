@@ -477,10 +477,10 @@ def _published(window: int, **sizes: int) -> T5Gemma2Config:
 
 
 # 270m is as in the published config.json. The sizes, windows, vocabulary and
-# frequencies of 1b and 4b are those of the T5Gemma 2 in jax-ml/bonsai, which reads
-# the published weights; 4b also agrees with the text encoder of Motif-Video 2B.
-# Their number of positions is the default of transformers, not verified: the
-# model cards state 128K tokens for all three.
+# frequencies of 1b and 4b are as in the T5Gemma 2 of jax-ml/bonsai, which reads the
+# published weights; 4b also agrees with the text encoder of Motif-Video 2B. Their
+# number of positions is the default of transformers, which has not been verified;
+# the card of 4b states a window of 128K tokens.
 PRESETS: dict[str, T5Gemma2Config] = {
     "270m": _published(
         hidden_size=640,
