@@ -57,6 +57,7 @@ _MODEL_FLAGS = (
     "input_length",
     "batch_size",
     *flags.COMPUTATION_FLAGS,
+    "param_dtype",
     *flags.GENERATION_FLAGS,
 )
 TRIES = 8
@@ -97,7 +98,8 @@ def main(argv: Sequence[str]) -> None:
         from longsum_jax.inference.loading import load_description
 
         model = load_description(
-            args.model, **flags.given(args, flags.COMPUTATION_FLAGS)
+            args.model,
+            **flags.given(args, (*flags.COMPUTATION_FLAGS, "param_dtype")),
         )
         target = devices.find_target(args.device)
         _write(
@@ -189,6 +191,7 @@ def _parser() -> argparse.ArgumentParser:
         help="numbers of documents that are summarized together; default: 1",
     )
     flags.add_computation_flags(group)
+    flags.add_param_dtype(group)
     flags.add_generation_flags(parser)
     return parser
 

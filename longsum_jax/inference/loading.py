@@ -219,13 +219,15 @@ def load_description(
     *,
     dtype: Literal["float32", "bfloat16"] = "float32",
     matmul_precision: MatmulPrecision = "highest",
+    param_dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> Model:
-    """Returns the model that ``load`` would, with ``jax.ShapeDtypeStruct`` as float32 parameters.
+    """Returns the model that ``load`` would, with ``jax.ShapeDtypeStruct`` as parameters.
 
     Args:
         path: path or name that ``load`` accepts.
         dtype: dtype of the computation.
         matmul_precision: precision of float32 matmuls.
+        param_dtype: dtype of the parameters.
 
     Raises:
         InputError: as ``load``.
@@ -239,7 +241,7 @@ def load_description(
     return Model(
         family,
         config,
-        parameter_shapes(family, config),
+        parameter_shapes(family, config, param_dtype),
         None,
         huggingface.read_generation_config(directory),
         huggingface.read_summarization(directory),
