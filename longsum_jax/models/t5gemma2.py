@@ -468,7 +468,7 @@ def _stacks(
     }
 
 
-def _published(window: int, **sizes: int) -> T5Gemma2Config:
+def _published(window: int, **sizes: Any) -> T5Gemma2Config:
     """Returns the config of a published model, whose full attention interpolates positions."""
     return T5Gemma2Config(
         vocab_size=_PUBLISHED_VOCABULARY,
