@@ -67,7 +67,6 @@ CASES = {
         f"{model.replace(':', '_')}_{device}": (
             f"--model={PRESET}{model}",
             *DECODING,
-            "--param_dtype=bfloat16",
             f"--device={device}",
             f"--input_length={LONGEST_INPUT}",
             "--tries=0",
