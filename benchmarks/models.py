@@ -1,6 +1,7 @@
 """The models that train_step.py, encode.py and decode.py measure: sizes, parameters, and the work
 that they ask for."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from common import fastest
 
+from longsum_jax.layers.layer_groups import layer_attentions
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import get_family
 from longsum_jax.summarization.model import Model
@@ -64,7 +66,15 @@ MODELS: dict[str, Entry] = {
     "bert": Entry("bert", {}, ("bert",), dense=True),
     "pegasus_x": Entry("pegasus_x", {}, ("pegasus_x",)),
     "bigbird_pegasus": Entry("bigbird_pegasus", {}, ("bigbird_pegasus",)),
+    "modernbert": Entry("modernbert", {}, ("modernbert",), dense=True),
+    "mpnet": Entry("mpnet", {}, ("mpnet",), dense=True),
+    "deberta": Entry("deberta-v2", {}, ("deberta",), dense=True),
+    # A vocabulary of 262,144 in every size.
+    "t5gemma2": Entry("t5gemma2", {"vocab_size": 2**18}, ("t5gemma2",), dense=True),
 }
+# Families whose sizes are their presets.
+OF_PRESETS = ("modernbert", "mpnet", "deberta-v2", "t5gemma2")
+GEMMA_SIZES = {"base": "270m", "small": "tiny", "tiny": "tiny"}
 DEFAULT = "locost,longt5,lsg_bart,led,bart,locost_hepos"
 # Size -> width, heads, vocabulary; then layers, inner width and modes' size of T5s, layers and
 # inner width of BARTs.
@@ -91,7 +101,13 @@ def make_config(
     entry = MODELS[name]
     (width, heads, vocabulary), (layers, inner, modes), (bart_layers, bart_inner) = SIZES[size]
     values: dict[str, Any] = {"vocab_size": vocabulary, "dtype": dtype, "remat": remat}
-    if entry.family in ("locost", "t5", "longt5"):
+    if entry.family in OF_PRESETS:
+        names = GEMMA_SIZES if entry.family == "t5gemma2" else {}
+        preset = get_family(entry.family).presets[names.get(size, size)]
+        values = dataclasses.asdict(preset) | {"dtype": dtype, "remat": remat}
+        rates = [key for key in values if key.endswith(("dropout", "dropout_rate", "dropout_prob"))]
+        values |= dict.fromkeys(rates, dropout)
+    elif entry.family in ("locost", "t5", "longt5"):
         values |= {
             "d_model": width,
             "num_heads": heads,
@@ -177,7 +193,7 @@ def forward_flops(family: Family, config: Any, source: int, target: int = 0) -> 
     if config.encoder_attention == "s4d":
         total += encoder.num_layers * encoder.d_model * 3 * 2.5 * 2 * source * np.log2(2 * source)
     else:
-        total += encoder.num_layers * 4 * source * inner * min(encoder_keys(config, source), source)
+        total += encoder.num_layers * 4 * source * inner * encoder_keys(config, source)
     if not target:
         return total
     decoder = config.decoder_stack
@@ -194,11 +210,17 @@ def forward_flops(family: Family, config: Any, source: int, target: int = 0) -> 
 
 
 def encoder_keys(config: Any, length: int) -> float:
-    """Keys of a query of the encoder."""
-    c, kind = config, config.encoder_attention
+    """Keys of a query of the encoder, the mean of its layers."""
+    kinds = layer_attentions(config.encoder_attention, config.encoder_stack.num_layers)
+    return float(np.mean([min(_layer_keys(config, kind, length), length) for kind in kinds]))
+
+
+def _layer_keys(config: Any, kind: str, length: int) -> float:
+    c = config
     length = min(length, getattr(c, "page_length", 0) or length)
     return {
         "full": lambda: length,
+        "disentangled": lambda: length,
         "local": lambda: 3 * (c.local_radius + 1),
         "transient_global": lambda: 3 * (c.local_radius + 1) + length / c.global_block_size,
         "longformer": lambda: c.attention_window[0] + 2,

@@ -30,7 +30,10 @@ from longsum_jax.experiment.config_files import read_config
 
 C4 = "--config=configs/locost_c4.py"
 FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=-1")
-BASE = "BASE"  # stands for a directory with the config of the published base model
+# Stands for a directory with the config of a preset, "PRESET:FAMILY:NAME", which reads so many
+# tokens.
+PRESET = "PRESET:"
+LONGEST_INPUT = 131_072
 TRAINING = ("--programs=train", "--config.data.batch_size=8", "--config.training.accumulation=1")
 TRAINING += ("--config.task.max_target_length=1024",)
 # One document, sharded over all chips.
@@ -41,7 +44,9 @@ LONG += ("--config.data.source_lengths=4194304",)
 # Its loss, over a longer one.
 LONGEST = ("--programs=loss", *LONG[1:-1], "--config.data.source_lengths=10485760")
 LONGEST += ("--config.task.max_source_length=10485760",)
-SUMMARIES = (f"--model={BASE}", "--dtype=bfloat16", "--max_new_tokens=512")
+DECODING = ("--dtype=bfloat16", "--max_new_tokens=512")
+SUMMARIES = (f"--model={PRESET}locost:base", *DECODING)
+GEMMAS = ("t5gemma:2b", "t5gemma:9b_2b", "t5gemma2:270m", "t5gemma2:1b", "t5gemma2:4b")
 # Name -> arguments of longsum plan.
 CASES = {
     "c4_v5e": (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1", "--tries=0"),
@@ -58,6 +63,17 @@ CASES = {
     "summaries_4m_v5p": (*SUMMARIES, "--device=v5p", "--input_length=4194304", "--tries=0"),
     "summaries_h200": (*SUMMARIES, "--device=h200", "--input_length=16384,131072,1048576"),
     "summaries_a100": (*SUMMARIES, "--device=a100-40", "--input_length=16384", "--batch_size=1,8"),
+    **{
+        f"{model.replace(':', '_')}_{device}": (
+            f"--model={PRESET}{model}",
+            *DECODING,
+            f"--device={device}",
+            f"--input_length={LONGEST_INPUT}",
+            "--tries=0",
+        )
+        for model in GEMMAS
+        for device in ("v5e", "v5p", "h100", "h200")
+    },
 }
 # Classes of data sets that are not at hand (Condevaux and Harispe 2022, section 4.2; LexGLUE), and
 # whether documents have several: documents are made of which configs count them.
@@ -112,14 +128,18 @@ def config_cases(device: str) -> dict[str, tuple[str, ...]]:
     return {name: (*case, "--programs=train") for name, case in found.items()}
 
 
-def write_base(directory: Path) -> None:
-    """Writes the published base model's config where a training run would have it."""
+def write_preset(directory: Path, name: str) -> None:
+    """Writes the config of a preset, "FAMILY:NAME", where a training run would have it."""
     from longsum_jax.checkpoints.huggingface import write_model
     from longsum_jax.inference.loading import TRAINING_MODEL
-    from longsum_jax.models.locost import PRESETS
     from longsum_jax.models.registry import get_family
 
-    write_model(directory / TRAINING_MODEL, get_family("locost"), PRESETS["base"], None, {})
+    family_name, preset = name.split(":")
+    family = get_family(family_name)
+    config = family.presets[preset]
+    if config.max_source_length is not None:
+        config = config.with_max_source_length(LONGEST_INPUT)
+    write_model(directory / TRAINING_MODEL, family, config, None, {})
 
 
 def rows_of(case: str, report: dict[str, Any]) -> Iterator[Row]:
@@ -166,10 +186,14 @@ def _counts(collectives: dict[str, Any]) -> str:
 def plan_rows(case: str, arguments: tuple[str, ...]) -> list[Row]:
     """Runs longsum plan and returns the rows of a case; a refusal is a row with a note."""
     with tempfile.TemporaryDirectory() as directory:
-        base, out = Path(directory) / "base", Path(directory) / "plan.json"
-        if f"--model={BASE}" in arguments:
-            write_base(base)
-        filled = [argument.replace(f"={BASE}", f"={base}") for argument in arguments]
+        model, out = Path(directory) / "model", Path(directory) / "plan.json"
+        filled = []
+        for argument in arguments:
+            flag, is_preset, name = argument.partition(PRESET)
+            if is_preset:
+                write_preset(model, name)
+                argument = f"{flag}{model}"
+            filled.append(argument)
         write_documents(Path(directory))
         command = [sys.executable, "-m", "longsum_jax", "plan", *filled, f"--out={out}"]
         done = subprocess.run(command, cwd=directory, stderr=subprocess.PIPE, text=True)

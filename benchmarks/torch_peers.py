@@ -31,8 +31,19 @@ def make_peer(model: Model, *, same_weights: bool, dtype: str = "float32") -> to
     ones of its own."""
     family, config = model.family, model.config
     kind = getattr(transformers, family.architecture)
+    settings = kind.config_class(**family.config_json(config))
+    if same_weights:
+        state = to_state_dict(model.params, family.weight_map(config))
+        tensors = {
+            key: torch.from_numpy(np.array(value, np.float32)) for key, value in state.items()
+        }
+        # Names of files may differ from the module's; image parts are missing.
+        transformers.logging.set_verbosity_error()
+        kept = {"config": settings, "state_dict": tensors, "dtype": torch.float32}
+        peer = kind.from_pretrained(None, **kept)  # results that agree are the check
+        return peer.to(device(), getattr(torch, dtype)).eval()
     torch.manual_seed(0)
-    peer = kind(kind.config_class(**family.config_json(config)))
+    peer = kind(settings)
     peer.set_input_embeddings(
         peer.get_input_embeddings()
     )  # one table for both stacks, as in checkpoints
@@ -40,12 +51,6 @@ def make_peer(model: Model, *, same_weights: bool, dtype: str = "float32") -> to
         config, "tie_word_embeddings", True
     ):  # the class ties the output weights whatever its config says
         peer.lm_head.weight = torch.nn.Parameter(peer.lm_head.weight.detach().clone())
-    if same_weights:
-        state = to_state_dict(model.params, family.weight_map(config))
-        tensors = {
-            key: torch.from_numpy(np.array(value, np.float32)) for key, value in state.items()
-        }
-        peer.load_state_dict(tensors, strict=False)  # results that agree are the check
     return peer.to(device(), getattr(torch, dtype)).eval()
 
 

@@ -150,6 +150,7 @@ def task_section(name: str, **values: Any) -> dict[str, Any]:
         "document_key",
         "summary_key",
         "query_key",
+        "document_separator",
         "label_key",
         "choices_key",
         "rejected_key",

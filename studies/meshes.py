@@ -34,11 +34,11 @@ from common import Deadline, print_table, rows_before, write_report
 
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
-from longsum_jax.inference.model import Model
 from longsum_jax.layers.attention.registry import ENCODER_ATTENTIONS
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import count_labels
+from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
 from longsum_jax.training.mesh import MESH_AXES, MeshOptions, activate, make_mesh, put_batch
 from longsum_jax.training.state import create_state, init_state, plan_state, shardings_of

@@ -63,7 +63,7 @@ EVERYDAY = (
     *("model", "data", "task", "split", "out", "examples", "metrics", "report"),
     *("length", "strategy", "batch_size", "dry_run"),
 )
-DATA_KEYS = ("document_key", "summary_key", "query_key")
+DATA_KEYS = ("document_key", "summary_key", "query_key", "document_separator")
 TASK_ONLY = ("split", "source", "data_dir", "cache_dir")
 DEFAULT_SPLIT = "test"
 SETTINGS = "settings.json"  # all settings that predictions depend on

@@ -70,12 +70,7 @@ def add_model_flags(
         help=".model file or directory; default: the model's tokenizer",
     )
     add_computation_flags(parser)
-    parser.add_argument(
-        "--param_dtype",
-        choices=("float32", "bfloat16"),
-        default="float32",
-        help="parameter dtype; bfloat16 halves parameter memory",
-    )
+    add_param_dtype(parser)
     parser.add_argument(
         "--decoder_storage",
         choices=("float32", "bfloat16", "int8"),
@@ -98,6 +93,16 @@ def add_computation_flags(parser: Any) -> None:
         choices=("highest", "high", "default"),
         help="precision of float32 matrix products on TPUs and GPUs: all digits "
         "(highest), or fewer and faster (high, default); default: highest",
+    )
+
+
+def add_param_dtype(parser: Any) -> None:
+    """Adds --param_dtype to a parser or an argument group."""
+    parser.add_argument(
+        "--param_dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="parameter dtype; bfloat16 halves parameter memory",
     )
 
 
@@ -253,6 +258,7 @@ SOURCE_FLAGS = {
     "document_key": "field that contains the document",
     "summary_key": "field that contains the summary",
     "query_key": "field that contains a query, put before the document",
+    "document_separator": "text between several documents that are read as one",
     "data_dir": "TFDS directory",
     "cache_dir": "directory written by seqio_cache_tasks",
 }

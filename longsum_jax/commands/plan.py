@@ -57,6 +57,7 @@ _MODEL_FLAGS = (
     "input_length",
     "batch_size",
     *flags.COMPUTATION_FLAGS,
+    "param_dtype",
     *flags.GENERATION_FLAGS,
 )
 TRIES = 8
@@ -98,7 +99,9 @@ def main(argv: Sequence[str]) -> None:
         from longsum_jax.summarization.model import Model
 
         model = load_shapes(
-            Model, args.model, **flags.given(args, flags.COMPUTATION_FLAGS)
+            Model,
+            args.model,
+            **flags.given(args, (*flags.COMPUTATION_FLAGS, "param_dtype")),
         )
         target = devices.find_target(args.device)
         _write(
@@ -190,6 +193,7 @@ def _parser() -> argparse.ArgumentParser:
         help="numbers of documents that are summarized together; default: 1",
     )
     flags.add_computation_flags(group)
+    flags.add_param_dtype(group)
     flags.add_generation_flags(parser)
     return parser
 

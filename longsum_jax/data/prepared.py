@@ -76,6 +76,7 @@ _OF_TEXTS = (
     "cloze",
     "query_key",
     "leading_query",
+    "document_separator",
 )
 # Options that have a value in every config, with their flags.
 _FLAGS = {
@@ -83,6 +84,7 @@ _FLAGS = {
     "max_source_length": "--config.task.max_source_length",
     "max_target_length": "--config.task.max_target_length",
     "query_key": "--config.task.query_key",
+    "document_separator": "--config.task.document_separator",
     "piece_words": "--config.task.piece_words",
     "held_out": "--config.task.held_out",
     "half": "--config.task.half",

@@ -23,7 +23,11 @@ def to_document(task: Task, record: Mapping[str, Any]) -> DataRow:
     """
     return DataRow(
         id=_text(record, task.id_key),
-        document=_text(record, _first_present(task.document_key, record)),
+        document=_text(
+            record,
+            _first_present(task.document_key, record),
+            task.document_separator or "\n",
+        ),
         summary=_text(record, task.summary_key) if task.needs_summary else None,
         query=_text(record, task.query_key) or None,
         label=_label(record, task.label_key) if task.needs_label else None,
@@ -60,8 +64,10 @@ def _first_present(keys: str, fields: Container[str]) -> str:
     return next((key for key in keys.split("|") if key in fields), keys)
 
 
-def _text(record: Mapping[str, Any], key: str | None) -> str:
-    """Returns a field as text: one line per list item; "a+b" joins two lists by line ("a: b").
+def _text(
+    record: Mapping[str, Any], key: str | None, separator: str = "\n"
+) -> str:
+    """Returns a field as text: list items with ``separator``; "a+b" joins two lists ("a: b").
 
     A missing or null field is empty: ``check_fields`` reports missing required
     fields.
@@ -75,7 +81,7 @@ def _text(record: Mapping[str, Any], key: str | None) -> str:
             f'the lists of the fields "{key}" have {lengths} items; name one of them'
         )
     lines = [": ".join(items) for items in zip(*columns, strict=True)]
-    return "\n".join(lines)
+    return separator.join(lines)
 
 
 def _lines(value: Any) -> list[str]:

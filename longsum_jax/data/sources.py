@@ -18,7 +18,12 @@ from longsum_jax.data.tasks import RELEASES, Task, mixture_parts
 from longsum_jax.errors import InputError, counted
 from longsum_jax.text.claims import ClaimOptions
 from longsum_jax.text.cloze import ClozeOptions
-from longsum_jax.text.documents import DataRow, find_files, read_json_lines
+from longsum_jax.text.documents import (
+    DataRow,
+    find_files,
+    read_json_lines,
+    split_row,
+)
 from longsum_jax.text.gap_sentences import (
     GapSentenceOptions,
     gap_sentence_texts,
@@ -74,7 +79,11 @@ def _read(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
     docs: Iterator[DataRow] = islice(
         _read_source(task, split, first), start - first, None
     )
-    return map(_split_query, docs) if task.leading_query else docs
+    if task.leading_query:
+        docs = map(_split_query, docs)
+    if task.document_separator:
+        docs = (split_row(row, task.document_separator) for row in docs)
+    return docs
 
 
 def _mixed(task: Task, split: str, start: int) -> Iterator[DataRow]:
@@ -319,6 +328,7 @@ def _json_documents(task: Task, pattern: str, split: str) -> Iterator[DataRow]:
         choices_key=task.choices_key if task.objective == "choose" else "",
         rejected_key=task.rejected_key if task.objective == "prefer" else "",
         require_summary=task.needs_summary,
+        list_separator=task.document_separator or "\n",
     )
 
 

@@ -57,6 +57,7 @@ _PLACE_OF_TASK = (
     "summary_key",
     "query_key",
     "leading_query",
+    "document_separator",
     "id_key",
     "label_key",
 )
@@ -122,6 +123,11 @@ class Task:
         query_key: field with a query that precedes the document; None for none.
         leading_query: whether the document's field begins with the query,
             followed by a blank line, as in SCROLLS.
+        document_separator: text between several documents that have one
+            summary and are read as one ("summarize"), as "|||||" in
+            Multi-News; a list has its items joined by it first. Each document
+            is followed by PRIMERA's token if the tokenizer has it, otherwise by
+            a blank line. Empty for single documents.
         id_key: field with the id; None to number the documents.
         label_key: field with the label ("classify"), the labels of the words
             ("tag"), the answer ("answer") or the correct choice ("choose"), as
@@ -174,6 +180,7 @@ class Task:
     summary_key: str = "summary"
     query_key: str | None = None
     leading_query: bool = False
+    document_separator: str = ""
     id_key: str | None = None
     label_key: str = "label"
     choices_key: str = "choices"
@@ -222,6 +229,11 @@ class Task:
         except InputError as error:
             raise InputError(f'task "{self.name}": {error}') from None
         self._check_piece_words()
+        if self.document_separator and self.objective != "summarize":
+            raise InputError(
+                f'task "{self.name}": document_separator="{self.document_separator}" is for '
+                f'objective="summarize", not "{self.objective}"; leave it out'
+            )
         if self.needs_label and self.cache_dir is not None:
             raise InputError(
                 f'task "{self.name}": a seqio cache holds no labels; leave out '

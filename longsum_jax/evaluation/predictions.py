@@ -16,7 +16,8 @@ from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.evaluation.rows_file import Row, RowsFile
 from longsum_jax.files import json_text
-from longsum_jax.text.documents import DataRow, read_json_lines
+from longsum_jax.text.documents import DataRow, read_json_lines, split_row
+from longsum_jax.text.joining import split_documents
 from longsum_jax.text.ngrams import num_words
 
 Metrics = Mapping[str, Metric]  # metrics by name
@@ -32,6 +33,8 @@ class Pair(NamedTuple):
         query: query that the summary answers.
         other_references: additional references, for metrics with several
             references.
+        borders: offsets in the source of all documents except the first, if it
+            is several that are read as one.
     """
 
     id: str
@@ -39,6 +42,14 @@ class Pair(NamedTuple):
     reference: str
     query: str | None = None
     other_references: tuple[str, ...] = ()
+    borders: tuple[int, ...] = ()
+
+    @property
+    def documents(self) -> str | list[str]:
+        """The source, or the documents that it consists of."""
+        if self.borders:
+            return split_documents(self.source, self.borders)
+        return self.source
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -58,6 +69,7 @@ def read_pairs(
     document_key: str = "document",
     summary_key: str = "summary",
     query_key: str = "query",
+    document_separator: str = "",
     require_document: bool = True,
     examples: int | None = None,
 ) -> dict[str, Pair]:
@@ -66,6 +78,8 @@ def read_pairs(
     Args:
         paths: JSON lines files, as for ``text.documents.read_json_lines``.
         document_key, summary_key, query_key: fields of the rows.
+        document_separator: text between documents that are read as one; "" for
+            single documents.
         require_document: True if a row without a document is an error.
         examples: number of documents to read; None for all.
 
@@ -79,7 +93,9 @@ def read_pairs(
         query_key=query_key,
         require_document=require_document,
         several_summaries=True,
+        list_separator=document_separator or "\n",
     )
+    rows = (split_row(row, document_separator) for row in rows)
     return pairs_by_id(itertools.islice(rows, examples), str(paths))
 
 
@@ -108,7 +124,12 @@ def pair_of(document: DataRow) -> Pair:
     else:
         first, *others = (document.only_summary,)
     return Pair(
-        document.id, document.document, first, document.query, tuple(others)
+        document.id,
+        document.document,
+        first,
+        document.query,
+        tuple(others),
+        document.borders,
     )
 
 
@@ -125,7 +146,7 @@ class Summarizer(Protocol):
     """The method of ``summarization.model.Model`` used here."""
 
     def summaries(
-        self, texts: Sequence[str], **options: Any
+        self, texts: Sequence[str | list[str]], **options: Any
     ) -> Sequence[ModelSummary]: ...
 
 
@@ -251,7 +272,7 @@ def _documents_at_once(batch_size: int | Literal["auto"]) -> int:
 def _summaries(
     model: Summarizer, pairs: Sequence[Pair], **options: Any
 ) -> Sequence[ModelSummary]:
-    sources = [pair.source for pair in pairs]
+    sources = [pair.documents for pair in pairs]
     names = [f'document "{pair.id}"' for pair in pairs]
     if any(pair.query for pair in pairs):
         options["queries"] = [pair.query for pair in pairs]

@@ -122,8 +122,19 @@ def _nothing(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((0,), leaf.dtype)
 
 
-def parameter_shapes(family: Family, config: Any) -> Params:
-    """Returns the shapes of a model's parameters, float32, without logical names."""
-    return meta.unbox(
+def parameter_shapes(
+    family: Family, config: Any, dtype: str = "float32"
+) -> Params:
+    """Returns the shapes of a model's parameters as loaded in ``dtype``, without logical names."""
+    shapes = meta.unbox(
         jax.eval_shape(family.init_params(config), jax.random.key(0))
     )
+    weight_map = family.weight_map(config)
+
+    def typed(
+        path: tuple[Any, ...], shape: jax.ShapeDtypeStruct
+    ) -> jax.ShapeDtypeStruct:
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        return jax.ShapeDtypeStruct(shape.shape, weight_map.dtype(name, dtype))
+
+    return jax.tree_util.tree_map_with_path(typed, shapes)

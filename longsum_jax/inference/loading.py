@@ -209,6 +209,7 @@ def load_shapes(
     *,
     dtype: Literal["float32", "bfloat16"] = "float32",
     matmul_precision: MatmulPrecision = "highest",
+    param_dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> M:
     """Returns the model that ``load_model`` would, with ``jax.ShapeDtypeStruct`` as parameters.
 
@@ -217,6 +218,7 @@ def load_shapes(
         path: path or name that ``load_model`` accepts.
         dtype: dtype of the computation.
         matmul_precision: precision of float32 matmuls.
+        param_dtype: dtype of the parameters.
 
     Raises:
         InputError: as ``load_model``.
@@ -231,7 +233,7 @@ def load_shapes(
     return kind(
         family,
         config,
-        parameter_shapes(family, config),
+        parameter_shapes(family, config, param_dtype),
         None,
         huggingface.read_generation_config(directory),
         huggingface.read_summarization(directory),

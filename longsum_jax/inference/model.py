@@ -339,7 +339,7 @@ class LoadedModel:
         return result
 
     def extract(
-        self, documents: Sequence[str | Sequence[str]] | str, **options: Any
+        self, documents: Sequence[str | list[str]] | str, **options: Any
     ) -> list[list[int]]:
         """Selects sentences of documents with a model trained by ``configs/extractor.py``.
 

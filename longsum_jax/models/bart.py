@@ -84,7 +84,10 @@ def has_more_globals(config: Any) -> bool:
     if not isinstance(config, LedConfig):
         return False
     has_globals = "global_indices" in get_encoder_attention(config).inputs
-    return has_globals and bool(config.global_tokens or config.global_every)
+    return has_globals and (
+        bool(config.global_tokens or config.global_every)
+        or config.query_end_token_id is not None
+    )
 
 
 def is_global_token(
@@ -101,6 +104,11 @@ def is_global_token(
     is_global = numpy.isin(ids, numpy.array(config.global_tokens, numpy.int32))
     if config.global_every:
         is_global |= positions % config.global_every == 0
+    if config.query_end_token_id is not None:
+        is_end = ids == config.query_end_token_id
+        num_ends = is_end.cumsum(1)
+        is_query = (num_ends == 0) | (is_end & (num_ends == 1))
+        is_global |= is_query & is_end.any(1, keepdims=True)
     return (positions == 0) | (is_global & (ids != config.pad_token_id))
 
 
@@ -238,7 +246,7 @@ class Bart(EncoderDecoder):
             every = -(-length // c.global_every)
         else:
             every = 0
-        if c.global_tokens:
+        if c.global_tokens or c.query_end_token_id is not None:
             by_id = c.max_global_tokens
         else:
             by_id = 0

@@ -346,8 +346,12 @@ class LedConfig(BartConfig):
             the separator of documents here.
         global_every: distance of further tokens with global attention, from the
             first token on; 0 for none.
+        query_end_token_id: id of the token after a query, which precedes the
+            document: the line break. All tokens up to it have global attention,
+            for models whose sources all begin with a query; None for none.
         max_global_tokens: maximum number of global tokens from
-            ``global_tokens`` in training; later ones are not global.
+            ``global_tokens`` and queries in training; later ones are not
+            global.
     """
 
     fixed: ClassVar[tuple[str, ...]] = ("scale_embedding",)
@@ -359,6 +363,7 @@ class LedConfig(BartConfig):
     max_decoder_position_embeddings: Length = 1024
     global_tokens: tuple[int, ...] = ()
     global_every: Count = 0
+    query_end_token_id: Count | None = None
     max_global_tokens: Size = 64
 
     def __post_init__(self) -> None:
@@ -369,6 +374,12 @@ class LedConfig(BartConfig):
                     f"global_tokens contains {index}, but ids are from 0 to "
                     f"{self.vocab_size - 1}; remove it"
                 )
+        end = self.query_end_token_id
+        if end is not None and end >= self.vocab_size:
+            raise InputError(
+                f"query_end_token_id={end}, but ids are from 0 to "
+                f"{self.vocab_size - 1}; correct it, or leave it out"
+            )
         check_num_windows(self.attention_window, self.encoder_layers)
 
     @property

@@ -204,12 +204,20 @@ class PublishedEntries:
     attention_type: str | None = None
     encoder_attention_type: str | None = None
     attention_window: int | tuple[int, ...] | None = None
+    global_attn_every_n_layers: Positive | None = None
     id2label: Mapping[str, Any] | None = None
+    layer_types: tuple[str, ...] | None = None
+    local_attention: Positive | None = None
     num_global_tokens: int | None = None
     num_ssm_heads: int | None = None
     problem_type: str | None = None
+    rope_parameters: Mapping[str, Any] | None = None
+    rope_scaling: Mapping[str, Any] | None = None
+    sliding_window: int | None = None
+    sliding_window_pattern: int | None = None
     sparsity_type: str | None = None
     tie_word_embeddings: bool | None = None
+    vocab_size: int | None = None
 
     def __post_init__(self) -> None:
         labels = self.id2label or {}

@@ -310,16 +310,17 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         kinds = raw.get("layer_types") or _layer_types(count, every)
         check_layer_types(kinds, count, "config")
         values["encoder_attention"] = attention_of(kinds)
-        values["local_radius"] = raw.get("local_attention", 128) // 2
+        values["local_radius"] = (raw.get("local_attention") or 128) // 2
     parameters = raw.get("rope_parameters") or {}
     scaling = raw.get("rope_scaling") or {}
     for name, kind, old in (
         ("full_rotary", _FULL, "global_rope_theta"),
         ("local_rotary", _SLIDING, "local_rope_theta"),
     ):
-        section = {
-            "rope_parameters": {**scaling, **(parameters.get(kind) or {})}
-        }
+        entries = parameters.get(kind) or {}
+        if isinstance(entries, Mapping):
+            entries = {**scaling, **entries}
+        section = {"rope_parameters": entries}
         if raw.get(old) is not None:
             section["rope_theta"] = raw[old]
         rotary = read_rotary(section, "rope_parameters")

@@ -30,6 +30,7 @@ from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
+    check_entries,
     check_pages,
     check_token_ids,
     read_fields,
@@ -51,6 +52,7 @@ from longsum_jax.schema import (
     Size,
     check_ranges,
     from_dict,
+    shortened,
 )
 from longsum_jax.typing import AnyArray
 
@@ -388,8 +390,8 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     )
     sizes = {
         name: part.get("vocab_size", 256000)
-        for name, part in raw.items()
-        if name in _SIDES
+        for name, part in (("encoder", encoder), ("decoder", decoder))
+        if part
     }
     if len(set(sizes.values())) > 1:
         raise InputError(
@@ -416,20 +418,19 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-_SIDES = ("encoder", "decoder")
-
-
 def read_section(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Returns the section of a stack, empty if it is absent.
 
     Raises:
-        InputError: the section is not a mapping.
+        InputError: the section is not a mapping, or has an entry of the wrong
+            type.
     """
     section = raw.get(name) or {}
     if not isinstance(section, Mapping):
         raise InputError(
             f'"{name}" must be a mapping with the sizes of the {name}'
         )
+    check_entries(section, name)
     return section
 
 
@@ -472,9 +473,14 @@ def read_rotary(raw: Mapping[str, Any], section: str) -> dict[str, float]:
         section: name of the section, for error messages.
 
     Raises:
-        InputError: a kind of scaling other than none and "linear".
+        InputError: a kind of scaling other than none and "linear", or entries
+            that are not a mapping.
     """
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    if not isinstance(rope, Mapping):
+        raise InputError(
+            f"{section}: rope_parameters are {shortened(rope)}; give a mapping with rope_type"
+        )
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "linear"):
         raise InputError(

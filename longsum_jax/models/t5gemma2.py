@@ -56,7 +56,8 @@ _LOG = logging.getLogger(__name__)
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _EVERY = 6  # distance of layers with full attention in published models
 _WINDOW = 4096  # default of the class in transformers
-_VOCABULARY = 262208
+_VOCABULARY = 262208  # default of the class in transformers
+_PUBLISHED_VOCABULARY = 262144
 _END_OF_IMAGE = 256000
 # The smallest vision tower that transformers accepts, in place of the one that
 # is not loaded.
@@ -467,37 +468,44 @@ def _stacks(
     }
 
 
+def _published(window: int, **sizes: Any) -> T5Gemma2Config:
+    """Returns the config of a published model, whose full attention interpolates positions."""
+    return T5Gemma2Config(
+        vocab_size=_PUBLISHED_VOCABULARY,
+        **_stacks(window=window, rope_factor=8.0, **sizes),
+    )
+
+
+# 270m is as in the published config.json. The sizes, windows, vocabulary and
+# frequencies of 1b and 4b are as in the T5Gemma 2 of jax-ml/bonsai, which reads the
+# published weights; 4b also agrees with the text encoder of Motif-Video 2B. Their
+# number of positions is the default of transformers, which has not been verified;
+# the card of 4b states a window of 128K tokens.
 PRESETS: dict[str, T5Gemma2Config] = {
-    "270m": T5Gemma2Config(
-        **_stacks(
-            hidden_size=640,
-            intermediate_size=2048,
-            num_hidden_layers=18,
-            num_attention_heads=4,
-            num_key_value_heads=1,
-            window=512,
-        )
+    "270m": _published(
+        hidden_size=640,
+        intermediate_size=2048,
+        num_hidden_layers=18,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        max_position_embeddings=32768,
+        window=512,
     ),
-    "1b": T5Gemma2Config(
-        **_stacks(
-            hidden_size=1152,
-            intermediate_size=6912,
-            num_hidden_layers=26,
-            num_attention_heads=4,
-            num_key_value_heads=1,
-            window=512,
-        )
+    "1b": _published(
+        hidden_size=1152,
+        intermediate_size=6912,
+        num_hidden_layers=26,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        window=512,
     ),
-    "4b": T5Gemma2Config(
-        **_stacks(
-            hidden_size=2560,
-            intermediate_size=10240,
-            num_hidden_layers=34,
-            num_attention_heads=8,
-            num_key_value_heads=4,
-            window=1024,
-            rope_factor=8.0,
-        )
+    "4b": _published(
+        hidden_size=2560,
+        intermediate_size=10240,
+        num_hidden_layers=34,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        window=1024,
     ),
     "tiny": T5Gemma2Config(
         vocab_size=512,

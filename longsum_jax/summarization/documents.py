@@ -24,20 +24,11 @@ from longsum_jax.summarization.summary import (
 )
 from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.tokenizers.files import DOCUMENT_TOKEN
 
 # (ids, mask, options, seed) -> sequences
 Generate = Callable[[np.ndarray, np.ndarray, GenerationOptions, int], Generated]
 # (batch_size=, options=, seed=) -> slots
 MakeSlots = Callable[..., ContinuousBatch]
-
-
-def document_token_id(tokenizer: Tokenizer) -> int | None:
-    """Returns the id of the token that separates documents read as one; None if there is none."""
-    ids = tokenizer.encode(DOCUMENT_TOKEN)
-    if len(ids) == 1 and ids[0] != tokenizer.unk_id:
-        return ids[0]
-    return None
 
 
 def check_overflow(

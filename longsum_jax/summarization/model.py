@@ -14,10 +14,7 @@ from longsum_jax.inference.model import LoadedModel
 from longsum_jax.inference.padding import PaddedInputs, document_inputs
 from longsum_jax.inference.programs import EncodedDocuments
 from longsum_jax.ranking.selection import Length
-from longsum_jax.summarization.documents import (
-    DocumentSummarizer,
-    document_token_id,
-)
+from longsum_jax.summarization.documents import DocumentSummarizer
 from longsum_jax.summarization.memory_engine import MemoryEngine
 from longsum_jax.summarization.segments import SegmentSummarizer
 from longsum_jax.summarization.stream import Result, summarize_stream
@@ -34,7 +31,7 @@ from longsum_jax.summarization.summary_options import (
     check_arguments,
     make_requests,
 )
-from longsum_jax.text.joining import BLANK_LINE
+from longsum_jax.text.joining import BLANK_LINE, document_token_id
 from longsum_jax.text.prompts import Prompt, make_prompt
 from longsum_jax.text.segment_inputs import segment_options
 from longsum_jax.tokenizers.files import DOCUMENT_TOKEN
@@ -80,7 +77,7 @@ class Model(LoadedModel):
 
     def summaries(
         self,
-        texts: Sequence[str] | str,
+        texts: Sequence[str | list[str]] | str,
         *,
         strategy: Strategy | str = "auto",
         length: str | int | Length | None = None,
@@ -107,7 +104,8 @@ class Model(LoadedModel):
         read and summarized segment by segment (``segments``).
 
         Args:
-            texts: one or more documents.
+            texts: one or more documents; a list of several documents is read as
+                one, as with ``join``.
             strategy: strategy for reading documents (``summarization.strategies``);
                 ``Summary.strategy`` records the strategy that was used:
 
@@ -181,13 +179,13 @@ class Model(LoadedModel):
         )
         engine = make_engine(self, call, options)
         requests = make_requests(
-            texts, names, queries, self.separator if join else None
+            texts, names, queries, self.separator, join=join
         )
         return summarize_all(engine, requests, longest_first=batch_size != 1)
 
     def read_lengths(
         self,
-        texts: Sequence[str] | str,
+        texts: Sequence[str | list[str]] | str,
         *,
         strategy: Strategy | str = "auto",
         max_source_length: int | None = None,
@@ -222,7 +220,7 @@ class Model(LoadedModel):
                 "not depend on a document's length"
             )
         requests = make_requests(
-            texts, names, queries, self.separator if join else None
+            texts, names, queries, self.separator, join=join
         )
         return [engine.longest_input(request) for request in requests]
 

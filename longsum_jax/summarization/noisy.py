@@ -76,7 +76,7 @@ class NoisySummarizer:
 
     def summaries(
         self,
-        texts: Sequence[str] | str,
+        texts: Sequence[str | list[str]] | str,
         *,
         max_source_length: int | None = None,
         on_overflow: Overflow = "truncate",
@@ -98,7 +98,7 @@ class NoisySummarizer:
             batch_size=batch_size,
             seed=seed,
         )
-        requests = make_requests(texts, names, queries, None)
+        requests = make_requests(texts, names, queries, self.separator)
         engine = make_engine(self, call, options)
         return summarize_all(engine, requests, longest_first=batch_size != 1)
 

@@ -95,20 +95,22 @@ def check_arguments(options: Iterable[str]) -> None:
 
 
 def make_requests(
-    texts: Sequence[str] | str,
+    texts: Sequence[str | list[str]] | str,
     names: Sequence[str] | None,
     queries: Sequence[str | None] | None,
-    separator: str | None,
+    separator: str,
+    *,
+    join: bool = False,
 ) -> list[Request]:
     """Returns the documents to summarize.
 
     Args:
-        texts: one or more documents.
+        texts: one or more documents, or lists of several that are read as one.
         names: document names for error messages; default: "document 1", "document 2",
             ...
         queries: query or None for each document.
-        separator: separator of documents that are read as one, with the first
-            name and query; None to read each document separately.
+        separator: separator of documents that are read as one.
+        join: True to read all documents as one, with the first name and query.
 
     Raises:
         InputError: a wrong number of names or queries; a document or query that
@@ -118,13 +120,21 @@ def make_requests(
     names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
     queries = queries or [None] * len(texts)
     check_counts(len(texts), names=names, queries=queries)
-    requests = [
-        Request(*row) for row in zip(texts, names, queries, strict=True)
-    ]
-    for request in requests:
-        check_text(request)
-        check_no_file_name(request)
-    if separator is None or not requests:
+    requests = []
+    all_parts: list[str] = []
+    for text, name, query in zip(texts, names, queries, strict=True):
+        is_several = isinstance(text, list) and len(text) > 1
+        parts = text if is_several else [text]
+        for part in parts:
+            request = Request(part, name, query)
+            check_text(request)
+            check_no_file_name(request)
+        if is_several:
+            joined, borders = join_documents(parts, separator)
+            request = Request(joined, name, query, borders=borders)
+        requests.append(request)
+        all_parts += parts
+    if not join or not requests:
         return requests
-    text, borders = join_documents(texts, separator)
+    text, borders = join_documents(all_parts, separator)
     return [requests[0]._replace(text=text, borders=borders)]

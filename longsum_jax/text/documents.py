@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from longsum_jax.compressed import SUFFIXES
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.files import MAX_LINE_BYTES, beyond
+from longsum_jax.text.joining import join_documents
 from longsum_jax.text.rows import (
     DOCUMENT_NAMES,
     MAX_BYTES,
@@ -32,7 +33,8 @@ class DataRow(NamedTuple):
     """One row of a data file; several summaries, if requested, are a tuple.
 
     ``choices`` are texts, of which ``label`` identifies the correct one;
-    ``rejected`` is a summary worse than ``summary``.
+    ``rejected`` is a summary worse than ``summary``; ``borders`` are the offsets
+    of all documents except the first, if ``document`` has several.
     """
 
     id: str
@@ -42,6 +44,7 @@ class DataRow(NamedTuple):
     label: Label | None = None
     choices: tuple[str, ...] | None = None
     rejected: str | None = None
+    borders: tuple[int, ...] = ()
 
     @property
     def only_summary(self) -> str:
@@ -50,6 +53,27 @@ class DataRow(NamedTuple):
 
 
 Document = DataRow  # public name before version 0.3
+
+
+def split_row(row: DataRow, separator: str) -> DataRow:
+    """Returns a row whose text is several documents, with their borders.
+
+    Args:
+        row: row whose text has ``separator`` between its documents.
+        separator: text between documents; "" for rows of single documents.
+
+    Raises:
+        InputError: every document of the row is empty.
+    """
+    if not separator:
+        return row
+    texts = [text for text in row.document.split(separator) if text.strip()]
+    if not texts:
+        raise InputError(
+            f'document "{row.id}" has no text between the separators "{separator}"; remove the row'
+        )
+    text, borders = join_documents(texts)
+    return row._replace(document=text, borders=borders)
 
 
 def read_json_lines(
@@ -65,6 +89,7 @@ def read_json_lines(
     require_document: bool = True,
     require_summary: bool = True,
     several_summaries: bool = False,
+    list_separator: str = "\n",
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[DataRow]:
     """Reads documents from JSON Lines, CSV, TSV, JSON arrays or Parquet, see ``rows.read_rows``.
@@ -95,6 +120,7 @@ def read_json_lines(
             otherwise it becomes None.
         several_summaries: True if a list of summaries becomes a tuple;
             otherwise it is an error.
+        list_separator: text that joins the items of a text that is a list.
         max_bytes: maximum size of a file in bytes, after decompression.
 
     Raises:
@@ -130,6 +156,10 @@ def read_json_lines(
                 summaries = _texts(row[key], key, where)
                 row[key] = summaries[0]
             default_id = f"{_stem(path)}:{number}"
+            document_key = keys["document"]
+            for name in document_key.split("|"):
+                if _is_list_of_strings(row.get(name)):
+                    row[name] = list_separator.join(row[name])
             document = _document(
                 row, keys, where, default_id, require_document, require_summary
             )
@@ -243,8 +273,6 @@ def _document(
     if require_summary:
         required.append((keys["summary"], "--summary_key"))
     _check_keys(row, required, where)
-    if _is_list_of_strings(row.get(document_key)):
-        row = row | {document_key: "\n".join(row[document_key])}
     if require_document:
         document = _text(row, document_key, where, "--document_key")
     else:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.sentences import split_sentences
+from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.files import DOCUMENT_TOKEN
 
 BLANK_LINE = "\n\n"
@@ -47,6 +48,44 @@ def split_documents(
     if borders:
         return [part.removesuffix(separator) for part in parts]
     return parts
+
+
+def document_token_id(tokenizer: Tokenizer) -> int | None:
+    """Returns the id of the token that separates documents read as one; None if there is none."""
+    ids = tokenizer.encode(DOCUMENT_TOKEN)
+    if len(ids) == 1 and ids[0] != tokenizer.unk_id:
+        return ids[0]
+    return None
+
+
+def cut_documents(
+    ids: Sequence[int], separator_id: int | None, limit: int
+) -> list[int]:
+    """Returns at most ``limit`` ids of a text.
+
+    Of several documents that do not fit, the beginnings are read, at most an
+    equal share of each with the separator after it (PRIMERA, Xiao et al. 2022,
+    section 2.1).
+
+    Args:
+        ids: ids without the special tokens around the text.
+        separator_id: id of the token after each of several documents; None
+            without one.
+        limit: maximum number of ids.
+    """
+    ends = [end for end, index in enumerate(ids, 1) if index == separator_id]
+    if len(ids) <= limit or not ends:
+        return list(ids[:limit])
+    bounds = dict.fromkeys((0, *ends, len(ids)))
+    share = max(1, limit // (len(bounds) - 1))
+    parts: list[int] = []
+    for start, stop in itertools.pairwise(bounds):
+        part = ids[start:stop]
+        if len(part) > share and part[-1] == separator_id:
+            parts += [*part[: share - 1], part[-1]]
+        else:
+            parts += part[:share]
+    return parts[:limit]
 
 
 class Joiner:

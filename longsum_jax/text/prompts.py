@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from longsum_jax.errors import InputError
+from longsum_jax.text.joining import cut_documents, document_token_id
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.chat_template import render_chat
 
@@ -100,7 +101,8 @@ class Prompt:
         Args:
             tokenizer: tokenizer of the model.
             prompted: result of ``encode``.
-            limit: maximum number of ids; the end of the document is truncated.
+            limit: maximum number of ids; the end of the document is truncated,
+                or of several documents each, see ``joining.cut_documents``.
 
         Raises:
             InputError: the limit leaves no room for special tokens.
@@ -117,7 +119,7 @@ class Prompt:
                     f"length {limit} leaves no room for the {len(tail) + num_added} tokens after a "
                     "document and around it; give a larger one"
                 )
-            head = head[:room]
+            head = cut_documents(head, document_token_id(tokenizer), room)
         ids = head + tail
         if self.is_complete:
             return ids

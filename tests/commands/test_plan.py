@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
 import pytest
 
 from longsum_jax.analysis import records
@@ -261,6 +262,11 @@ def test_summaries_are_planned_from_shapes(small_model, tmp_path, capsys):
     loaded, shapes = load(small_model), load_shapes(Model, small_model)
     assert shapes.config == loaded.config
     assert shapes.num_parameters == loaded.num_parameters
+    halves = load_description(small_model, param_dtype="bfloat16").params
+    loaded = load(small_model, param_dtype="bfloat16").params
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), halves) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), loaded
+    )
     out = tmp_path / "plan.json"
     plan.main([f"--model={small_model}", "--device=cpu", "--input_length=100", "--batch_size=2",
                "--tries=0", f"--out={out}"])  # fmt: skip

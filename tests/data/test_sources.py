@@ -5,6 +5,7 @@ from pydoc_data.topics import topics
 
 import pytest
 
+from longsum_jax.data.records import to_document
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
@@ -80,6 +81,28 @@ def test_a_query_before_a_blank_line_is_taken_from_the_text(tmp_path):
     assert (document.query, document.document) == ("What of the budget?", "A: Nothing.\n\nB: No.")
     (whole,) = documents(get_task("qmsum", **keys), "train")
     assert (whole.query, whole.document) == (None, text)
+
+
+@pytest.mark.parametrize("text", ["A.\nB. ||||| |||||C.", ["A.\nB.", "C."]])
+def test_several_documents_with_one_summary(tmp_path, text):
+    write(tmp_path / "a.jsonl", [{"id": "m1", "document": text, "summary": "s"}])
+    source = f"json:{tmp_path}/a.jsonl"
+    task = get_task("summaries", source=source, document_separator="|||||")
+    (row,) = documents(task, "train")
+    assert row == DataRow("m1", "A.\nB.\n\nC.", "s", None, borders=(7,))
+    if isinstance(text, list):
+        assert to_document(task, {"id": "m1", "document": text, "summary": "s"}) == row._replace(
+            document="A.\nB.|||||C.", borders=()
+        )
+
+
+def test_documents_without_text_or_for_other_objectives_are_refused(tmp_path):
+    write(tmp_path / "a.jsonl", [{"id": "m1", "document": "| |", "summary": "s"}])
+    task = get_task("summaries", source=f"json:{tmp_path}/a.jsonl", document_separator="|")
+    with pytest.raises(InputError, match=r'"m1" has no text between the separators "\|"'):
+        list(documents(task, "train"))
+    with pytest.raises(InputError, match=r'document_separator="\|" is for objective="summarize"'):
+        get_task("extracts", document_separator="|")
 
 
 @pytest.mark.parametrize("text", ["One line.", "One line.\nAnother.", "Query\n\n \n", "\n\nText."])

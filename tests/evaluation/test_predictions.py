@@ -11,6 +11,7 @@ from longsum_jax.evaluation.predictions import (
     baseline_scores,
     example_scores,
     predict,
+    read_pairs,
     summary_of,
 )
 from longsum_jax.evaluation.registry import make_metrics
@@ -53,6 +54,20 @@ def test_rows_of_predictions():
     for row, pair in zip(rows, PAIRS, strict=True):
         assert row["scores"] == rouge(row["prediction"], pair.reference)
         assert (row["document_tokens"], row["read_tokens"], row["dropped_tokens"]) == (10, 8, 2)
+
+
+def test_several_documents_of_a_row_are_read_as_one(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": "a", "document": "A b.|C.", "summary": "s"}\n')
+    pairs = read_pairs(path, document_separator="|")
+    assert pairs == {"a": Pair("a", "A b.\n\nC.", "s", borders=(6,))}
+
+    class Reader(Model):
+        def summaries(self, texts, **options):
+            assert texts == [["A b.", "C."]]
+            return super().summaries(texts[0][:1], **options)
+
+    assert [row["prediction"] for row in predict(Reader(), list(pairs.values()), ROUGE)] == ["A b."]
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ def test_widths_without_computed_positions_may_be_odd():
             {"global_tokens": (50265,)},
             "global_tokens contains 50265, but ids",
         ),
+        (LedConfig, {"query_end_token_id": 50265}, "query_end_token_id=50265, but ids are from 0"),
         (MpnetConfig, {"pad_token_id": 0}, "pad_token_id is 0, but MPNet supports only 1"),
         (
             ModernBertConfig,

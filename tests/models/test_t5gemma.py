@@ -61,6 +61,8 @@ def test_config_json_is_read_back():
             {"decoder": {"rope_parameters": {"rope_type": "yarn"}}},
             'decoder: rope_type "yarn" is not supported; supported: default, linear',
         ),
+        ({"encoder": {"rope_parameters": 3}}, "encoder.rope_parameters: expected Mapping, got 3"),
+        ({"decoder": {"layer_types": 3}}, "decoder.layer_types: expected tuple, got 3"),
         (
             {"encoder": {"vocab_size": 7}, "decoder": {"vocab_size": 8}},
             "encoder.vocab_size is 7, decoder.vocab_size 8; only",

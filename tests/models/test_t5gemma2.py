@@ -64,6 +64,10 @@ def test_rotary_positions_of_old_and_new_files():
             'encoder.text_config: rope_type "yarn" is not supported; supported: default, linear',
         ),
         (
+            {"decoder": {"rope_parameters": {"full_attention": "linear"}}},
+            "decoder: rope_parameters are 'linear'; give a mapping with rope_type",
+        ),
+        (
             {"decoder": {"attn_logit_softcapping": 50.0}},
             "decoder.attn_logit_softcapping is 50.0, but T5Gemma 2 has no soft cap",
         ),

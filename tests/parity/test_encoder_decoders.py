@@ -173,15 +173,19 @@ def test_led_global_attention_is_where_it_is_asked_for(counts, saved, loaded):
 
 @pytest.mark.slow
 def test_led_with_separators_and_every_kth_token(saved):
-    """As PRIMERA: separators are global, here with every 17th token."""
+    """As PRIMERA: separators are global, here with every 17th token and a query."""
     theirs, directory = saved("led")
     ours = longsum_jax.load(directory)
-    options = {"global_tokens": (7, 11), "global_every": 17, "max_global_tokens": 8}
+    options = {"global_tokens": (7, 11), "global_every": 17, "query_end_token_id": 5}
+    options["max_global_tokens"] = 12
     config = dataclasses.replace(ours.config, **options)
     ours = longsum_jax.Model(ours.family, config, ours.params, None, ours.generation_config)
     ids, mask, decoder_ids = make_batch(config.pad_token_id)
+    ids[ids == 5] = 6
     ids[0, [3, 40]], ids[1, 20] = 7, 11
+    ids[0, [6, 30]], ids[1, 4] = 5, 5
     expected = np.isin(ids, (7, 11)) | (np.arange(LENGTH) % 17 == 0)
+    expected[0, :7] = expected[1, :5] = True
     globals_ = torch.tensor(expected & mask).long()
     out = output_of(theirs, ids, mask, decoder_ids, global_attention_mask=globals_)
     assert_close(ours.logits(ids, mask, decoder_ids), out.logits)

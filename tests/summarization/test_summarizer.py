@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from longsum_jax.data.examples.summarization import make_example
+from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
 from longsum_jax.models.registry import model_config, preset
 from longsum_jax.readers import Document
 from longsum_jax.summarization.model import Model
 from longsum_jax.summarization.strategy_engine import StrategyEngine
 from longsum_jax.summarization.summary import Request
+from longsum_jax.text.documents import DataRow, split_row
 from longsum_jax.text.joining import DOCUMENT_TOKEN
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import sentence_ends, split_sentences
@@ -208,6 +211,21 @@ def test_documents_of_a_model_that_knows_their_token(make_model, tiny_tokenizer)
         assert found.read_tokens == ids.size
     assert expected != tiny_tokenizer.decode(model.generate(ids, mask)[0, 1:].tolist())
 
+    # Training reads the same, and of longer documents an equal share of each.
+    row = split_row(DataRow("a", "|".join(parts), "A summary.", None), "|")
+    for length in (POSITIONS, 17):
+        task = get_task("summaries", max_source_length=length)
+        read = make_example(task, model.tokenizer, row)["input_ids"][None]
+        if length == POSITIONS:
+            np.testing.assert_array_equal(read, ids)
+        is_global = np.isin(read, tiny_tokenizer.encode("<extra_id_0>")).astype(int)
+        assert is_global.sum() == 3
+        is_global[:, 0] = 1
+        out = model.generate(read, np.ones_like(read), global_attention_mask=is_global)[0]
+        [found] = model.summaries([parts], max_source_length=length, strategy="direct")
+        assert found.text == tiny_tokenizer.decode(out[1:].tolist())
+        assert found.read_tokens == read.size <= length
+
 
 def test_documents_of_other_models_have_an_empty_line_between_them(model):
     assert model.separator == "\n\n"
@@ -216,6 +234,7 @@ def test_documents_of_other_models_have_an_empty_line_between_them(model):
     assert joined == model.summaries("\n\n".join(parts))
     assert model.summaries(parts[:1], join=True) == model.summaries(parts[0])
     assert model.summaries([], join=True) == []
+    assert model.summaries([parts, "A third one."])[0] == joined[0]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from longsum_jax.text.joining import (
     BLANK_LINE,
     DOCUMENT_TOKEN,
     Joiner,
+    cut_documents,
     join_documents,
     num_words,
     split_documents,
@@ -27,6 +28,21 @@ def test_separators():
     assert join_documents(["a", "b"], DOCUMENT_TOKEN) == ("a<doc-sep>b<doc-sep>", (10,))
     assert join_documents([" a "], DOCUMENT_TOKEN) == ("a", ())
     assert split_documents("a\n\n", ()) == ["a\n\n"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "limit", "read"),
+    [
+        ([1, 2, 0, 3, 4, 5, 6, 0], 8, [1, 2, 0, 3, 4, 5, 6, 0]),
+        ([1, 2, 0, 3, 4, 5, 6, 0], 7, [1, 2, 0, 3, 4, 0]),  # 3 tokens each
+        ([1, 2, 3, 4, 0, 5, 6, 7], 6, [1, 2, 0, 5, 6, 7]),  # no separator at the end
+        ([1, 0, 2, 0, 3, 0], 2, [0, 0]),  # more documents than tokens
+        ([1, 2, 3], 2, [1, 2]),
+    ],
+)
+def test_of_several_long_documents_equal_shares_are_read(ids, limit, read):
+    assert cut_documents(ids, 0, limit) == read
+    assert cut_documents(ids, None, limit) == ids[:limit]
 
 
 def test_repeated_sentences_are_said_once():

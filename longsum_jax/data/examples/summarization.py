@@ -10,8 +10,15 @@ from longsum_jax.data.examples.base import (
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import DataRow
 from longsum_jax.text.gap_sentences import gap_sentence_texts
+from longsum_jax.text.joining import (
+    cut_documents,
+    document_token_id,
+    join_documents,
+    split_documents,
+)
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.tokenizers.files import DOCUMENT_TOKEN
 
 
 def summarization_examples(
@@ -34,7 +41,8 @@ def make_example(
     """Returns the example of one document; None if the document is too short.
 
     Sequences longer than the task's maximum keep their first tokens and the
-    special tokens, as in the collator of the published LOCOST code.
+    special tokens, as in the collator of the published LOCOST code; of several
+    documents each is truncated, see ``joining.cut_documents``.
 
     Args:
         task: lengths and options.
@@ -43,13 +51,20 @@ def make_example(
         seed: random seed of gap-sentence strategy "random"; see
             ``text.gap_sentences.gap_sentence_texts``.
     """
+    separator_id = document_token_id(tokenizer) if document.borders else None
+    if separator_id is not None:
+        parts = split_documents(document.document, document.borders)
+        text, _ = join_documents(parts, DOCUMENT_TOKEN)
+        document = document._replace(document=text, borders=())
     texts = source_and_target(task, document, seed)
     if texts is None:
         return None
     source, target = (tokenizer.encode(text) for text in texts)
+    room = task.max_source_length - len(tokenizer.add_special_tokens([]))
+    read = cut_documents(source, separator_id, room)
     return Example(
         id=document.id,
-        input_ids=add_special_tokens(tokenizer, source, task.max_source_length),
+        input_ids=add_special_tokens(tokenizer, read, task.max_source_length),
         labels=add_special_tokens(tokenizer, target, task.max_target_length),
         source_tokens=len(add_special_tokens(tokenizer, source)),
         target_tokens=len(add_special_tokens(tokenizer, target)),
