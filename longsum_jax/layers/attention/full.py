@@ -1,7 +1,7 @@
 """Full attention: every token attends to every token."""
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -66,8 +66,8 @@ class PackedContext(FullContext):
 class FullAttention(EncoderSelfAttention):
     """Full attention; for long inputs block by block, in memory linear in the length."""
 
-    context_class = PackedContext
-    inputs = ("segment_ids",)
+    context_class: ClassVar[type[Context]] = PackedContext
+    inputs: ClassVar[tuple[str, ...]] = ("segment_ids",)
     extra_keys = True
     can_be_causal = True
 
