@@ -185,16 +185,17 @@ def _shared_blocks(
 
     Args:
         q: queries [batch, query_length, heads, head_dim].
-        key_sets: shared keys; masks are [batch, 1, heads, query_length or 1,
-            num_keys].
+        key_sets: shared keys; masks that differ by query are [batch, 1, heads,
+            query_length, num_keys].
     """
     size = _queries_per_block(q, key_sets)
 
     def in_blocks(key_set: KeySet) -> KeySet:
-        if key_set.mask is None or key_set.mask.shape[-2] == 1:
+        mask = key_set.mask
+        if mask is None or mask.ndim < 5 or mask.shape[-2] == 1:
             return key_set
         # [batch, query_length, heads, num_keys]
-        by_query = key_set.mask[:, 0].swapaxes(1, 2)
+        by_query = mask[:, 0].swapaxes(1, 2)
         mask = to_blocks(by_query, size).swapaxes(2, 3)
         return key_set._replace(mask=mask)
 
