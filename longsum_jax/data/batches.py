@@ -9,7 +9,8 @@ the batch is returned:
     bucket of 1024       0     1    -> batch
 
 At the end of an epoch, the remaining examples are returned with empty rows, so
-that each example occurs exactly once per epoch. All of this is done for the
+that each example occurs exactly once per epoch. Packed batches have rows of
+several examples instead of buckets, see ``packing``. All of this is done for the
 global batch and depends only on the arguments: each host runs the same steps
 and takes its rows.
 """
@@ -20,12 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from longsum_jax.data.buckets import Buckets, Group, Waiting
 from longsum_jax.data.examples.base import (
     Example,
     ExampleStore,
     example_lengths,
 )
 from longsum_jax.data.order import ExampleOrder, Shuffle
+from longsum_jax.data.packing import PackedRows, joined
 from longsum_jax.data.padding import ClassLabels, SegmentShape, pad_batch
 from longsum_jax.data.stores import ExampleStream, StreamMark
 from longsum_jax.errors import InputError
@@ -45,6 +48,9 @@ class Batches(Iterator[NumpyBatch]):
         rejected        [batch, target_length] int32, likewise; with ``pairs``
         reference       [batch, 2] float32, log-probabilities of ``labels`` and ``rejected`` under
                         the reference model; with ``pairs``
+        source_segment_ids, target_segment_ids
+                        [batch, length] and [batch, target_length] int32, number of each
+                        token's example in its row, from 1; 0 on padding; with ``packed``
     Examples with segments make [batch, segments, length], and their number of
     segments determines the bucket; see ``padding.SegmentShape``. Each host has
     an equal number of adjacent rows of the global batch. From a store of known
@@ -65,6 +71,8 @@ class Batches(Iterator[NumpyBatch]):
         segments: layout of examples with segments.
         token_types: whether examples have ``token_type_ids``.
         pairs: whether examples have ``rejected`` targets.
+        packed: whether rows contain several examples, in one bucket, see
+            ``packing``; ``target_length`` is then shared by a row's targets.
         seed: random seed of the order, 0 to 2**32 - 1.
         shuffle: "all", a block size, or None; see ``order.ExampleOrder``.
         epochs: passes over the examples; None never ends.
@@ -92,6 +100,7 @@ class Batches(Iterator[NumpyBatch]):
         segments: SegmentShape | None = None,
         token_types: bool = False,
         pairs: bool = False,
+        packed: bool = False,
         seed: int = 0,
         shuffle: Shuffle = "all",
         epochs: int | None = None,
@@ -102,12 +111,14 @@ class Batches(Iterator[NumpyBatch]):
     ):
         self._store = store
         self._batch_size = batch_size
+        self._batch_by_tokens = batch_by_tokens
         self._source_lengths = tuple(source_lengths)
         self._target_length = target_length
         self._classes = classes
         self._segments = segments
         self._token_types = token_types
         self._pairs = pairs
+        self._packed = packed
         self._seed = seed
         self._shuffle = shuffle
         self._epochs = epochs
@@ -116,14 +127,6 @@ class Batches(Iterator[NumpyBatch]):
         self._pad_id = pad_id
         self._label_pad_id = label_pad_id
         self._check_options()
-        # rows of the batches of each bucket; all are multiples of batch_size,
-        # so that hosts, devices and micro-batches divide them
-        self._rows = [
-            batch_size * (self._source_lengths[-1] // length)
-            if batch_by_tokens
-            else batch_size
-            for length in self._source_lengths
-        ]
         self._lengths = getattr(store, "lengths", None)  # None for a stream
         # Examples of a stream cannot be read twice, so examples that wait in a
         # bucket are stored.
@@ -133,38 +136,37 @@ class Batches(Iterator[NumpyBatch]):
         self._order = ExampleOrder(store, seed=seed, shuffle=shuffle)
         self._epoch = 0
         self._position = 0
-        self._buckets: list[list[int]] = [[] for _ in self._source_lengths]
+        self._waiting = self._make_waiting()
 
     def __next__(self) -> NumpyBatch:
-        bucket = self._full_bucket()
-        while bucket is None:
+        group = self._waiting.pop()
+        while group is None:
             index = self._order.index_at(self._epoch, self._position)
             if index is not None:
                 self._admit(index)
                 self._position += 1
-                bucket = self._full_bucket()
-            elif any(
-                self._buckets
-            ):  # the end of an epoch: flush the buckets, one by one
-                bucket = next(
-                    i for i, indices in enumerate(self._buckets) if indices
-                )
-            else:
+                group = self._waiting.pop()
+                continue
+            # the end of an epoch: the remaining examples, batch by batch
+            group = self._waiting.pop(incomplete=True)
+            if group is None:
                 self._start_epoch()
-        return self._pop_batch(bucket)
+        return self._padded(group)
 
     @property
     def batches_per_epoch(self) -> int | None:
-        """The number of batches of one pass over the examples; None for a stream."""
+        """The number of batches of one pass over the examples.
+
+        None for a stream, and for packed batches, whose number depends on the
+        order.
+        """
         if self._lengths is None:
             return None
-        buckets = np.searchsorted(self._source_lengths, self._lengths[:, 0])
-        counts = np.bincount(buckets, minlength=len(self._rows))
-        return int(np.sum(-(-counts // self._rows)))
+        return self._waiting.count_batches(self._lengths)
 
     def state(self) -> dict[str, Any]:
         """Returns the position after the batches returned so far, ready for JSON."""
-        pending = [index for indices in self._buckets for index in indices]
+        pending = self._waiting.indices
         state: dict[str, Any] = {
             "epoch": self._epoch,
             "position": self._position,
@@ -210,7 +212,7 @@ class Batches(Iterator[NumpyBatch]):
             )
         self._epoch = state["epoch"]
         self._position = state["position"]
-        self._buckets = [[] for _ in self._source_lengths]
+        self._waiting = self._make_waiting()
         self._held = {}
         if isinstance(self._store, ExampleStream):
             self._store.add_marks(marks)
@@ -221,26 +223,26 @@ class Batches(Iterator[NumpyBatch]):
         for index in state["pending"]:
             self._admit(index)
 
-    def _full_bucket(self) -> int | None:
-        for bucket, indices in enumerate(self._buckets):
-            if len(indices) >= self._rows[bucket]:
-                return bucket
-        return None
+    def _make_waiting(self) -> Waiting:
+        """Makes empty buckets, or the open rows of packed batches."""
+        if self._packed:
+            [source_length] = self._source_lengths
+            return PackedRows(
+                self._batch_size, source_length, self._target_length
+            )
+        return Buckets(
+            self._batch_size, self._batch_by_tokens, self._source_lengths
+        )
 
     def _admit(self, index: int) -> None:
-        """Puts an example into the smallest bucket that it fits."""
+        """Adds an example to the waiting ones."""
         source, target = self._lengths_of(index)
         if (
             source > self._source_lengths[-1]
             or target > self._max_target_length
         ):
             raise self._too_long(index, source, target)
-        bucket = next(
-            i
-            for i, length in enumerate(self._source_lengths)
-            if source <= length
-        )
-        self._buckets[bucket].append(index)
+        self._waiting.add(index, source, target)
 
     def _lengths_of(self, index: int) -> tuple[int, int]:
         if self._lengths is not None:
@@ -268,33 +270,34 @@ class Batches(Iterator[NumpyBatch]):
         self._epoch += 1
         self._position = 0
 
-    def _pop_batch(self, bucket: int) -> NumpyBatch:
-        """Removes a batch from a bucket and pads this host's rows of it."""
-        waiting = self._buckets[bucket]
-        global_rows = self._rows[bucket]
-        indices = waiting[:global_rows]
-        self._buckets[bucket] = waiting[global_rows:]
-        rows = global_rows // self._host_count
+    def _padded(self, group: Group) -> NumpyBatch:
+        """Returns this host's rows of a batch."""
+        num_rows = group.num_rows // self._host_count
         # Adjacent rows: concatenating the hosts' rows gives the batch of a
         # single host, so dropout, whose keys depend on the row, does not depend
         # on the number of hosts.
-        start = self._host_index * rows
-        host_indices = indices[start : start + rows]
-        examples = [
-            self._held[i] if i in self._held else self._store[i]
-            for i in host_indices
+        start = self._host_index * num_rows
+        rows = [
+            [self._held[i] if i in self._held else self._store[i] for i in row]
+            for row in group.rows[start : start + num_rows]
         ]
-        for index in indices:
-            self._held.pop(index, None)
+        for row in group.rows:
+            for index in row:
+                self._held.pop(index, None)
+        if self._packed:
+            examples = [joined(row) for row in rows]
+        else:
+            examples = [example for [example] in rows]
         return pad_batch(
             examples,
-            rows=rows,
-            source_length=self._source_lengths[bucket],
+            rows=num_rows,
+            source_length=group.source_length,
             target_length=self._target_length,
             classes=self._classes,
             segments=self._segments,
             token_types=self._token_types,
             pairs=self._pairs,
+            packed=self._packed,
             pad_id=self._pad_id,
             label_pad_id=self._label_pad_id,
         )
@@ -323,6 +326,11 @@ class Batches(Iterator[NumpyBatch]):
         ):
             raise InputError(
                 f"source_lengths={lengths} must be positive and ascending"
+            )
+        if self._packed and (len(lengths) > 1 or self._batch_by_tokens):
+            raise InputError(
+                f"packed rows have one length, source_lengths={lengths} and batch_by_tokens="
+                f"{self._batch_by_tokens} ask for several; give one length, and no batch_by_tokens"
             )
         if self._epochs is not None and self._epochs < 1:
             raise InputError(

@@ -49,6 +49,7 @@ def pad_batch(
     segments: SegmentShape | None = None,
     token_types: bool = False,
     pairs: bool = False,
+    packed: bool = False,
     pad_id: int = 0,
     label_pad_id: int = IGNORED_LABEL,
 ) -> NumpyBatch:
@@ -66,6 +67,8 @@ def pad_batch(
             examples.
         pairs: whether the batch has ``rejected`` targets in addition to
             ``labels``, and ``reference``.
+        packed: whether examples are packed rows (``packing.joined``), whose
+            segment ids the batch contains.
         pad_id: padding of ``input_ids``.
         label_pad_id: padding of ``labels``; ignored by the loss.
 
@@ -107,7 +110,26 @@ def pad_batch(
             targets, rows, target_length, label_pad_id
         )
         batch["reference"] = _references(examples, rows)
+    if packed:
+        batch |= _segment_ids(examples, rows, source_length, target_length)
     return batch
+
+
+def _segment_ids(
+    examples: Sequence[Example],
+    rows: int,
+    source_length: int,
+    target_length: int,
+) -> NumpyBatch:
+    """Returns the segment ids of packed rows, 0 on padding."""
+    source = np.zeros((rows, source_length), np.int32)
+    target = np.zeros((rows, target_length), np.int32)
+    for row, example in enumerate(examples):
+        source_ids = example["source_segment_ids"]
+        target_ids = example["target_segment_ids"]
+        source[row, : len(source_ids)] = source_ids
+        target[row, : len(target_ids)] = target_ids
+    return {"source_segment_ids": source, "target_segment_ids": target}
 
 
 def _references(examples: Sequence[Example], rows: int) -> np.ndarray:

@@ -63,6 +63,8 @@ class DataOptions:
         batch_size: rows per step, over all devices and micro-batches.
         batch_by_tokens: True for more rows per step in shorter buckets, as many
             times ``batch_size`` as they fit into the longest one.
+        pack: True to put several short pairs of document and summary into each
+            row, of the only bucket, for objectives that write summaries.
         source_lengths: padded lengths (buckets) in tokens, or in sentences for
             extraction, ascending; empty for the task's maximum.
         shuffle: "all" (not for streams), "block" (within blocks of
@@ -77,6 +79,7 @@ class DataOptions:
     split: str = "train"
     batch_size: _BatchSize = 8
     batch_by_tokens: bool = False
+    pack: bool = False
     source_lengths: tuple[Length, ...] = ()
     shuffle: Literal["all", "block", "none"] = "all"
     shuffle_block: Positive = 4096

@@ -38,6 +38,7 @@ from longsum_jax.experiment.objectives.base import Evaluation, Objective, Setup
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
 from longsum_jax.experiment.objectives.preferences import Preferences
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
+from longsum_jax.experiment.packing import check_packing
 from longsum_jax.experiment.reference import ReferencedExamples, add_reference
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.auxiliary import AuxiliaryModels
@@ -123,6 +124,7 @@ def check_run(run: RunConfig) -> None:
             'never fill; train "summarize_segments", or leave memory and salient_vectors out'
         )
     _check_lengths(run, objective)
+    check_packing(run, objective)
     if run.data.reader == "prepared" and not run.data.prepared:
         raise InputError(
             'config.data.prepared is empty; data.reader="prepared" needs a directory that '
@@ -152,7 +154,9 @@ def check_run(run: RunConfig) -> None:
 
 def _check_lengths(run: RunConfig, objective: type[Objective]) -> None:
     """Raises InputError if texts are longer than the model's positions or Linformer projection."""
-    buckets = () if objective.parts else run.data.source_lengths
+    # Positions begin again in every pair of a packed row.
+    has_buckets = not (objective.parts or run.data.pack)
+    buckets = run.data.source_lengths if has_buckets else ()
     longest = {
         "max_source_length": max(run.task.max_source_length, *buckets, 0)
     }
@@ -464,8 +468,8 @@ def with_run_length(run: RunConfig, batches: Batches) -> RunConfig:
     same number.
 
     Raises:
-        InputError: such a schedule with the epochs of a stream, whose length is
-            unknown.
+        InputError: such a schedule with the epochs of a stream or of packed
+            rows, whose numbers of batches are unknown.
     """
     steps = run.training.steps
     if run.data.epochs is not None:
@@ -475,8 +479,8 @@ def with_run_length(run: RunConfig, batches: Batches) -> RunConfig:
         elif run.optimizer.decays and run.optimizer.total_steps is None:
             raise InputError(
                 "config.optimizer.total_steps is not set, and the number of steps in "
-                f"data.epochs={run.data.epochs} of a stream is unknown before its end; give it, or "
-                'data.reader="memory" or "prepared"'
+                f"data.epochs={run.data.epochs} of a stream or of packed rows is unknown before "
+                'their end; give it, or data.reader="memory" or "prepared" without data.pack'
             )
     training = dataclasses.replace(run.training, steps=steps)
     return dataclasses.replace(

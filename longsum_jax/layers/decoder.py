@@ -48,6 +48,7 @@ from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.dense import prepend_keys
 from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
 from longsum_jax.ops.device_memory import target_memory
+from longsum_jax.ops.packing import SegmentIds, same_segment, segment_positions
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
 
@@ -93,10 +94,11 @@ class DecoderLayer(Layer):
         x: Float[AnyArray, "batch target_length d_model"],
         encoder_states: Float[AnyArray, "batch length source_size"],
         bias: Float[AnyArray, "1 heads target_length target_length"] | None,
-        cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
+        cross_mask: Bool[AnyArray, "batch mask_heads #target_length num_keys"],
         deterministic: bool,
         state: MemoryState | tuple[()],
         valid: Bool[AnyArray, "batch target_length"],
+        segment_ids: Int[AnyArray, "batch target_length"] | None = None,
     ) -> tuple[
         Float[AnyArray, "batch target_length d_model"], MemoryState | tuple[()]
     ]:
@@ -110,6 +112,7 @@ class DecoderLayer(Layer):
             deterministic: False in training.
             state: state of the memory, () without a memory.
             valid: mask of the positions that the memory may store.
+            segment_ids: segment ids of packed rows, None for one segment.
 
         Returns:
             The states after the layer; the memory's state after the segment.
@@ -117,7 +120,10 @@ class DecoderLayer(Layer):
         # Self-attention, which may read keys of a memory and of the source.
         u = self.sublayer_input(self.self_norm, x)
         memories, extra = self.replay_memory(state)
-        k, v = self.self_attention.project_kv(u)
+        positions = None
+        if segment_ids is not None:
+            positions = segment_positions(segment_ids)
+        k, v = self.self_attention.project_kv(u, positions)
         options: dict[str, Any] = {"bias": bias, "causal": True}
         length, window = x.shape[1], self.window
         # [1, 1, target_length, target_length]
@@ -126,6 +132,9 @@ class DecoderLayer(Layer):
             # Key position minus query position, [target_length, target_length].
             distances = jnp.arange(length) - jnp.arange(length)[:, None]
             mask = mask & _in_window(distances, window)
+            options = {"bias": bias, "mask": mask}
+        if segment_ids is not None:
+            mask = mask & same_segment(segment_ids, segment_ids)[:, None]
             options = {"bias": bias, "mask": mask}
         # With a memory, its keys are prepended, so that the causal mask must be
         # explicit.
@@ -143,11 +152,17 @@ class DecoderLayer(Layer):
                 *source_kv,
                 [KeySet(k, v, mask, bias)],
                 mask=cross_mask,
+                positions=positions,
                 deterministic=deterministic,
             )
         else:
             y = self.self_attention.attend(
-                u, k, v, **options, deterministic=deterministic
+                u,
+                k,
+                v,
+                **options,
+                positions=positions,
+                deterministic=deterministic,
             )
         x = self.add_residual(self.self_norm, x, y, deterministic)
         x, state = self.advance_memory(
@@ -439,6 +454,7 @@ class Decoder(nn.Module):
                 nn.broadcast,
                 0,
                 nn.broadcast,
+                nn.broadcast,
             ),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
@@ -470,6 +486,7 @@ class Decoder(nn.Module):
         encoder_states: Float[AnyArray, "batch length source_size"],
         encoder_mask: Bool[AnyArray, "batch length"],
         deterministic: bool = True,
+        segment_ids: SegmentIds | None = None,
     ) -> Float[AnyArray, "batch target_length d_model"]:
         """Decodes all target positions at once.
 
@@ -478,12 +495,19 @@ class Decoder(nn.Module):
             encoder_states: states of the source.
             encoder_mask: True on real tokens of the source.
             deterministic: False in training.
+            segment_ids: segment ids of packed rows, None for one segment.
         """
         batch, length = x.shape[:2]
         memory = self.empty_memory(batch, length)
         valid = jnp.ones((batch, length), bool)
         states, _ = self.with_memory(
-            x, valid, encoder_states, encoder_mask, memory, deterministic
+            x,
+            valid,
+            encoder_states,
+            encoder_mask,
+            memory,
+            deterministic,
+            segment_ids,
         )
         return states
 
@@ -495,6 +519,7 @@ class Decoder(nn.Module):
         encoder_mask: Bool[AnyArray, "batch length"],
         memory: StackMemory,
         deterministic: bool = True,
+        segment_ids: SegmentIds | None = None,
     ) -> tuple[Float[AnyArray, "batch target_length d_model"], StackMemory]:
         """Decodes the target of one segment of a document.
 
@@ -505,6 +530,7 @@ class Decoder(nn.Module):
             encoder_mask: True on real tokens of the source.
             memory: memories after the previous segment.
             deterministic: False in training.
+            segment_ids: segment ids of packed rows, None for one segment.
 
         Returns:
             The states, as returned by ``__call__``; the memories after this
@@ -516,6 +542,11 @@ class Decoder(nn.Module):
         encoder_states, cross_mask = self._prepare_source(
             encoder_states, encoder_mask
         )
+        target_ids = None
+        if segment_ids is not None:
+            target_ids = segment_ids.target
+            is_same = same_segment(target_ids, segment_ids.source)
+            cross_mask = cross_mask & is_same[:, None]
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             layers = getattr(self, group.name)
@@ -525,7 +556,14 @@ class Decoder(nn.Module):
             else:
                 rows = bias
             x, state = layers(
-                x, encoder_states, rows, cross_mask, deterministic, state, valid
+                x,
+                encoder_states,
+                rows,
+                cross_mask,
+                deterministic,
+                state,
+                valid,
+                target_ids,
             )
             next_memory.append(state)
         x = self.output_dropout(self._normalize(x), deterministic=deterministic)

@@ -225,10 +225,14 @@ class Bart(EncoderDecoder):
         return self.param(name, logical(init, "positions", "embed"), shape)
 
     def embed_source(
-        self, ids: Int[AnyArray, "batch length"]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "batch length"] | None = None,
     ) -> Float[Array, "batch length d_model"]:
-        """Returns the embeddings of the source at positions 0, 1, ..."""
-        x = self._embed(ids, jnp.arange(ids.shape[1]), "encoder")
+        """Returns the embeddings of the source; positions are 0, 1, ... by default."""
+        if positions is None:
+            positions = jnp.arange(ids.shape[1])
+        x = self._embed(ids, positions, "encoder")
         if self.config.normalize_embedding:
             return self.source_norm(x)
         return x

@@ -408,16 +408,20 @@ class Bert2Bert(EncoderDecoder):
         return self.source_norm
 
     def embed_source(
-        self, ids: Int[AnyArray, "batch length"]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "batch length"] | None = None,
     ) -> Float[Array, "batch length embedding_size"]:
         """Returns the embeddings of the source."""
         config = self.config.encoder_bert
         tables = EmbeddingTables(
             self.shared, self.source_positions, self.token_type_embeddings
         )
-        return self.source_norm(
-            sum_embeddings(config, tables, ids, position_rows(config, ids))
-        )
+        if positions is None:
+            rows = position_rows(config, ids)
+        else:
+            rows = decoder_position_rows(config, ids, positions)
+        return self.source_norm(sum_embeddings(config, tables, ids, rows))
 
     def embed_target(
         self,

@@ -66,13 +66,14 @@ def decoder_position_rows(
     ids: Int[AnyArray, "batch length"],
     positions: Int[AnyArray, "..."],
 ) -> Int[Array, "..."]:
-    """Returns the row of the position table for every token of a decoder.
+    """Returns the row of the position table for every token at explicit positions, as in a decoder.
 
     Args:
-        config: config of the decoder.
+        config: config of the stack.
         ids: ids of the tokens.
         positions: positions of the columns, int [length], or of the rows,
-            [batch, 1]. Padding is only at the end of a target.
+            [batch, 1], or of the tokens, [batch, length]. Padding is only at
+            the end of a row.
     """
     if not config.position_offset:
         return jnp.asarray(positions)

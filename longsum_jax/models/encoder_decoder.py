@@ -23,6 +23,7 @@ from longsum_jax.models.vocabulary import score_labels
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
 from longsum_jax.ops.losses import TokenScores, shift_right
+from longsum_jax.ops.packing import SegmentIds, segment_positions
 from longsum_jax.ops.pages import make_pages
 from longsum_jax.ops.storage import Stored
 from longsum_jax.typing import AnyArray
@@ -72,6 +73,7 @@ class EncoderDecoder(PreciseModule):
         deterministic: bool = True,
         *,
         label_smoothing: float = 0.0,
+        segment_ids: SegmentIds | None = None,
         **inputs: Any,
     ) -> TokenScores:
         """Returns losses and top predictions of the tokens of targets, teacher-forced.
@@ -79,11 +81,20 @@ class EncoderDecoder(PreciseModule):
         Args:
             labels: ids of the targets; IGNORED_LABEL is left out.
             label_smoothing: see ``ops.losses.token_scores``.
+            segment_ids: segment ids of packed rows, whose pairs get the scores
+                that they get in rows of their own; None for one pair per row.
             **inputs: keyword arguments of ``encode``.
         """
-        states = self.encode(input_ids, attention_mask, deterministic, **inputs)
         ids = self.decoder_inputs(labels)
-        x = self.decoder_states(ids, states, attention_mask, deterministic)
+        if segment_ids is not None:
+            inputs["segment_ids"] = segment_ids.source
+            # Every target begins with the start token.
+            is_first = segment_positions(segment_ids.target) == 0
+            ids = jnp.where(is_first, self.config.decoder_start_token_id, ids)
+        states = self.encode(input_ids, attention_mask, deterministic, **inputs)
+        x = self.decoder_states(
+            ids, states, attention_mask, deterministic, segment_ids
+        )
         return self.token_scores(x, labels, label_smoothing=label_smoothing)
 
     def score_pairs(
@@ -150,7 +161,9 @@ class EncoderDecoder(PreciseModule):
         Args:
             layer: number of encoder layers to apply; None for all.
             **inputs: additional inputs of the encoder attention:
-                ``global_indices`` int [batch, num_globals] for ``longformer``.
+                ``global_indices`` int [batch, num_globals] for ``longformer``,
+                ``segment_ids`` int [batch, length] of packed rows for ``full``
+                and ``local``.
 
         Raises:
             InputError: additional inputs for a model that reads pages.
@@ -163,8 +176,14 @@ class EncoderDecoder(PreciseModule):
                     f"{name} is given, but models that read pages do not support it; leave it out"
                 )
             return self._encode_pages(input_ids, mask, deterministic, layer)
+        positions = None
+        if "segment_ids" in inputs:
+            positions = segment_positions(inputs["segment_ids"])
         x = constrain(
-            self.embed_source(input_ids), "batch", "length", "act_embed"
+            self.embed_source(input_ids, positions),
+            "batch",
+            "length",
+            "act_embed",
         )
         norm = self.source_embedding_norm()
         inputs = self.default_inputs(input_ids) | inputs
@@ -395,14 +414,23 @@ class EncoderDecoder(PreciseModule):
         encoder_states: Float[AnyArray, "batch states_length source_size"],
         attention_mask: Shaped[AnyArray, "batch length"],
         deterministic: bool = True,
+        segment_ids: SegmentIds | None = None,
     ) -> Float[Array, "batch target_length d_model"]:
-        """Returns the states of the decoder, from which ``decode`` computes logits."""
-        x = self.embed_target(
-            decoder_input_ids, jnp.arange(decoder_input_ids.shape[1])
-        )
+        """Returns the states of the decoder, from which ``decode`` computes logits.
+
+        Args:
+            segment_ids: see ``score_targets``.
+        """
+        if segment_ids is None:
+            positions = jnp.arange(decoder_input_ids.shape[1])
+        else:
+            positions = segment_positions(segment_ids.target)
+        x = self.embed_target(decoder_input_ids, positions)
         mask = self._states_mask(encoder_states, attention_mask)
         if not self.config.page_decoding:
-            return self.decoder(x, encoder_states, mask, deterministic)
+            return self.decoder(
+                x, encoder_states, mask, deterministic, segment_ids
+            )
         states, mask = self._in_pages(encoder_states), self._in_pages(mask)
         # Every page has its own copy of the target: [batch * pages,
         # target_length, d_model].
@@ -510,9 +538,16 @@ class EncoderDecoder(PreciseModule):
         return None
 
     def embed_source(
-        self, ids: Int[AnyArray, "batch length"]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "batch length"] | None = None,
     ) -> Float[Array, "batch length d_model"]:
-        """Returns the embeddings of source tokens."""
+        """Returns the embeddings of source tokens.
+
+        Args:
+            ids: source tokens.
+            positions: positions of the tokens; None for 0, 1, ...
+        """
         raise NotImplementedError
 
     def embed_target(
@@ -524,8 +559,8 @@ class EncoderDecoder(PreciseModule):
 
         Args:
             ids: target tokens; in decoding the newest token of each beam.
-            positions: positions of the columns, int [length], or of the rows,
-                [batch, 1].
+            positions: positions of the columns, int [length], of the rows,
+                [batch, 1], or of the tokens, [batch, length].
         """
         raise NotImplementedError
 

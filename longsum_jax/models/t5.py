@@ -225,7 +225,9 @@ class T5(EncoderDecoder):
             self.lm_head = self.param("lm_head", init, shape)
 
     def embed_source(
-        self, ids: Int[AnyArray, "batch length"]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "batch length"] | None = None,
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the source."""
         return self._embed(ids, self.shared)

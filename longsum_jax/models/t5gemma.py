@@ -331,7 +331,9 @@ class T5Gemma(EncoderDecoder):
             self.lm_head = self.param("lm_head", init, target)
 
     def embed_source(
-        self, ids: Int[AnyArray, "batch length"]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "batch length"] | None = None,
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the source."""
         return self._embed(self.shared, ids)

@@ -209,7 +209,9 @@ class T5Gemma2(T5Gemma):
         self.make_page_scores()
 
     def embed_source(
-        self, ids: Int[AnyArray, "batch length"]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "batch length"] | None = None,
     ) -> Float[Array, "batch length d_model"]:
         return self._embed_text(self.shared, self.image_end, ids)
 

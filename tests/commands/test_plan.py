@@ -262,7 +262,7 @@ def test_summaries_are_planned_from_shapes(small_model, tmp_path, capsys):
     loaded, shapes = load(small_model), load_shapes(Model, small_model)
     assert shapes.config == loaded.config
     assert shapes.num_parameters == loaded.num_parameters
-    halves = load_description(small_model, param_dtype="bfloat16").params
+    halves = load_shapes(Model, small_model, param_dtype="bfloat16").params
     loaded = load(small_model, param_dtype="bfloat16").params
     assert jax.tree.map(lambda x: (x.shape, x.dtype), halves) == jax.tree.map(
         lambda x: (x.shape, x.dtype), loaded

@@ -72,6 +72,63 @@ def test_batches_by_tokens_have_more_rows_in_short_buckets(stores, kind):
         np.testing.assert_array_equal(together, batch["input_ids"])
 
 
+PACKED = {"batch_size": 2, "source_lengths": (128,), "target_length": 60, "packed": True, "seed": 3}
+
+
+def packed_sources(batch):
+    """The sources in the rows of a packed batch, as tuples of ids."""
+    ids, segments = batch["input_ids"], batch["source_segment_ids"]
+    assert np.array_equal(segments > 0, batch["attention_mask"])
+    assert np.array_equal(batch["target_segment_ids"] > 0, batch["labels"] >= 0)
+    return [
+        tuple(ids[row][segments[row] == number].tolist())
+        for row in range(len(ids))
+        for number in range(1, segments[row].max() + 1)
+    ]
+
+
+def test_packed_rows_contain_every_example_once_on_any_host_and_after_any_cut(stores):
+    options = {**PACKED, "shuffle": 8, "epochs": 2}
+    store = stores["list"]()
+    whole = Batches(store, **options)
+    states, batches = [whole.state()], []
+    for batch in whole:
+        batches.append(batch)
+        states.append(json.loads(json.dumps(whole.state())))
+    assert {(b["input_ids"].shape, b["labels"].shape) for b in batches} == {((2, 128), (2, 60))}
+    seen = sorted(source for batch in batches for source in packed_sources(batch))
+    assert seen == sorted(2 * [tuple(store[i]["input_ids"].tolist()) for i in range(len(store))])
+    assert whole.batches_per_epoch is None
+    plain = {**options, "packed": False, "target_length": 12}
+    assert 2 * len(batches) < len(list(Batches(store, **plain)))
+    for kind in ("prepared", "stream"):
+        assert_same(list(Batches(stores[kind](), **options)), batches)
+    hosts = [Batches(store, **options, host_index=i, host_count=2) for i in range(2)]
+    together = [
+        {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        for parts in zip(*hosts, strict=True)
+    ]
+    assert_same(together, batches)
+    for kind in ("list", "stream"):
+        for done, state in enumerate(states):
+            resumed = Batches(stores[kind](), **options)
+            resumed.restore(state)
+            assert_same(list(resumed), batches[done:])
+
+
+def test_packed_rows_are_filled_by_first_fit():
+    """Rows of 4 source tokens; the target of the third example fits only the second row."""
+    store = ExampleList([example(i, n, t) for i, (n, t) in enumerate([(3, 2), (2, 1), (1, 2)])])
+    options = PACKED | {"source_lengths": (4,), "target_length": 3, "shuffle": None}
+    [batch] = Batches(store, **options, epochs=1)
+    assert batch["input_ids"].tolist() == [[1, 1, 1, 0], [2, 2, 3, 0]]
+    assert batch["source_segment_ids"].tolist() == [[1, 1, 1, 0], [1, 1, 2, 0]]
+    assert batch["labels"].tolist() == [[1, 1, -100], [2, 3, 3]]
+    assert batch["target_segment_ids"].tolist() == [[1, 1, 0], [1, 2, 2]]
+    with pytest.raises(InputError, match=r"source_lengths=\(4, 8\).* one length"):
+        Batches(store, **options | {"source_lengths": (4, 8)})
+
+
 def test_rows_are_padded_to_the_smallest_bucket_that_fits(stores):
     store = stores["list"]()
     by_ids = {tuple(e["input_ids"].tolist()): e for e in store}

@@ -37,6 +37,9 @@ class Example(TypedDict):
     label_lengths: NotRequired[np.ndarray]
     # int32 [source length], for pairs of texts
     token_type_ids: NotRequired[np.ndarray]
+    # int32 [source length] and [target length], for packed rows
+    source_segment_ids: NotRequired[np.ndarray]
+    target_segment_ids: NotRequired[np.ndarray]
     # See ``text.segment_inputs.SegmentInputs.vectors``.
     vectors: NotRequired[tuple[np.ndarray, np.ndarray]]
     # int32 [rejected length], ids of the rejected target

@@ -75,10 +75,12 @@ class Objective(ABC):
         head: head of the trained models, one of ``ModelConfig.heads``.
         parts: True if an example has several parts (sentences, segments), whose
             number determines the bucket of ``data.source_lengths``.
+        packs: True if rows of the batches may contain several examples.
     """
 
     head: ClassVar[str]
     parts: ClassVar[bool] = False
+    packs: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod

@@ -24,6 +24,8 @@ class Preferences(Summarization):
     ``Summarization``.
     """
 
+    packs = False
+
     def batch_options(self) -> dict[str, Any]:
         return super().batch_options() | {"pairs": True}
 

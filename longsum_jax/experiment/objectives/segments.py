@@ -26,6 +26,7 @@ class SegmentSummarization(Summarization):
     """One update per batch of whole documents; memories are reset for every batch."""
 
     parts = True
+    packs = False
 
     @classmethod
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:

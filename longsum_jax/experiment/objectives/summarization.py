@@ -25,6 +25,7 @@ from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import EvaluationOptions, RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.ops.losses import count_labels
+from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.summarization.model import Model
 from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
@@ -34,13 +35,21 @@ class Summarization(Objective):
     """Summarization; targets are reference summaries or gap sentences."""
 
     head = "language_model"
+    packs = True
 
     @classmethod
     def ranking(cls, run: RunConfig) -> tuple[str, ...]:
         return columns_of(_metrics(run.evaluation))
 
     def batch_options(self) -> dict[str, Any]:
-        return {"target_length": self.setup.task.max_target_length}
+        task = self.setup.task
+        if not self.setup.run.data.pack:
+            return {"target_length": task.max_target_length}
+        # A row has space for the targets of as many of the longest sources as
+        # it has space for.
+        longest = max(1, self.source_lengths[-1] // task.max_source_length)
+        target_length = longest * task.max_target_length
+        return {"target_length": target_length, "packed": True}
 
     def loss_fn(self) -> LossFn | SegmentedLoss:
         """Returns the teacher-forced cross-entropy; counts tokens and correct next tokens."""
@@ -57,6 +66,7 @@ class Summarization(Objective):
                 labels,
                 deterministic=False,
                 label_smoothing=label_smoothing,
+                segment_ids=_segment_ids(batch),
                 rngs={"dropout": rng},
                 method="score_targets",
             )
@@ -181,6 +191,13 @@ class Summarization(Objective):
             ]
         )
         return f"summarise your own file:\n  {command}"
+
+
+def _segment_ids(batch: Mapping[str, Array]) -> SegmentIds | None:
+    """Returns the segment ids of a packed batch, None for other batches."""
+    if "source_segment_ids" not in batch:
+        return None
+    return SegmentIds(batch["source_segment_ids"], batch["target_segment_ids"])
 
 
 def _metrics(options: EvaluationOptions) -> dict[str, Metric]:

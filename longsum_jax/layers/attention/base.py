@@ -101,7 +101,8 @@ class EncoderAttention:
         inputs: names of additional arguments of ``context_class.prepare``. The
             encoder passes ``embedding_norm`` and ``embedding_map``: the norm of
             the token embeddings and the map to the size of the states (or
-            None), for embeddings that the context adds.
+            None), for embeddings that the context adds. An attention with
+            ``segment_ids`` keeps the segments of packed rows apart.
         pads_to: name of the option whose multiple a padded length must be, ""
             if the result does not depend on padding.
         max_input_length_option: name of the option with the maximum input

@@ -79,6 +79,7 @@ class BigBirdAttention(FullAttention):
 
     Options = RandomBlockOptions
     context_class = BigBirdContext
+    inputs = ()
     pads_to = "block_size"
     extra_keys = False
     can_be_causal = False
@@ -92,7 +93,10 @@ class BigBirdAttention(FullAttention):
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
         if bigbird_is_full(options, x.shape[1]):
-            return super().__call__(x, context, layer_input, deterministic)
+            # without segments
+            return super().__call__(
+                x, (*context, None), layer_input, deterministic
+            )
         self.without_kernel("random blocks")
         mask, bias = context
         k, v = self.project_kv(x)

@@ -66,11 +66,14 @@ class CrossAttention(MultiHeadAttention):
         Options: dataclass of the options that the attention reads.
         max_input_length_option: name of the option with the maximum source
             length in tokens, "" if unlimited.
+        packs: True if every key is one token, so that a mask can keep the
+            segments of packed rows apart.
         options: dataclass with the fields of ``Options``.
     """
 
     Options: ClassVar[type] = NoOptions
     max_input_length_option: ClassVar[str] = ""
+    packs: ClassVar[bool] = False
 
     options: Any = NoOptions()
 
@@ -196,6 +199,8 @@ class SourceAttention(CrossAttention):
     ``ops.attention.blockwise``.
     """
 
+    packs = True
+
     def attend(  # type: ignore[override]  # without a bias
         self,
         x: Float[AnyArray, "batch query_length d_model"],
@@ -244,7 +249,6 @@ class SourceAttention(CrossAttention):
             }
             if in_pieces:
                 k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
-                # the same for all blocks
                 key_mask = None if mask is None else mask[:, None]
                 return attend_shared_keys(
                     q, [KeySet(k, v, key_mask)], **options
@@ -297,7 +301,6 @@ class SourceAttention(CrossAttention):
             axes: Axes = (),
         ) -> tuple[Array, Array]:
             k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
-            # the same for all blocks
             softmax = attend_shared_partially(
                 q,
                 [KeySet(k, v, mask[:, None])],
@@ -378,7 +381,8 @@ def _attend_to_shards(
             ``axes`` of the sequence, and ``rng`` that returns [batch, query_length,
             ...], merged over the axes; several such arrays if ``outputs`` are.
         q: queries [batch, query_length, ...].
-        mask: boolean mask [batch, 1 or heads, 1, num_keys], None for all keys.
+        mask: boolean mask [batch, 1 or heads, 1 or query_length, num_keys],
+            None for all keys.
         source: arrays [batch, num_keys, ...].
         rng: PRNG key for dropout.
         outputs: kind of each result, see ``shard_map_sequence``.
@@ -390,7 +394,7 @@ def _attend_to_shards(
         mask = jnp.ones((batch, 1, 1, num_keys), bool)
 
     def run(mask: AnyArray, **arrays: Any) -> Any:
-        # [batch, num_keys, 1, heads] -> [batch, heads, num_keys, 1]
+        # The axis of keys is the last one again.
         return attend(mask=jnp.moveaxis(mask, 1, -1), **arrays)
 
     # ``shard_map_sequence`` shards the second axis, which must be the axis of
@@ -407,6 +411,7 @@ class HeposAttention(SourceAttention):
     """
 
     Options = HeposOptions
+    packs = False
 
     @classmethod
     def check(cls, options: CrossAttentionOptions, num_heads: int) -> None:
@@ -568,6 +573,7 @@ class NearestAttention(CrossAttention):
     """
 
     Options = NearestOptions
+    packs = True
 
     def attend(  # type: ignore[override]  # without a bias
         self,

@@ -1,7 +1,7 @@
 """Full attention: every token attends to every token."""
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -14,11 +14,12 @@ from longsum_jax.layers.attention.multi_head import (
 )
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.blockwise import max_score_bytes
-from longsum_jax.ops.attention.dense import prepend_keys
+from longsum_jax.ops.attention.dense import QKV, prepend_keys
 from longsum_jax.ops.attention.full import full_attention
 from longsum_jax.ops.attention.fused import Kernel
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.relative_position import distance_entries
+from longsum_jax.ops.packing import same_segment
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
@@ -45,10 +46,28 @@ class FullContext(Context):
         return x, (mask, bias), ()
 
 
+class PackedContext(FullContext):
+    """The context of ``FullContext``, and the segment ids of packed rows or None."""
+
+    def prepare(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+        segment_ids: Int[AnyArray, "batch length"] | None = None,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
+        x, context, layer_inputs = super().prepare(
+            x, mask, relative_bias, deterministic
+        )
+        return x, (*context, segment_ids), layer_inputs
+
+
 class FullAttention(EncoderSelfAttention):
     """Full attention; for long inputs block by block, in memory linear in the length."""
 
-    context_class = FullContext
+    context_class: ClassVar[type[Context]] = PackedContext
+    inputs: ClassVar[tuple[str, ...]] = ("segment_ids",)
     extra_keys = True
     can_be_causal = True
 
@@ -60,10 +79,15 @@ class FullAttention(EncoderSelfAttention):
         deterministic: bool,
         extra: ExtraKeyValues | None = None,
     ) -> Float[Array, "batch length d_model"]:
-        mask, bias = context
+        mask, bias, segment_ids = context
         if not isinstance(layer_input, tuple):  # the bias of this layer
             bias = layer_input
+        # Rotary positions are relative, and need not begin again in a segment.
         k, v = self.project_kv(x)
+        key_mask = mask[:, None, None, :]
+        if segment_ids is not None:
+            is_same = same_segment(segment_ids, segment_ids)
+            key_mask = key_mask & is_same[:, None]
         kernel = None
         extra_arrays: tuple[AnyArray, AnyArray, AnyArray] | None = None
         # Kernels do not support extra keys.
@@ -71,7 +95,7 @@ class FullAttention(EncoderSelfAttention):
             kernel = self.fused_kernel(
                 x,
                 k,
-                mask=mask[:, None, None, :],
+                mask=key_mask,
                 bias=bias,
                 causal=self.causal,
                 deterministic=deterministic,
@@ -90,10 +114,14 @@ class FullAttention(EncoderSelfAttention):
             bias = self._hide_later_tokens(bias, length)
         if self._needs_pieces(mask, extra):
             y = self._attend_in_pieces(
-                self.q(x), k, v, mask, bias, extra_arrays, deterministic
+                QKV(self.q(x), k, v),
+                mask,
+                segment_ids,
+                bias,
+                extra_arrays,
+                deterministic,
             )
             return self.o(y)
-        mask = mask[:, None, None, :]
         if bias is not None:
             positions = jnp.arange(length)
             # [1, heads, length, length], from the bias per distance
@@ -101,9 +129,11 @@ class FullAttention(EncoderSelfAttention):
                 None, :, distance_entries(bias, positions - positions[:, None])
             ]
         if extra_arrays is not None:
-            k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
+            k, v, key_mask, bias = prepend_keys(
+                k, v, key_mask, bias, extra_arrays
+            )
         return self.attend(
-            x, k, v, mask=mask, bias=bias, deterministic=deterministic
+            x, k, v, mask=key_mask, bias=bias, deterministic=deterministic
         )
 
     def _attend_fused(
@@ -135,10 +165,9 @@ class FullAttention(EncoderSelfAttention):
 
     def _attend_in_pieces(
         self,
-        q: Float[AnyArray, "batch length heads head_dim"],
-        k: Float[AnyArray, "batch length heads head_dim"],
-        v: Float[AnyArray, "batch length heads head_dim"],
+        tokens: QKV,
         mask: Bool[AnyArray, "batch length"],
+        segment_ids: Int[AnyArray, "batch length"] | None,
         bias: Float[AnyArray, "heads distances"] | None,
         extra: tuple[AnyArray, AnyArray, AnyArray] | None,
         deterministic: bool,
@@ -169,8 +198,8 @@ class FullAttention(EncoderSelfAttention):
         return self.attend_by_heads(
             attend,
             deterministic,
-            text={"q": q, "k": k, "v": v},
-            rows={"mask": mask, "valid": valid},
+            text=tokens._asdict(),
+            rows={"mask": mask, "segment_ids": segment_ids, "valid": valid},
             heads=by_head,
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.layers.attention.base import (
     Context,
@@ -37,7 +37,7 @@ from longsum_jax.typing import AnyArray
 
 
 class LocalContext(Context):
-    """The mask, and T5's bias inside the window."""
+    """The mask, T5's bias inside the window, and the segment ids of packed rows or None."""
 
     def prepare(
         self,
@@ -45,9 +45,10 @@ class LocalContext(Context):
         mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
+        segment_ids: Int[AnyArray, "batch length"] | None = None,
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         bias = window_bias(relative_bias, self.stack.options.local_radius)
-        return x, (mask, bias), ()
+        return x, (mask, bias, segment_ids), ()
 
 
 class LocalAttention(EncoderSelfAttention):
@@ -55,6 +56,7 @@ class LocalAttention(EncoderSelfAttention):
 
     Options = WindowSizeOptions
     context_class = LocalContext
+    inputs = ("segment_ids",)
 
     def __call__(
         self,
@@ -65,11 +67,16 @@ class LocalAttention(EncoderSelfAttention):
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
         radius = options.local_radius
-        mask, bias = context
+        mask, bias, segment_ids = context
+        # Rotary positions are relative, and need not begin again in a segment.
         k, v = self.project_kv(x)
-        fused = self.fused_rows(
-            *mask.shape, bias=bias, deterministic=deterministic
-        )
+        if segment_ids is None:
+            fused = self.fused_rows(
+                *mask.shape, bias=bias, deterministic=deterministic
+            )
+        else:
+            self.without_kernel("segments of packed rows")
+            fused = None
         y = self.attend_sharded(
             functools.partial(
                 local_attention,
@@ -78,7 +85,13 @@ class LocalAttention(EncoderSelfAttention):
                 fused=fused,
             ),
             deterministic,
-            text={"q": self.q(x), "k": k, "v": v, "mask": mask},
+            text={
+                "q": self.q(x),
+                "k": k,
+                "v": v,
+                "mask": mask,
+                "segment_ids": segment_ids,
+            },
             shared={"bias": bias},
             block=local_block_size(radius),
             has_kernels=fused is not None,
@@ -86,9 +99,9 @@ class LocalAttention(EncoderSelfAttention):
         return self.o(y)
 
 
-class TransientGlobalContext(LocalContext):
-    """The local context, the blocks of the input and, with relative positions, a second
-    bias by distance in blocks.
+class TransientGlobalContext(Context):
+    """The mask, T5's bias inside the window, the blocks of the input and, with
+    relative positions, a second bias by distance in blocks.
     """
 
     def setup(self) -> None:

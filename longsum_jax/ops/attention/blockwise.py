@@ -143,7 +143,7 @@ def attend_shared_keys(
     if axes:
         replicated = [_on_first_shard(key_set, axes) for key_set in replicated]
     key_sets = [*replicated, *key_sets]
-    blocks = to_blocks(q, _queries_per_block(q, key_sets))
+    blocks, key_sets = _shared_blocks(q, key_sets)
     if not axes:
         out = attend_key_sets(blocks, key_sets, scale=scale, dropout=dropout)
         return from_blocks(out, length)
@@ -171,11 +171,35 @@ def attend_shared_partially(
         all shards.
     """
     length = q.shape[1]
-    blocks = to_blocks(q, _queries_per_block(q, key_sets))
+    blocks, key_sets = _shared_blocks(q, key_sets)
     softmax = attend_partially(blocks, key_sets, scale=scale, dropout=dropout)
     if axes:
         softmax = merge_shards(softmax, axes)
     return softmax.map(lambda x: from_blocks(x, length))
+
+
+def _shared_blocks(
+    q: AnyArray, key_sets: Sequence[KeySet]
+) -> tuple[Array, Sequence[KeySet]]:
+    """Cuts queries, and masks that differ by query, into one block per piece.
+
+    Args:
+        q: queries [batch, query_length, heads, head_dim].
+        key_sets: shared keys; masks that differ by query are [batch, 1, heads,
+            query_length, num_keys].
+    """
+    size = _queries_per_block(q, key_sets)
+
+    def in_blocks(key_set: KeySet) -> KeySet:
+        mask = key_set.mask
+        if mask is None or mask.ndim < 5 or mask.shape[-2] == 1:
+            return key_set
+        # [batch, query_length, heads, num_keys]
+        by_query = mask[:, 0].swapaxes(1, 2)
+        mask = to_blocks(by_query, size).swapaxes(2, 3)
+        return key_set._replace(mask=mask)
+
+    return to_blocks(q, size), [in_blocks(key_set) for key_set in key_sets]
 
 
 def _on_first_shard(key_set: KeySet, axes: Axes) -> KeySet:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets
@@ -15,6 +15,7 @@ from longsum_jax.ops.attention.key_sets import (
     sliced_bias,
 )
 from longsum_jax.ops.attention.relative_position import first_entries
+from longsum_jax.ops.packing import same_segment
 from longsum_jax.typing import AnyArray
 
 FULL_BLOCK = 256  # queries of a block
@@ -26,6 +27,7 @@ def full_attention(
     v: Float[AnyArray, "batch length heads head_dim"],
     mask: Bool[AnyArray, "batch length"],
     *,
+    segment_ids: Int[AnyArray, "batch length"] | None = None,
     distance_bias: Float[AnyArray, "heads distances"] | None = None,
     extra: Sequence[KeySet] = (),
     scale: Scale = 1.0,
@@ -36,6 +38,8 @@ def full_attention(
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
+        segment_ids: segment ids of packed rows, whose queries only read keys of
+            their segment; None for one segment.
         distance_bias: bias by key position - query position, from 1 - length to
             length
             - 1, so that ``distances`` is 2 length - 1.
@@ -52,7 +56,13 @@ def full_attention(
         bias = _bias_of_queries(
             distance_bias, length, num_blocks=blocks.shape[1]
         )
-    keys = KeySet(k, v, mask[:, None, None, None], bias)
+    # [batch, num_blocks, heads, block_size, num_keys]
+    key_mask = mask[:, None, None, None]
+    if segment_ids is not None:
+        block_ids = to_blocks(segment_ids, FULL_BLOCK)
+        is_same = same_segment(block_ids, segment_ids[:, None])
+        key_mask = key_mask & is_same[:, :, None]
+    keys = KeySet(k, v, key_mask, bias)
     out = attend_key_sets(blocks, [*extra, keys], scale=scale, dropout=dropout)
     return from_blocks(out, length)
 

@@ -29,6 +29,7 @@ from longsum_jax.ops.attention.key_sets import (
     WeightDropout,
     sliced_bias,
 )
+from longsum_jax.ops.packing import same_segment
 from longsum_jax.ops.padding import append_zeros, zero_padding
 from longsum_jax.ops.sequence_sharding import (
     Axes,
@@ -72,6 +73,7 @@ def local_attention(
     block_size: int | None = None,
     bias: Float[AnyArray, "heads block_size window"] | None = None,
     key_mask: Bool[AnyArray, "batch length"] | None = None,
+    segment_ids: Int[AnyArray, "batch length"] | None = None,
     extra: Sequence[KeySet] = (),
     scale: Scale = 1.0,
     dropout: WeightDropout | None = None,
@@ -98,14 +100,16 @@ def local_attention(
         bias: bias of the window's scores, one float per head and entry of
             ``local_distances(block_size, max_radius or radius)``.
         key_mask: True on tokens that may be attended to; default ``mask``.
+        segment_ids: segment ids of packed rows, whose queries only read tokens
+            of their segment; None for one segment.
         extra: additional keys, for all tokens or for each block (``KeySet``),
             with mask and bias.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in
             shards of whole blocks.
-        fused: kernel for this attention; not with a traced ``radius``, biases
-            or ``dropout``, and only for ``extra`` keys that all tokens share.
+        fused: kernel for this attention; not with a traced ``radius``, biases,
+            ``segment_ids`` or ``dropout``, and only for ``extra`` keys that all tokens share.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
@@ -151,6 +155,10 @@ def local_attention(
     window_mask = windows(mask if key_mask is None else key_mask)[
         :, :, None, None
     ]
+    if segment_ids is not None:
+        block_ids = to_blocks(segment_ids, block_size)
+        is_same = same_segment(block_ids, windows(segment_ids))
+        window_mask = window_mask & is_same[:, :, None]
     window_keys = KeySet(windows(k), windows(v), window_mask, reach_bias)
     blocks = to_blocks(q, block_size)
     out = attend_key_sets(

@@ -37,7 +37,7 @@ BERT = BertConfig(
 
 
 def whole(attention, states, mask):
-    return attention(states, (mask, None), (), True)
+    return attention(states, (mask, None, None), (), True)
 
 
 def cross(attention, x, states, mask):
