@@ -591,7 +591,7 @@ def add_beam_flag(parser: argparse.ArgumentParser, use: str) -> None:
 
     Args:
         parser: parser of the command.
-        use: verb phrase that says what Beam does.
+        use: verb phrase for the work of Beam.
     """
     parser.add_argument(
         "--beam",

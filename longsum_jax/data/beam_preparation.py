@@ -73,7 +73,7 @@ def make_records(
     directory = work / DIRECTORY
     directory.mkdir(exist_ok=True)
     names = _write_parts(directory, chunks)
-    make = PartMaker(task, seed, auxiliary, str(directory))
+    make = RecordMaker(task, seed, auxiliary, str(directory))
     incomplete = [name for name in names if not make.is_complete(name)]
     beam_pipeline.run(incomplete, make, flags)
     for name in names:
@@ -81,7 +81,7 @@ def make_records(
 
 
 @dataclasses.dataclass(frozen=True)
-class PartMaker:
+class RecordMaker:
     """A picklable function that writes the records of the part with a given name.
 
     Attributes:
