@@ -147,7 +147,7 @@ _loaded: dict[str, Summarize] = {}
 
 def _finished_parts(directory: Path) -> dict[str, str]:
     """Returns the names of the parts with results, by the keys of their documents."""
-    parts = {}
+    parts: dict[str, str] = {}
     for path in directory.glob("*.results"):
         with path.open(encoding="utf-8") as file:
             keys = json.loads(file.readline())

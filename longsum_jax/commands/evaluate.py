@@ -478,7 +478,7 @@ def _load_predictor(args: argparse.Namespace) -> "Summarize":
     metrics = flags.metrics_of(args)
 
     def predictions(rows: list[list[Any]]) -> list["Row"]:
-        pairs = [Pair(*fields, tuple(others)) for *fields, others in rows]
+        pairs = [Pair._make([*row, tuple(others)]) for *row, others in rows]
         return _predict_all(args, model, pairs, metrics)
 
     return predictions

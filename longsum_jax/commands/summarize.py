@@ -498,10 +498,10 @@ def _request(fields: list[Any]) -> Request:
 def _to_json(result: "Summary | InputError") -> dict[str, Any]:
     if isinstance(result, InputError):
         return {"error": str(result)}
-    statements = result.statements
-    if statements is not None:
-        statements = [statement.report() for statement in statements]
-    return {"text": result.text, "statements": statements, **result.report()}
+    reports = None
+    if result.statements is not None:
+        reports = [statement.report() for statement in result.statements]
+    return {"text": result.text, "statements": reports, **result.report()}
 
 
 def _from_json(
