@@ -97,6 +97,7 @@ def write(directory: str, preset: str) -> Row:
         "wait_seconds": wait,
         "step_seconds": statistics.median(idle),
         "step_seconds_during": statistics.median(during),
+        "steps_during": len(during),
         "longest_step_during": max(during),
         "peak_gib": peak_gib(),
     }
