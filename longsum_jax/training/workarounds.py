@@ -11,6 +11,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 _CLOSED = "Event loop is closed"
 
 
@@ -93,3 +96,29 @@ def _orbax() -> tuple[str, ...]:
     if spec:
         directories = spec.submodule_search_locations
     return tuple(f"{directory}{os.sep}" for directory in directories or ())
+
+
+def copy_host_arrays(tree: Any) -> Any:
+    """Returns a tree of arrays with copies of arrays in the memory of the host.
+
+    Orbax writes arrays of CPU devices from their own memory, so that a step to
+    which they are donated would wait until they are written. Arrays of other
+    devices are copied by Orbax.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    shared = [
+        i
+        for i, leaf in enumerate(leaves)
+        if isinstance(leaf, jax.Array)
+        and next(iter(leaf.sharding.device_set)).platform == "cpu"
+    ]
+    for i, copy in zip(
+        shared, _copies([leaves[i] for i in shared]), strict=True
+    ):
+        leaves[i] = copy
+    return jax.tree.unflatten(structure, leaves)
+
+
+@jax.jit
+def _copies(arrays: list[Any]) -> list[Any]:
+    return [jnp.copy(array) for array in arrays]
