@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 _CLOSED = "Event loop is closed"
 
@@ -112,13 +111,10 @@ def copy_host_arrays(tree: Any) -> Any:
         if isinstance(leaf, jax.Array)
         and next(iter(leaf.sharding.device_set)).platform == "cpu"
     ]
-    for i, copy in zip(
-        shared, _copies([leaves[i] for i in shared]), strict=True
-    ):
+    arrays = [leaves[i] for i in shared]
+    shardings = [array.sharding for array in arrays]
+    # Nothing is compiled, unlike for ``jnp.copy``.
+    copies = jax.device_put(arrays, shardings, may_alias=False)
+    for i, copy in zip(shared, copies, strict=True):
         leaves[i] = copy
     return jax.tree.unflatten(structure, leaves)
-
-
-@jax.jit
-def _copies(arrays: list[Any]) -> list[Any]:
-    return [jnp.copy(array) for array in arrays]
