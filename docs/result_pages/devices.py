@@ -254,11 +254,13 @@ PAGES: Mapping[str, Page] = {
         "Checkpoints",
         "Choose checkpoint_every so that it takes longer than writing a checkpoint.",
         "Saving and restoring the state of the base LOCOST with Adafactor, parameters in "
-        "float32. Checkpoints are written asynchronously: a step waits only until the arrays "
-        "are copied. Meanwhile, this machine continues with steps that change every "
-        "parameter; they are slower, because writing uses the same two cores, which other "
-        "work shared. It was not measured on accelerators. Restoring includes verification of the "
-        "checksums. Two processes restore half of every sharded parameter each.\n\n"
+        "float32. Checkpoints are written asynchronously, while this machine continues with "
+        "steps that change every parameter. They use the two cores that also write, and that "
+        "other work shared. On CPUs, arrays are written from their own memory, so the first "
+        "step after the save waits until they are written: the longest step. Arrays of "
+        "accelerators are copied before; this was not measured. Restoring includes "
+        "verification of the checksums. Two processes restore half of every sharded parameter "
+        "each.\n\n"
         "For a large model, bytes follow from the shardings of the state (preset fsdp, eight "
         "devices per host); no arrays were made.",
         [

@@ -19,7 +19,6 @@ from longsum_jax.files import check_utf8_name
 from longsum_jax.training import checkpoint_files, checkpoint_metadata
 from longsum_jax.training.trees import check_names, describe, empty_tree
 from longsum_jax.training.workarounds import (
-    copy_host_arrays,
     disable_write_metrics,
     hide_background_errors,
     release_memory,
@@ -128,15 +127,14 @@ class TrainingCheckpoints:
                 checkpoints are intact.
         """
         metadata = checkpoint_metadata.make(self._about, params, state, metrics)
-        # Only one save at a time; this also reports errors of the previous one.
-        self.wait()
-        params, state = copy_host_arrays((params, state))
         items = ocp_args.Composite(
             params=ocp_args.StandardSave(params),
             state=ocp_args.StandardSave(state),
             data=ocp_args.JsonSave(dict(data)),
             meta=ocp_args.JsonSave(metadata),
         )
+        # Only one save at a time; this also reports errors of the previous one.
+        self.wait()
         self._remove_deleted()
         self._saving = step
         # Known before the save, because Orbax asks the policy what to delete

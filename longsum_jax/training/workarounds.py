@@ -11,8 +11,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 _CLOSED = "Event loop is closed"
 
 
@@ -95,26 +93,3 @@ def _orbax() -> tuple[str, ...]:
     if spec:
         directories = spec.submodule_search_locations
     return tuple(f"{directory}{os.sep}" for directory in directories or ())
-
-
-def copy_host_arrays(tree: Any) -> Any:
-    """Returns a tree of arrays with copies of arrays in the memory of the host.
-
-    Orbax writes arrays of CPU devices from their own memory, so that a step to
-    which they are donated would wait until they are written. Arrays of other
-    devices are copied by Orbax.
-    """
-    leaves, structure = jax.tree.flatten(tree)
-    shared = [
-        i
-        for i, leaf in enumerate(leaves)
-        if isinstance(leaf, jax.Array)
-        and next(iter(leaf.sharding.device_set)).platform == "cpu"
-    ]
-    arrays = [leaves[i] for i in shared]
-    shardings = [array.sharding for array in arrays]
-    # Nothing is compiled, unlike for ``jnp.copy``.
-    copies = jax.device_put(arrays, shardings, may_alias=False)
-    for i, copy in zip(shared, copies, strict=True):
-        leaves[i] = copy
-    return jax.tree.unflatten(structure, leaves)
