@@ -3,7 +3,6 @@ one."""
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,17 +62,11 @@ def config(tiny_run, draw_params, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run_on_one_device(config, tmp_path_factory):
-    """The workdir of `config` on one device."""
+def one_device(config, tmp_path_factory):
+    """The metrics of `config` on one device."""
     workdir = tmp_path_factory.mktemp("one") / "run"
     assert train.main([f"--config={config}", f"--workdir={workdir}"]) == 0
-    return workdir
-
-
-@pytest.fixture(scope="module")
-def one_device(run_on_one_device):
-    """The metrics of `config` on one device."""
-    return lines(run_on_one_device)
+    return lines(workdir)
 
 
 def start(config, workdir, devices, *flags):
@@ -121,27 +114,6 @@ def test_documents_may_be_cut_over_hosts(config, one_device, tmp_path, free_port
     for process in processes:
         end(process)
     assert_equal_metrics(lines(workdir), one_device)
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_with_twice_the_hosts(config, run_on_one_device, tmp_path, free_port):
-    """As docs/guide/clusters.md says: the same command with another number of processes."""
-    longer = f"{config},training.steps=4"
-    for name in ("one", "two"):
-        shutil.copytree(run_on_one_device, tmp_path / name)
-    cluster = f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"
-    processes = [
-        start(longer, tmp_path / "two", 1, *cluster, f"--process_id={index}") for index in range(2)
-    ]
-    assert train.main([f"--config={longer}", f"--workdir={tmp_path / 'one'}"]) == 0
-    for process in processes:
-        end(process)
-    losses = [
-        [line["loss"] for line in lines(tmp_path / name) if line["step"] == 4 and "loss" in line]
-        for name in ("one", "two")
-    ]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-5)
-    assert len(losses[0]) == 1
 
 
 COUNTS_OF_MASKED_TOKENS = """
