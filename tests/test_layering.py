@@ -27,7 +27,7 @@ RANKS = (
     {"errors", "typing", "configs", "lazy_classes"},
     {"schema", "files", "locks", "plugins", "progress", "extra"},
     {"atomic", "compressed"},
-    {"checksums"},
+    {"checksums", "beam_pipeline"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text", "longsum_plan"},
     {"models", "data", "ranking", "readers"},

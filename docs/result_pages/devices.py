@@ -250,6 +250,58 @@ PAGES: Mapping[str, Page] = {
             )
         ],
     ),
+    "checkpoints": Page(
+        "Checkpoints",
+        "Choose checkpoint_every so that it takes longer than writing a checkpoint.",
+        "Saving and restoring the state of the base LOCOST with Adafactor, parameters in "
+        "float32. Checkpoints are written asynchronously, while this machine continues with "
+        "steps that change every parameter. They use the two cores that also write, and that "
+        "other work shared. On CPUs, arrays are written from their own memory, so the first "
+        "step after the save waits until they are written: the longest step. Arrays of "
+        "accelerators are copied before; this was not measured. Restoring includes "
+        "verification of the checksums. Two processes restore half of every sharded parameter "
+        "each.\n\n"
+        "For a large model, bytes follow from the shardings of the state (preset fsdp, eight "
+        "devices per host); no arrays were made.",
+        [
+            Table(
+                "Saving",
+                [
+                    Column("parameters", "parameters", count),
+                    Column("state GiB", "state_gib", digits(2)),
+                    Column("a step waits, s", "wait_seconds", digits(2)),
+                    Column("written after, s", "seconds", digits(1)),
+                    Column("s per step", "step_seconds", digits(2)),
+                    Column("while writing", "step_seconds_during", digits(2)),
+                    Column("longest while writing", "longest_step_during", digits(2)),
+                    Column("peak GiB of the process", "peak_gib", digits(2)),
+                ],
+                where(part="write"),
+            ),
+            Table(
+                "Restoring",
+                [
+                    Column("process", "part"),
+                    Column("its part of the state, GiB", "state_gib", digits(2)),
+                    Column("s", "seconds", digits(1)),
+                    Column("peak GiB of the process", "peak_gib", digits(2)),
+                    Column("before restoring", "gib_before", digits(2)),
+                ],
+                lambda rows: [row for row in rows if row["part"].startswith("read")],
+            ),
+            Table(
+                "T5Gemma 9B-2B with AdamW, on abstract shapes",
+                [
+                    Column("hosts", "hosts"),
+                    Column("devices", "devices"),
+                    Column("parameters", "parameters", count),
+                    Column("whole state, GiB", "whole_gib", digits(1)),
+                    Column("at most on one host, GiB", "state_gib", digits(1)),
+                ],
+                where(part="hosts"),
+            ),
+        ],
+    ),
     "accelerator": Page(
         "Results on a GPU",
         "Run the same script on your GPU if its results matter to you.",

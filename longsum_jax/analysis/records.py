@@ -7,7 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes
+from longsum_jax.files import (
+    MAX_ROWS_BYTES,
+    open_regular,
+    parse_json,
+    read_bytes,
+)
 
 # Keys that a row of a study must have to be plotted.
 STUDY_KEYS = (
@@ -18,6 +23,7 @@ STUDY_KEYS = (
     "mean_rouge",
     "tokens_per_second",
 )
+MAX_POINTS = 1024  # half of the maximum length of a thinned curve
 # Parts of a program's memory in a plan; the remainder of the total is inputs
 # and others.
 PLAN_PARTS = ("parameters", "optimizer", "temporary", "results", "idle")
@@ -36,6 +42,98 @@ class Run(NamedTuple):
     name: str
     training: Mapping[str, Curve]
     evaluation: Mapping[str, Curve]
+
+
+class RunReader:
+    """Reads metrics.jsonl of a run that grows: at each call, only the new lines.
+
+    Long curves are thinned to at most ``2 * MAX_POINTS`` means of neighboring
+    points and the last point, so that all calls together take time proportional
+    to the length of the file.
+
+    Args:
+        workdir: path of the training workdir.
+    """
+
+    def __init__(self, workdir: str | Path) -> None:
+        self._workdir = Path(workdir)
+        self._offset = self._num_lines = 0
+        self._training: dict[str, ThinnedCurve] = {}
+        self._evaluation: dict[str, ThinnedCurve] = {}
+
+    def read(self) -> Run:
+        """Returns the curves up to now; a line that is still being written is ignored.
+
+        Raises:
+            InputError: the file cannot be read, or a line is not a metrics line.
+        """
+        path = self._workdir / "metrics.jsonl"
+        try:
+            with open_regular(path) as file:
+                file.seek(self._offset)
+                content = file.read()
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be read ({error.strerror}); give the --workdir of a training run"
+            ) from error
+        content = content[: content.rfind(b"\n") + 1]
+        lines = content.decode(errors="replace").splitlines()
+        rows = [
+            _metrics_row(line, f"{path}:{number}")
+            for number, line in enumerate(lines, self._num_lines + 1)
+        ]
+        for row in rows:
+            _add_row(self._training, row["step"], row)
+            if isinstance(row.get("eval"), dict):
+                _add_row(self._evaluation, row["step"], row["eval"])
+        self._num_lines += len(lines)
+        self._offset += len(content)
+        training, evaluation = (
+            {name: curve.curve() for name, curve in sorted(curves.items())}
+            for curves in (self._training, self._evaluation)
+        )
+        return Run(str(self._workdir), training, evaluation)
+
+
+class ThinnedCurve:
+    """A curve of bounded size that grows: means of equally many points, and the last point."""
+
+    def __init__(self) -> None:
+        self._sums = np.zeros((2 * MAX_POINTS, 4))  # see ``add``
+        self._size = 1  # number of points of a complete row of sums
+        self._count = 0  # number of rows
+        self._last = (0, 0.0)
+
+    def add(self, step: int, value: float) -> None:
+        """Adds a point; values that are not finite do not affect means."""
+        if not self._count or self._sums[self._count - 1, 0] == self._size:
+            if self._count == len(self._sums):
+                pairs = self._sums.reshape(MAX_POINTS, 2, 4).sum(axis=1)
+                self._sums[:] = 0
+                self._sums[:MAX_POINTS] = pairs
+                self._count //= 2
+                self._size *= 2
+            self._count += 1
+        is_finite = bool(np.isfinite(value))
+        # points, sum of steps, finite points, sum of finite values
+        self._sums[self._count - 1] += (
+            1,
+            step,
+            is_finite,
+            value if is_finite else 0.0,
+        )
+        self._last = (step, value)
+
+    def curve(self) -> Curve:
+        """Returns the points, the last one exactly."""
+        num_points, steps, num_finite, values = self._sums[: self._count].T
+        with np.errstate(invalid="ignore"):
+            means = values / num_finite  # NaN if no value is finite
+        steps = (steps / num_points).round().astype(np.int64)
+        if num_points[-1] == 1:
+            return Curve(steps, means)
+        last_step, last_value = self._last
+        return Curve(np.append(steps, last_step), np.append(means, last_value))
 
 
 def read_run(workdir: str | Path) -> Run:
@@ -120,6 +218,17 @@ def _study_row(line: str, where: str) -> dict[str, Any]:
             f"{where}: not a row of a study; delete the line"
         ) from None
     return row
+
+
+def _add_row(
+    curves: dict[str, ThinnedCurve], step: int, row: Mapping[str, Any]
+) -> None:
+    """Adds the numbers of a row to their curves; null in a curve means not finite."""
+    for name, value in row.items():
+        is_missing = value is None and name in curves
+        if name != "step" and (is_missing or isinstance(value, int | float)):
+            curve = curves.setdefault(name, ThinnedCurve())
+            curve.add(step, np.nan if value is None else float(value))
 
 
 def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:

@@ -4,7 +4,8 @@ import argparse
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from longsum_jax.locks import locked
 from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
+    from longsum_jax.commands.beam_results import Summarize
     from longsum_jax.data.tasks import Task
     from longsum_jax.evaluation.aligners import Aligner
     from longsum_jax.evaluation.comparison import System
@@ -143,6 +145,9 @@ def _parser() -> argparse.ArgumentParser:
         help="only the first N documents; default: all",
     )
     flags.add_batch_size_flag(parser)
+    flags.add_beam_flag(
+        parser, "summarize with Apache Beam, whose workers load the model"
+    )
     flags.add_report_flag(parser)
     flags.add_align_flag(parser)
     flags.add_metric_flags(parser)
@@ -389,16 +394,11 @@ def _predict(
     The settings are written with the first row, so that a refused model leaves
     no files.
     """
-    from longsum_jax.evaluation.predictions import predict
-
     predictions.check_content(pairs)
     finished = {row["id"] for row in predictions.rows}
     missing = [pair for pair in pairs if pair.id not in finished]
     initial = len(pairs) - len(missing)
-    with (
-        Bar(total=len(pairs), initial=initial, unit="document") as bar,
-        flags.on_devices(args, model) as parallel,
-    ):
+    with Bar(total=len(pairs), initial=initial, unit="document") as bar:
 
         def on_row(row: dict[str, Any]) -> None:
             if not predictions.rows:
@@ -406,9 +406,31 @@ def _predict(
             predictions.append(row)
             bar.update()
 
-        predict(
+        beam = flags.beam_flags(args)
+        if beam is None:
+            _predict_all(args, model, missing, metrics, on_row)
+        else:
+            rows = _rows_of_beam(
+                args, beam, missing, predictions.path.parent, settings
+            )
+            for row in rows:
+                on_row(row)
+
+
+def _predict_all(
+    args: argparse.Namespace,
+    model: "Model",
+    pairs: Sequence["Pair"],
+    metrics: "Metrics",
+    on_row: Callable[["Row"], None] = lambda row: None,
+) -> list["Row"]:
+    """Returns the predictions of documents in this process; see ``predict``."""
+    from longsum_jax.evaluation.predictions import predict
+
+    with flags.on_devices(args, model) as parallel:
+        return predict(
             parallel,
-            missing,
+            pairs,
             metrics,
             batch_size=args.batch_size,
             on_row=on_row,
@@ -419,6 +441,47 @@ def _predict(
             seed=args.seed,
             **flags.generation_options(args),
         )
+
+
+def _rows_of_beam(
+    args: argparse.Namespace,
+    beam: Sequence[str],
+    pairs: Sequence["Pair"],
+    out: Path,
+    settings: dict[str, Any],
+) -> Iterator["Row"]:
+    """Yields the predictions of documents, made on Beam, in the order of ``predict``."""
+    from longsum_jax.commands.beam_results import corpus_results
+    from longsum_jax.evaluation.predictions import (
+        documents_at_once,
+        prediction_order,
+    )
+
+    results = corpus_results(
+        out,
+        (list(pairs[i]) for i in prediction_order(pairs, args.batch_size)),
+        partial(_load_predictor, args),
+        beam,
+        settings=settings,
+        window=documents_at_once(args.batch_size),
+    )
+    for result in results:
+        yield result.results
+
+
+def _load_predictor(args: argparse.Namespace) -> "Summarize":
+    """Returns the function with which a worker of Beam predicts documents."""
+    from longsum_jax.evaluation.predictions import Pair
+    from longsum_jax.summarization.loading import load
+
+    model = load(args.model, **flags.load_options(args))
+    metrics = flags.metrics_of(args)
+
+    def predictions(rows: list[list[Any]]) -> list["Row"]:
+        pairs = [Pair._make([*row, tuple(others)]) for *row, others in rows]
+        return _predict_all(args, model, pairs, metrics)
+
+    return predictions
 
 
 def _reading(args: argparse.Namespace, model: "Model") -> dict[str, Any]:

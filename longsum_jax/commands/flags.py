@@ -603,6 +603,34 @@ def add_batch_size_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_beam_flag(parser: argparse.ArgumentParser, use: str) -> None:
+    """Adds --beam; see ``beam_flags``.
+
+    Args:
+        parser: parser of the command.
+        use: verb phrase for the work of Beam.
+    """
+    parser.add_argument(
+        "--beam",
+        metavar="FLAGS",
+        help=f"{use}, with these flags of its runner, in one pair of quotes (extra beam); "
+        "does not affect the result; --out must be on a disk that all machines share",
+    )
+
+
+def beam_flags(args: argparse.Namespace) -> list[str] | None:
+    """Returns the flags in --beam; None without it.
+
+    Raises:
+        InputError: Beam is not installed or has no such flag.
+    """
+    if args.beam is None:
+        return None
+    from longsum_jax.beam_pipeline import parse_flags
+
+    return parse_flags(args.beam)
+
+
 def on_devices(
     args: argparse.Namespace, model: "Model"
 ) -> contextlib.AbstractContextManager["Model"]:

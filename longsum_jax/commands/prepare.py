@@ -214,16 +214,12 @@ def _beam_flags(args: argparse.Namespace) -> list[str] | None:
         InputError: Beam is not installed or has no such flag, or --workers is
             given as well.
     """
-    if args.beam is None:
-        return None
-    if args.workers != 1:
+    if args.beam is not None and args.workers != 1:
         raise InputError(
             f"--workers={args.workers} has no effect with --beam, whose flags set the number; "
             "leave it out"
         )
-    from longsum_jax.data.beam_preparation import parse_flags
-
-    return parse_flags(args.beam)
+    return flags.beam_flags(args)
 
 
 def _task(args: argparse.Namespace) -> Task:
@@ -307,12 +303,8 @@ def _parser() -> argparse.ArgumentParser:
         default=1,
         help="number of processes, which does not affect the result",
     )
-    parser.add_argument(
-        "--beam",
-        metavar="FLAGS",
-        help="make the examples with Apache Beam instead of --workers, with these flags of "
-        "its runner, in one pair of quotes (extra beam); does not affect the result; --out "
-        "must be on a disk that all machines share",
+    flags.add_beam_flag(
+        parser, "make the examples with Apache Beam instead of --workers"
     )
     parser.add_argument(
         "--seed",

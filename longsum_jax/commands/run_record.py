@@ -19,7 +19,7 @@ from longsum_jax.analysis.model_card import (
     best_record,
     write_card,
 )
-from longsum_jax.analysis.records import read_run
+from longsum_jax.analysis.records import RunReader
 from longsum_jax.analysis.run_page import PAGE, RunSummary, write_page
 from longsum_jax.commands import console
 from longsum_jax.data.examples.base import ExampleStore
@@ -65,6 +65,7 @@ class RunRecord:
         self._evaluator = evaluator
         self._examples = len(store) if isinstance(store, Sized) else None
         self._workdir = experiment.setup.workdir.absolute()
+        self._metrics = RunReader(self._workdir)
         setup = experiment.setup
         # Here, because inside the mesh of a training shapes cannot be unboxed.
         shapes = parameter_shapes(setup.family, setup.config)
@@ -103,7 +104,7 @@ class RunRecord:
         page = self._workdir / PAGE
         with _errors_reported(page):
             records = read_records(self._workdir)
-            metrics = read_run(self._workdir)
+            metrics = self._metrics.read()
             updated = time.strftime("%Y-%m-%d %H:%M:%S")
             write_page(page, self._summary(), metrics, records, updated=updated)
             steps = [0, *(record["step"] for record in records)]

@@ -4,9 +4,10 @@ import argparse
 import dataclasses
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from longsum_jax.commands import console, flags
 from longsum_jax.commands.summary_output import (
@@ -19,14 +20,24 @@ from longsum_jax.commands.summary_output import (
     print_segment,
     write_report,
 )
-from longsum_jax.commands.summary_run import SummaryBackend, SummaryRun
+from longsum_jax.commands.summary_run import (
+    Clock,
+    SummaryBackend,
+    SummaryRun,
+    SummaryStream,
+)
 from longsum_jax.errors import InputError, counted
 from longsum_jax.readers.document import PARAGRAPH, Document, Failure, joined
 from longsum_jax.readers.paths import STDIN, expand
+from longsum_jax.summarization.stream import window_size
+from longsum_jax.summarization.summary import REPORTED, Request, Summary
 from longsum_jax.summarization.summary_formats import FORMATS
+from longsum_jax.text.statements import Outline, Statement
 
 if TYPE_CHECKING:
+    from longsum_jax.commands.beam_results import Summarize
     from longsum_jax.summarization.model import Model
+    from longsum_jax.summarization.stream import Result
 
 EXAMPLES = """\
   # the most important sentences of a report and their positions, without a model
@@ -137,7 +148,7 @@ def main(argv: Sequence[str]) -> int:
         documents = map(_with_language, documents)
         if args.join:
             documents = _joined(documents, PARAGRAPH)
-        run = SummaryRun(args, options, _by_ranker(args))
+        run = SummaryRun(args, options, _on_beam(args, _by_ranker(args)))
         return _summarize(args, run, documents, unread, has_several=has_several)
 
     from longsum_jax.summarization.loading import load
@@ -149,7 +160,7 @@ def main(argv: Sequence[str]) -> int:
         num_done = _dry_run(args, model, list(documents))
         return _exit_code(unread, num_done)
     with flags.on_devices(args, model) as model:
-        run = SummaryRun(args, options, _by_model(args, model))
+        run = SummaryRun(args, options, _on_beam(args, _by_model(args, model)))
         return _summarize(args, run, documents, unread, has_several=has_several)
 
 
@@ -263,6 +274,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print the summary of each segment as soon as it is finished",
     )
+    flags.add_beam_flag(
+        parser, "summarize with Apache Beam, whose workers load the model"
+    )
     flags.add_dry_run_flag(parser)
     parser.add_argument(
         "files",
@@ -295,6 +309,15 @@ def _check(args: argparse.Namespace) -> None:
             conflicting = f"--format={args.format}"
         raise InputError(
             f"--stream prints text as it comes; leave {conflicting} out"
+        )
+    if args.beam is not None and not args.out:
+        raise InputError(
+            "--beam writes files; give a directory for them with --out"
+        )
+    if args.beam is not None and args.source_method == "attention":
+        raise InputError(
+            "--source_method=attention is computed by this process, not with --beam; leave one "
+            "of them out"
         )
     flags.check_file("report", args.report)
     for flag in ("support_model", "source_method"):
@@ -367,17 +390,7 @@ def _by_ranker(args: argparse.Namespace) -> SummaryBackend:
 def _by_model(args: argparse.Namespace, model: "Model") -> SummaryBackend:
     """Returns a model as a summarizer."""
     generation = flags.generation_options(args)
-    reading = flags.strategy_options(args) | flags.given(args, ("length",))
-    stream = partial(
-        model.stream,
-        **reading,
-        max_source_length=args.max_source_length,
-        on_overflow=args.on_overflow,
-        batch_size=args.batch_size,
-        seed=args.seed,
-        on_segment=print_segment if args.stream else None,
-        **generation,
-    )
+    stream = _model_stream(args, model)
     options = dataclasses.asdict(model.summary_options(**generation))
     settings = {
         "model": args.model,
@@ -388,7 +401,7 @@ def _by_model(args: argparse.Namespace, model: "Model") -> SummaryBackend:
         **flags.given(args, ("matmul_precision", "decoder_storage")),
         "max_source_length": args.max_source_length,
         "on_overflow": args.on_overflow,
-        **reading,
+        **_reading(args),
         "generation": options | {"seed": args.seed},
     }
     if args.source_method == "alignment":
@@ -402,6 +415,109 @@ def _by_model(args: argparse.Namespace, model: "Model") -> SummaryBackend:
     return SummaryBackend(
         stream, settings, "tokens", partial(attended_sources, model)
     )
+
+
+def _reading(args: argparse.Namespace) -> dict[str, Any]:
+    return flags.strategy_options(args) | flags.given(args, ("length",))
+
+
+def _model_stream(args: argparse.Namespace, model: "Model") -> SummaryStream:
+    """Returns ``Model.stream`` with the options of the command line."""
+    return partial(
+        model.stream,
+        **_reading(args),
+        max_source_length=args.max_source_length,
+        on_overflow=args.on_overflow,
+        batch_size=args.batch_size,
+        seed=args.seed,
+        on_segment=print_segment if args.stream else None,
+        **flags.generation_options(args),
+    )
+
+
+def _on_beam(
+    args: argparse.Namespace, backend: SummaryBackend
+) -> SummaryBackend:
+    """Returns a backend whose summaries are made on Beam, if --beam is given."""
+    beam = flags.beam_flags(args)
+    if beam is None:
+        return backend
+    from longsum_jax.commands.beam_results import corpus_results
+
+    clock = Clock()
+
+    def stream(requests: Iterable[Request]) -> Iterator[list["Result"]]:
+        backend.stream(())  # refuses invalid options
+        results = corpus_results(
+            Path(args.out),
+            map(list, requests),
+            partial(_load_summarizer, args),
+            beam,
+            settings=backend.settings,
+            window=window_size(args.batch_size),
+        )
+        for number, fields, values in results:
+            clock.seconds = values["seconds"]
+            clock.total += clock.seconds
+            yield [(number, _from_json(values, _request(fields)))]
+
+    return backend._replace(stream=stream, clock=clock)
+
+
+def _load_summarizer(args: argparse.Namespace) -> "Summarize":
+    """Returns the function with which a worker of Beam summarizes documents."""
+    if args.model is None:
+        return partial(_results, _by_ranker(args).stream)
+    from longsum_jax.summarization.loading import load
+
+    model = load(args.model, **flags.load_options(args))
+
+    def summarize(rows: list[list[Any]]) -> list[dict[str, Any]]:
+        with flags.on_devices(args, model) as parallel:
+            return _results(_model_stream(args, parallel), rows)
+
+    return summarize
+
+
+def _results(
+    stream: SummaryStream, rows: list[list[Any]]
+) -> list[dict[str, Any]]:
+    """Returns the summaries of documents as JSON."""
+    clock = Clock()
+    results: dict[int, dict[str, Any]] = {}
+    for batch in clock.timed(stream(map(_request, rows))):
+        for index, result in batch:
+            results[index] = _to_json(result) | {"seconds": clock.seconds}
+    return [results[index] for index in range(len(rows))]
+
+
+def _request(fields: list[Any]) -> Request:
+    """Returns a request from JSON."""
+    text, name, query, (headings, pages), borders = fields
+    outline = Outline([(start, end) for start, end in headings], pages)
+    return Request(text, name, query, outline, tuple(borders))
+
+
+def _to_json(result: "Summary | InputError") -> dict[str, Any]:
+    if isinstance(result, InputError):
+        return {"error": str(result)}
+    reports = None
+    if result.statements is not None:
+        reports = [statement.report() for statement in result.statements]
+    return {"text": result.text, "statements": reports, **result.report()}
+
+
+def _from_json(
+    values: Mapping[str, Any], request: Request
+) -> "Summary | InputError":
+    if "error" in values:
+        return InputError(values["error"])
+    fields = {name: values[name] for name in ("text", *REPORTED)}
+    fields["coverage"] = tuple(fields["coverage"])
+    statements = values["statements"]
+    if statements is not None:
+        statements = [Statement.from_report(report) for report in statements]
+    return Summary(**fields, request=request, statements=statements)
 
 
 def _summarize(

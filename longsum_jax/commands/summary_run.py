@@ -29,23 +29,29 @@ if TYPE_CHECKING:
 _READING = ("keep_all", "document_key", "query_key")
 
 
+# A function that maps documents to batches of (index, summary or error).
+SummaryStream = Callable[[Iterable[Request]], Iterator[list["Result"]]]
+
+
 class SummaryBackend(NamedTuple):
     """The source of the summaries.
 
     Attributes:
-        stream: function that maps documents to batches of (index, summary or
-            error).
+        stream: function from documents to summaries.
         settings: all settings that the summaries depend on, apart from their
             documents.
         unit: unit of lengths.
         sources: function that returns the statements of a summary with their
             sources.
+        clock: clock that ``stream`` itself updates; None to measure the time of
+            its batches.
     """
 
-    stream: Callable[[Iterable[Request]], Iterator[list["Result"]]]
+    stream: SummaryStream
     settings: dict[str, Any]
     unit: str
     sources: Callable[[Summary], Sequence[Statement]] = attrgetter("sources")
+    clock: "Clock | None" = None
 
 
 class Shown(NamedTuple):
@@ -106,7 +112,7 @@ class SummaryRun:
         self._shown: list[Shown] = []
         self._num_made = 0
         self._num_tokens = 0
-        self._clock = _Clock()
+        self._clock = summarizer.clock or Clock()
         self.failures: list[Failure] = []
         self.empty: list[str] = []
 
@@ -127,6 +133,8 @@ class SummaryRun:
             InputError: the summarizer does not support a request.
         """
         batches = self._summarizer.stream(self._reader.requests(documents))
+        if self._summarizer.clock is not None:
+            return batches
         return self._clock.timed(batches)
 
     def finish(
@@ -237,7 +245,7 @@ def _judge(args: argparse.Namespace) -> "SummaC | None":
         raise InputError(f"--support_model: {problem}") from None
 
 
-class _Clock:
+class Clock:
     """Measures the time of batches.
 
     Attributes:

@@ -41,9 +41,11 @@ def documents_of(
     task: Task, paths: Iterable[str | Path], start: int = 0
 ) -> Iterator[DataRow]:
     """Yields the documents of files, see ``documents``."""
+    total_rows = 0
     for path in paths:
         with _opened(path) as file:
             num_rows = file.metadata.num_rows
+        total_rows += num_rows
         first, start = min(start, num_rows), max(0, start - num_rows)
         if first and first == num_rows:
             continue
@@ -52,6 +54,10 @@ def documents_of(
             yield document._replace(
                 id=document.id or f"{Path(path).stem}:{number}"
             )
+    if not total_rows:
+        raise InputError(
+            f"{task.source}: the files have no rows; give files with documents"
+        )
 
 
 def with_usual_keys(task: Task, path: str | Path) -> Task:
@@ -90,6 +96,21 @@ def _opened(path: str | Path) -> Iterator[Any]:
         ) from None
 
 
+def _check_types(
+    path: str | Path, schema: Any, names: Iterable[str | None]
+) -> None:
+    """Raises InputError if a column of texts holds numbers, dates or truth values."""
+    import pyarrow
+
+    for name in set(names) & set(schema.names):
+        kind = schema.field(name).type
+        if pyarrow.types.is_primitive(kind):
+            raise InputError(
+                f'{path}: column "{name}" holds {kind}, not texts; name another column, or write '
+                "texts into it"
+            )
+
+
 def _records(
     task: Task, path: str | Path, start: int
 ) -> Iterator[dict[str, Any]]:
@@ -100,6 +121,7 @@ def _records(
             dataclasses.replace(task, id_key=None, query_key=None), names
         )
         texts = re.split(r"[+|]", task.document_key)
+        _check_types(path, file.schema_arrow, (*texts, task.summary_key))
         others = (task.summary_key, task.query_key, task.id_key, task.label_key)
         selected = {*texts, *others, task.choices_key, task.rejected_key}
         columns = [name for name in names if name in selected]

@@ -227,9 +227,8 @@ def predict(
         if not metric.scored_last
     }
     rows: dict[int, Row] = {}
-    window, order = _documents_at_once(batch_size), list(range(len(pairs)))
-    if batch_size != 1:
-        order.sort(key=lambda i: -len(pairs[i].source))
+    window = documents_at_once(batch_size)
+    order = prediction_order(pairs, batch_size)
     for start in range(0, len(order), window):
         indices = order[start : start + window]
         batch = [pairs[i] for i in indices]
@@ -261,7 +260,18 @@ def predict(
     return [rows[i] for i in range(len(pairs))]
 
 
-def _documents_at_once(batch_size: int | Literal["auto"]) -> int:
+def prediction_order(
+    pairs: Sequence[Pair], batch_size: int | Literal["auto"]
+) -> list[int]:
+    """Returns the indices of the pairs in the order in which ``predict`` reads them."""
+    order = list(range(len(pairs)))
+    if batch_size != 1:
+        order.sort(key=lambda i: -len(pairs[i].source))
+    return order
+
+
+def documents_at_once(batch_size: int | Literal["auto"]) -> int:
+    """Returns the number of documents that ``predict`` summarizes before it writes their rows."""
     if batch_size == "auto":
         return DOCUMENTS_AT_ONCE
     if batch_size > 1:

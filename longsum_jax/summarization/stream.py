@@ -77,9 +77,7 @@ def summarize_stream(
     Raises:
         InputError: a text instead of a request.
     """
-    window = _WINDOW if batch_size == "auto" else 1
-    if isinstance(batch_size, int) and batch_size > 1:
-        window = batch_size * _BATCHES_IN_WINDOW
+    window = window_size(batch_size)
     numbered: Iterator[Any] = enumerate(map(check_request, requests))
     # Tokenize in the prefetching thread, unless this needs the device.
     if not work.reads_on_device:
@@ -89,6 +87,15 @@ def summarize_stream(
             if work.reads_on_device:
                 items = [_read(work, *request) for request in items]
             yield from _summarize_window(work, items, batch_size)
+
+
+def window_size(batch_size: BatchSize) -> int:
+    """Returns the number of documents that are sorted by length together."""
+    if batch_size == "auto":
+        return _WINDOW
+    if batch_size > 1:
+        return batch_size * _BATCHES_IN_WINDOW
+    return 1
 
 
 def coarse_length(length: int) -> int:

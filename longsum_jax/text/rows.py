@@ -91,8 +91,11 @@ def read_rows(
         yield number, row
         empty = False
     if empty:
+        content = "one JSON object a line"
+        if suffix in (".csv", ".tsv", ".parquet"):
+            content = "rows below the names of its columns"
         raise InputError(
-            f"{path}: the file is empty; give a file with one JSON object a line"
+            f"{path}: the file is empty; give a file with {content}"
         )
 
 

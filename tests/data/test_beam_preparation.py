@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from longsum_jax import atomic, checksums
+from longsum_jax import atomic, beam_pipeline, checksums
 from longsum_jax.commands import prepare
 from longsum_jax.data import beam_preparation
 from longsum_jax.data.prepared import write_prepared
@@ -28,7 +28,7 @@ def test_without_beam(monkeypatch, tmp_path, workers, message):
 def test_a_part_is_made_once(tmp_path, report_task, tokenizer, monkeypatch):
     """The files that runners and restarts share, without a runner."""
     monkeypatch.setattr("longsum_jax.data.parallel.CHUNK", 4)
-    monkeypatch.setattr(beam_preparation, "PART_CHARACTERS", 1)
+    monkeypatch.setattr(beam_pipeline, "PART_CHARACTERS", 1)
     made = []
 
     def run(names, make, flags):
@@ -37,7 +37,7 @@ def test_a_part_is_made_once(tmp_path, report_task, tokenizer, monkeypatch):
             make(name)  # a second attempt of the runner
         made.append(len(names))
 
-    monkeypatch.setattr(beam_preparation, "_run", run)
+    monkeypatch.setattr(beam_pipeline, "run", run)
     write = {"num_shards": 4, "progress": False}
     write_prepared(tmp_path / "plain", report_task, tokenizer, "train", **write)
     write_prepared(tmp_path / "beam", report_task, tokenizer, "train", beam=(), **write)
@@ -53,7 +53,7 @@ class TestRunner:
     def beam(self, monkeypatch):
         pytest.importorskip("apache_beam")
         monkeypatch.setattr("longsum_jax.data.parallel.CHUNK", 4)
-        monkeypatch.setattr(beam_preparation, "PART_CHARACTERS", 1)
+        monkeypatch.setattr(beam_pipeline, "PART_CHARACTERS", 1)
 
     @pytest.mark.slow
     def test_a_failed_pipeline_goes_on(self, tmp_path, report_task, tokenizer, monkeypatch):
@@ -94,4 +94,4 @@ class TestRunner:
     )
     def test_wrong_flags(self, flags, message):
         with pytest.raises(InputError, match=message):
-            beam_preparation.parse_flags(flags)
+            beam_pipeline.parse_flags(flags)

@@ -121,3 +121,20 @@ def test_reading_from_any_row(tmp_path):
     assert len(whole) == 14
     for start in range(16):
         assert list(documents(task, "train", start)) == whole[start:]
+
+
+def test_splits_without_texts(tmp_path):
+    """Also of a split whose files have different types."""
+    source = f"parquet:{tmp_path}/{{split}}-*.parquet"
+
+    def read():
+        return list(documents(get_task("summaries", source=source), "train"))
+
+    write(tmp_path / "train-0.parquet", document=pyarrow.array([], pyarrow.string()), summary=[])
+    with pytest.raises(InputError, match="the files have no rows; give files with documents"):
+        read()
+    write(tmp_path / "train-1.parquet", document=["x"], summary=["y"])
+    assert len(read()) == 1
+    write(tmp_path / "train-2.parquet", document=["x"], summary=[3])
+    with pytest.raises(InputError, match=r'train-2.parquet: column "summary" holds int64, not te'):
+        read()

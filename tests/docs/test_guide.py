@@ -5,9 +5,13 @@ import dataclasses
 import importlib
 import json
 import math
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+import types
 from pathlib import Path
 
 import jax
@@ -15,6 +19,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
+from longsum_jax import beam_pipeline
 from longsum_jax.models.registry import get_family
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
@@ -245,3 +250,96 @@ def test_lora(tiny_tokenizer, draw_params, tmp_path, monkeypatch):
     changed = jax.tree.map(lambda a, b: bool((a != b).any()), model.params, trained)
     paths = [path for path, differs in flatten_dict(changed, sep="/").items() if differs]
     assert sorted({path.split("/")[-2] for path in paths}) == ["q", "v"]
+
+
+def run_commands(block, further):
+    """Runs the commands of a block, with further flags by command."""
+    for line in block.replace("\\\n", " ").strip().splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["longsum"]:
+            module = importlib.import_module(f"longsum_jax.commands.{words[1]}")
+            assert not module.main([*words[2:], *further.get(words[1], [])])
+
+
+@pytest.mark.slow
+def test_data_set_of_the_hub(tiny_tokenizer, draw_params, tmp_path, monkeypatch):
+    """LongT5 on a data set of the Hub, which is a directory here."""
+    pyarrow = pytest.importorskip("pyarrow")
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    from pyarrow.parquet import write_table
+
+    (block,) = [block for block in blocks("data.md", "bash") if "DATA=hf:" in block]
+    names = [f"document/{split}.parquet" for split in ("train", "validation", "test")]
+    rows = {
+        "article": [f"Number {i} is said. Then more." for i in range(40)],
+        "abstract": [f"S {i}." for i in range(40)],
+    }
+    (tmp_path / "document").mkdir()
+    for name in names:
+        write_table(pyarrow.table(rows), tmp_path / name)
+    siblings = [types.SimpleNamespace(rfilename=name) for name in names]
+    info = types.SimpleNamespace(sha="0" * 40, siblings=siblings, card_data=None)
+    api = types.SimpleNamespace(dataset_info=lambda repository, revision: info)
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
+    monkeypatch.setattr(
+        huggingface_hub, "hf_hub_download", lambda _, name, **options: str(tmp_path / name)
+    )
+    family = get_family("longt5")
+    config = dataclasses.replace(
+        family.presets["tiny"],
+        vocab_size=tiny_tokenizer.vocab_size,
+        num_layers=1,
+        num_decoder_layers=1,
+    )
+    model = Model(family, config, draw_params(family.init_params(config)), tiny_tokenizer, {})
+    model.save(tmp_path / "google" / "long-t5-tglobal-base")
+    shutil.copytree(PAGES.parents[1] / "configs", tmp_path / "configs")
+    monkeypatch.chdir(tmp_path)
+    short = ["task.max_source_length=32", "task.max_target_length=8", "evaluation.examples=0"]
+    short += ["training.steps=1", "optimizer.warmup_steps=0"]
+    (source,) = [line for line in block.splitlines() if line.startswith("DATA=")]
+    further = {"train": [f"--config.{key}" for key in short]}
+    further["evaluate"] = ["--max_new_tokens=2", "--examples=2"]
+    run_commands(block.replace("$DATA", source.removeprefix("DATA=")), further)
+    about = json.loads((tmp_path / "runs" / "pubmed" / "run.json").read_text())
+    assert "0" * 40 in json.dumps(about)  # the revision
+    assert (tmp_path / "runs" / "pubmed" / "test" / "metrics.json").exists()
+
+
+@pytest.mark.slow
+def test_mixture_of_seqio(tmp_path):
+    """In a process of its own, because TensorFlow stays in memory."""
+    (module,) = [block for block in blocks("data.md", "python") if "MixtureRegistry" in block]
+    (block,) = [block for block in blocks("data.md", "bash") if "seqio:my_tasks" in block]
+    (tmp_path / "my_tasks.py").write_text(module)
+    for name in ("reports", "letters"):
+        text = "".join(f"Number {i} of the {name}. Then more.\tS {i}.\n" for i in range(4))
+        (tmp_path / f"{name}.tsv").write_text(text)
+    _, _, command, *flags = shlex.split(block.replace("\\\n", " "))
+    done = subprocess.run(
+        [sys.executable, "-m", "longsum_jax", command, *flags],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{PAGES.parents[1]}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if "seqio needs" in done.stderr:
+        pytest.skip("seqio is not installed")
+    assert not done.returncode, done.stderr
+    metadata = json.loads((tmp_path / "data" / "both" / "metadata.json").read_text())
+    # all letters, and reports twice as often up to the last letter
+    assert metadata["examples"] == 4 + 7
+
+
+@pytest.mark.slow
+def test_pre_training_on_shards_of_beam(tmp_path, monkeypatch):
+    """With a runner that makes one part after the other, as the parts do not depend on it."""
+    (block,) = [block for block in blocks("data.md", "bash") if "--out=data/beam" in block]
+    monkeypatch.setattr(beam_pipeline, "parse_flags", shlex.split)
+    monkeypatch.setattr(beam_pipeline, "run", lambda names, make, flags: [*map(make, names)])
+    shutil.copytree(PAGES.parents[1] / "configs", tmp_path / "configs")
+    monkeypatch.chdir(tmp_path)
+    run_commands(block, {"train": ["--config.training.steps=1"]})
+    metrics = (tmp_path / "runs" / "beam" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(metrics[0])["step"] == 1

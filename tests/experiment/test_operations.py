@@ -1,8 +1,10 @@
+import dataclasses
 import types
 
 import jax
 import jax.numpy as jnp
 import pytest
+from flax.core import meta
 
 from longsum_jax.experiment import operations
 from longsum_jax.experiment.operations import (
@@ -11,7 +13,9 @@ from longsum_jax.experiment.operations import (
     StepProfiler,
     operations_table,
 )
+from longsum_jax.models.registry import get_family
 from longsum_plan.devices import GPUS
+from longsum_plan.program_work import program_work
 
 PROGRAM = """HloModule jit_step
 
@@ -121,3 +125,23 @@ def test_a_trace_has_the_time_of_every_operation(compiled, tmp_path, capsys):
     [row] = [line for line in table.splitlines() if "dot" in line]
     assert row.split(" | ")[2] == "5"  # runs per step
     assert "profile of 2 steps" in capsys.readouterr().err
+
+
+def test_products_of_a_model_agree_with_the_cost_analysis_of_the_compiler():
+    """A gradient without products in loops, whose bodies XLA's analysis counts once."""
+    family = get_family("bart")
+    config = dataclasses.replace(
+        family.presets["tiny"], vocab_size=128, encoder_layers=1, decoder_layers=1
+    )
+    module = family.module_class(config)
+    params = meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
+    ids = jax.ShapeDtypeStruct((2, 64), jnp.int32)
+
+    def loss(params, ids):
+        return (module.apply({"params": params}, ids, ids > 0, ids) ** 2).mean()
+
+    program = jax.jit(jax.grad(loss)).lower(params, ids).compile()
+    products = sum(program_work(program.as_text()).products.values())
+    # The analysis also counts element-wise operations.
+    total = program.cost_analysis()["flops"]
+    assert 0.8 * total < products <= total

@@ -182,6 +182,13 @@ def test_empty_files(write, content):
         read_text_file(write(content))
 
 
+def test_a_table_without_rows(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("document,summary\n")
+    with pytest.raises(InputError, match="empty; give a file with rows below the names of its col"):
+        list(read_json_lines(path))
+
+
 def test_missing_files(tmp_path):
     assert failure(tmp_path / "none.jsonl").endswith("none.jsonl: no such file; check the path")
     assert "no file matches the pattern" in failure(f"{tmp_path}/*.jsonl")
