@@ -51,7 +51,7 @@ ABBREVIATIONS: dict[str, dict[str, str]] = {
             "qty rd recd rm sta sub twp vac vet whse yrbk b.i.d t.i.d q.i.d p.r.n p.o"
         ),
         "number": (
-            "Nos no ref No art arts fig tab app apps col cols refs ex exs par rem def prop "
+            "Nos no ref No art arts vv ll fig tab app apps col cols refs ex exs par rem def prop "
             "cor alg doc item fn note n.o Rule sess vers lect act sc"
         ),
         "unit": "A.M P.M in mo dia sing bar gal m b d a",
@@ -72,7 +72,7 @@ ABBREVIATIONS: dict[str, dict[str, str]] = {
             "Einw num vorm nachm lfd o.g O.g"
         ),
         "name": (
-            "Dez u.a Bhf Hbf str Pl Chr v.Chr n.Chr Jan Febr Feb Apr Aug Sept Okt Nov v.u.Z "
+            "Dez u.a o.ä Bhf Hbf str Pl Chr v.Chr n.Chr Jan Febr Feb Apr Aug Sept Okt Nov v.u.Z "
             "a.M Ltd Co"
         ),
         "lower": "usw etc u.v.m usf z.T max min u.v.a.m u.dgl o.dgl dgl o.a u.s.w",
