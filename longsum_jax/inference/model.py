@@ -11,12 +11,14 @@ from typing import Any, Literal, Self
 import jax
 import numpy as np
 
-from longsum_jax import conversion
 from longsum_jax.checkpoints import huggingface
 from longsum_jax.checkpoints.sentence_modules import (
     SentenceModules,
     write_sentence_modules,
 )
+from longsum_jax.conversion.cross_attention import with_cross_attention
+from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
+from longsum_jax.conversion.positions import Extension, extend_positions
 from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.decoding.search import trim
 from longsum_jax.errors import InputError
@@ -385,13 +387,13 @@ class LoadedModel:
     def extended(
         self,
         max_source_length: int,
-        extension: "conversion.Extension" = "tiled",
+        extension: Extension = "tiled",
     ) -> Self:
         """Returns this model with positions for ``max_source_length`` tokens.
 
         See ``conversion.positions``.
         """
-        config, params = conversion.extend_positions(
+        config, params = extend_positions(
             self.family, self.config, self.params, max_source_length, extension
         )
         return self._replace(config, params)
@@ -421,7 +423,7 @@ class LoadedModel:
                 "first_id": self.first_id,
                 "mask_id": self.tokenizer.mask_id,
             } | ids
-        config, params = conversion.to_lsg(
+        config, params = to_lsg(
             self.family,
             self.config,
             self.params,
@@ -454,6 +456,9 @@ class LoadedModel:
         Raises:
             InputError: see ``conversion.warm_start``.
         """
+        # Imported here, because it imports every family that can be a part.
+        from longsum_jax.conversion.warm_start import warm_start
+
         if self.has_tokenizer:
             special = self.tokenizer.add_special_tokens([])
         else:
@@ -466,7 +471,7 @@ class LoadedModel:
         encoder, other = (
             (m.family, m.config, m.params) for m in (self, decoder)
         )
-        config, params = conversion.warm_start(
+        config, params = warm_start(
             encoder, other, start_id=start_id, end_id=end_id, seed=seed
         )
         return type(self)(
@@ -476,7 +481,7 @@ class LoadedModel:
     def with_lsg_options(self, **options: Any) -> Self:
         """Returns this model with other options of its LSG attention, such as the global tokens."""
         return self._replace(
-            conversion.with_lsg_options(self.config, **options), self.params
+            with_lsg_options(self.config, **options), self.params
         )
 
     def with_cross_attention(
@@ -494,7 +499,7 @@ class LoadedModel:
             InputError: the model has no decoder, the cross-attention is unknown
                 or has additional parameters, or an option is out of range.
         """
-        config = conversion.with_cross_attention(
+        config = with_cross_attention(
             self.family, self.config, cross_attention, **options
         )
         return self._replace(config, self.params)
