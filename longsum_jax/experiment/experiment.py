@@ -185,6 +185,8 @@ def check_mesh(
 ) -> None:
     """Raises InputError unless devices, batch size and S4D channels are divisible by the mesh.
 
+    The rows of ``data.pack`` must not be split along the sequence.
+
     Args:
         run: config of the run.
         devices: devices of the mesh; None for all of the process.
@@ -197,6 +199,11 @@ def check_mesh(
         raise InputError(
             f"config.model.d_model is {run.model.d_model}, which does not divide over "
             f"mesh.sequence={num_shards}; change either"
+        )
+    if run.data.pack and num_shards > 1:
+        raise InputError(
+            f"config.data.pack does not work with mesh.sequence={num_shards}, which splits the "
+            "rows; leave it out, or give mesh.sequence=1"
         )
 
 

@@ -336,6 +336,12 @@ def test_channels_that_do_not_divide_over_the_shards_of_a_text(config, monkeypat
         InputError, match=r"d_model is 16, which does not divide over mesh.sequence=3; change"
     ):
         check_mesh(run_config(config))
+    packed = config | {
+        "model": config["model"] | {"encoder_attention": "full"},
+        "data": config["data"] | {"pack": True},
+    }
+    with pytest.raises(InputError, match=r"data.pack does not work with mesh.sequence=3"):
+        check_mesh(run_config(packed))
 
 
 def test_prefix_and_generation_of_the_start_go_on(config, small_model, tmp_path):

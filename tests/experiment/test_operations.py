@@ -127,6 +127,7 @@ def test_a_trace_has_the_time_of_every_operation(compiled, tmp_path, capsys):
     assert "profile of 2 steps" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_products_of_a_model_agree_with_the_cost_analysis_of_the_compiler():
     """A gradient without products in loops, whose bodies XLA's analysis counts once."""
     family = get_family("bart")
