@@ -221,7 +221,7 @@ class PublishedEntries:
 
     def __post_init__(self) -> None:
         labels = self.id2label or {}
-        wrong = next((key for key in labels if not key.isdecimal()), None)
+        wrong = next((x for x in labels if not str(x).isdecimal()), None)
         if wrong is not None:
             raise InputError(
                 f'id2label has the key "{wrong}"; keys are the numbers of labels'
