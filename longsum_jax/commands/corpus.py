@@ -168,7 +168,7 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
 def read_pairs(
     path: str, args: argparse.Namespace
 ) -> Iterator[tuple[str, str]]:
-    """Yields document and summary of the rows of one data set, as selected by the flags."""
+    """Yields the document and summary of each selected row of a data set."""
     from longsum_jax.text.documents import read_json_lines
 
     rows = read_json_lines(

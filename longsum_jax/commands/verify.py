@@ -57,7 +57,8 @@ def main(argv: Sequence[str]) -> int:
     """Verifies files and directories; returns 0 if nothing is damaged, otherwise 1.
 
     Raises:
-        InputError: a file or directory does not exist.
+        InputError: a file or directory does not exist, or --unverified names a
+            file, or a directory with checksums.
     """
     args = _parser().parse_args(argv)
     paths = [Path(path) for path in args.paths]

@@ -368,7 +368,11 @@ def _means(ratings: np.ndarray) -> np.ndarray:
 
 
 def read_scores(path: str | Path, key: Key) -> dict[tuple[str, str], Scores]:
-    """Reads scores.jsonl from ``longsum score --out`` by document and system of a key.
+    """Returns the scores in a file of ``longsum score --out`` by (document, system).
+
+    Args:
+        path: the file scores.jsonl.
+        key: judged documents and systems.
 
     Raises:
         InputError: an invalid row, or a document or system of the key without

@@ -129,7 +129,7 @@ def pair_of(document: DataRow) -> Pair:
         first,
         document.query,
         tuple(others),
-        document.borders,
+        document.borders or (),
     )
 
 

@@ -44,7 +44,7 @@ class DataRow(NamedTuple):
     label: Label | None = None
     choices: tuple[str, ...] | None = None
     rejected: str | None = None
-    borders: tuple[int, ...] = ()
+    borders: tuple[int, ...] | None = None
 
     @property
     def only_summary(self) -> str:

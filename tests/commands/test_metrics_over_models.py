@@ -15,7 +15,8 @@ import pytest
 from longsum_jax.commands import evaluate, score
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation import predictions as predictions_module
-from longsum_jax.inference import loading
+from longsum_jax.inference.loading import load_shared
+from longsum_jax.summarization import loading
 from longsum_jax.summarization.summary import Summary
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
@@ -69,7 +70,7 @@ class FirstSentence:
 @pytest.fixture
 def model(options, monkeypatch):
     """Stands in for the model that is evaluated; that of the metric is loaded before."""
-    loading.load_shared(options[1].rpartition("=")[2])
+    load_shared(options[1].rpartition("=")[2])
     model = FirstSentence()
     monkeypatch.setattr(loading, "load", lambda *_, **__: model)
     return model
@@ -100,7 +101,7 @@ def test_score(options, data, tmp_path, capsys):
     found = json.loads((out / "scores.json").read_text())
     assert found["systems"]["predictions.jsonl"]["scores"]["bertscore_f1"] == pytest.approx(100)
     described = found["metrics"]["bertscore"]
-    assert described["weights"] == loading.load_shared(described["model"]).fingerprint
+    assert described["weights"] == load_shared(described["model"]).fingerprint
     assert described["signature"] in capsys.readouterr().out
     assert described["signature"].endswith("|layer:2|idf:no|rescaled:no|long:cut")
 

@@ -1,8 +1,8 @@
 import jax
 
 from longsum_jax.commands import serve
-from longsum_jax.inference import loading
 from longsum_jax.serving import replicas
+from longsum_jax.summarization import loading
 
 
 def test_a_model_for_several_devices_is_read_into_host_memory(monkeypatch):

@@ -52,10 +52,10 @@ def make_example(
             ``text.gap_sentences.gap_sentence_texts``.
     """
     separator_id = document_token_id(tokenizer) if document.borders else None
-    if separator_id is not None:
+    if document.borders and separator_id is not None:
         parts = split_documents(document.document, document.borders)
         text, _ = join_documents(parts, DOCUMENT_TOKEN)
-        document = document._replace(document=text, borders=())
+        document = document._replace(document=text, borders=None)
     texts = source_and_target(task, document, seed)
     if texts is None:
         return None

@@ -48,7 +48,7 @@ class FeatureAttention(EncoderSelfAttention):
 
 
 class LinearAttention(FeatureAttention):
-    """Attention with the features elu(x) + 1."""
+    """Attention with the features elu(x) + 1 (Katharopoulos et al. 2020)."""
 
     def feature_attention(
         self, layer_input: Any, deterministic: bool

@@ -269,7 +269,7 @@ def _real_product(rows: AnyArray, columns: AnyArray) -> Array:
 
 
 def inner_steps(length: int) -> int:
-    """Returns S of the two-level form: the power of two nearest to the root of ``length``."""
+    """Returns S of the two-level form: a power of two near the square root of ``length``."""
     return 2 ** round(math.log2(length) / 2)
 
 
