@@ -392,12 +392,14 @@ def difference(tree: Any, reference: Any) -> float:
     """
     pairs = list(zip(jax.tree.leaves(tree), jax.tree.leaves(reference), strict=True))
     largest = max(float(np.abs(y).max(initial=0)) for _, y in pairs)
-    found = 0.0
+    largest_difference = 0.0
     for x, y in pairs:
         scale = max(float(np.abs(y).max(initial=0)), 1e-2 * largest, 1e-12)
         worst = float(np.abs(x - y).max(initial=0)) / scale
-        found = max(found, math.inf if math.isnan(worst) else worst)
-    return found
+        if math.isnan(worst):
+            worst = math.inf
+        largest_difference = max(largest_difference, worst)
+    return largest_difference
 
 
 def compare(result: Result, wanted: Result) -> Row:
@@ -432,11 +434,11 @@ def worst_leaf(tree: Any, reference: Any) -> str:
     """Returns the path of the array with the largest difference, relative to the largest entry."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(reference)
     largest = max(float(np.abs(y).max(initial=0)) for _, y in leaves)
-    found = [
+    differences = [
         (float(np.abs(x - y).max(initial=0)) / largest, jax.tree_util.keystr(path))
         for x, (path, y) in zip(jax.tree.leaves(tree), leaves, strict=True)
     ]
-    return "{1} {0:.1e}".format(*max(found))
+    return "{1} {0:.1e}".format(*max(differences))
 
 
 def describe(options: MeshOptions) -> str:

@@ -42,8 +42,7 @@ _SURVIVED = ("passed", "unfinished")
 def files_by_room() -> dict[str, list[str]]:
     """Returns the files of all rooms, from the root of the repository.
 
-    Rooms are the folders of the package, "longsum_jax" for the files beside them, and
-    "longsum_plan".
+    Rooms are the folders of the package, "longsum_jax" for its other files, and "longsum_plan".
     """
     rooms: dict[str, list[str]] = {}
     for package in PACKAGES:
@@ -172,11 +171,11 @@ def _try_all(args: argparse.Namespace, shop: Workshop, results: dict, report: di
         for mutant in mutants(path, (ROOT / path).read_bytes())
     }
     only = set(filter(None, args.only.split(",")))
-    wanted = _SURVIVED if args.again else (None,)
+    outcomes = _SURVIVED if args.again else (None,)
     for name, result in results.items():
         if time.monotonic() > end:
             break
-        if name not in only if only else result["outcome"] not in wanted:
+        if name not in only if only else result["outcome"] not in outcomes:
             continue
         if name not in current:  # the line has changed since the sample was drawn
             print(f"gone {name} {result['place']}", flush=True)

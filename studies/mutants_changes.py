@@ -58,7 +58,7 @@ class Mutant(NamedTuple):
         return content[: self.start] + self.new.encode() + content[self.end :]
 
     def is_python(self, content: bytes) -> bool:
-        """Returns whether the file with the change can be compiled."""
+        """Returns True if the file with the change can be compiled."""
         try:
             compile(self.source(content), self.path, "exec")
         except (SyntaxError, ValueError):

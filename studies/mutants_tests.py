@@ -80,7 +80,7 @@ def stages_of(path: str, words: Sequence[str] = ()) -> Iterator[Stage]:
 
     Yields:
         first the quick tests of the file that mirrors the module, then those of files that import
-        it, their slow ones, and at last tests of modules that import it and others of its room.
+        it, then their slow tests, and finally tests of indirect importers and of the same room.
     """
     mirrors, near, far, indirect, room = (
         sorted(tests, key=lambda test: not _contains(ROOT / test, words))
@@ -230,14 +230,14 @@ class Workshop:
         return {"outcome": "passed", "by": "", "tried": tried}
 
     def _hangs(self, outcome: Outcome) -> bool:
-        """Returns whether a test ran much longer than without the mutant."""
+        """Returns True if a test ran much longer than without the mutant."""
         if not outcome.test or outcome.seconds < _HANG_SECONDS:
             return False
         sound = self._is_sound(outcome.test, Stage([outcome.test], ""))
         return sound and outcome.seconds > _HANG * (self.sound[outcome.test] or 0.0)
 
     def _is_sound(self, test: str, stage: Stage) -> bool:
-        """Returns whether a test passes without the mutant, or the files of a stage can be read."""
+        """Returns True if a test passes without the mutant, or the files of a stage can be read."""
         if not test:
             return self.run(stage, 60.0, collect=True).status in (0, 5)
         if test not in self.sound:

@@ -75,24 +75,20 @@ def corpus_results(
     directory.mkdir(exist_ok=True)
     parts = _finished_parts(directory)
     maker = ResultMaker(str(directory), load)
-    names, keys = [], []
-    part: list[tuple[str, Inputs]] = []
-    size = 0
-    for document in documents:
-        key = _hash([settings, document])
-        keys.append(key)
-        if key in parts:
-            continue
-        part.append((key, document))
-        size += len(json.dumps(document))
-        is_whole = len(part) % window == 0
-        if is_whole and size >= beam_pipeline.PART_CHARACTERS:
-            names.append(_write_inputs(directory, part))
-            parts |= dict.fromkeys([key for key, _ in part], names[-1])
-            part, size = [], 0
-    if part:
-        names.append(_write_inputs(directory, part))
-        parts |= dict.fromkeys([key for key, _ in part], names[-1])
+    names: list[str] = []
+    keys: list[str] = []
+
+    def new_rows() -> Iterator[tuple[str, Inputs]]:
+        for document in documents:
+            key = _hash([settings, document])
+            keys.append(key)
+            if key not in parts:
+                yield key, document
+
+    for part in _divided(new_rows(), window):
+        name = _write_inputs(directory, part)
+        names.append(name)
+        parts |= dict.fromkeys([key for key, _ in part], name)
     try:
         beam_pipeline.run(names, maker, flags)
     finally:
@@ -153,6 +149,23 @@ def _finished_parts(directory: Path) -> dict[str, str]:
             keys = json.loads(file.readline())
         parts |= dict.fromkeys(keys, path.stem)
     return parts
+
+
+def _divided(
+    rows: Iterable[tuple[str, Inputs]], window: int
+) -> Iterator[list[tuple[str, Inputs]]]:
+    """Yields the rows of each part: whole windows, except at the end."""
+    part: list[tuple[str, Inputs]] = []
+    size = 0
+    for key, document in rows:
+        part.append((key, document))
+        size += len(json.dumps(document))
+        is_whole = len(part) % window == 0
+        if is_whole and size >= beam_pipeline.PART_CHARACTERS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def _write_inputs(directory: Path, rows: Sequence[tuple[str, Inputs]]) -> str:

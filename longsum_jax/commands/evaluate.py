@@ -478,7 +478,11 @@ def _load_predictor(args: argparse.Namespace) -> "Summarize":
     metrics = flags.metrics_of(args)
 
     def predictions(rows: list[list[Any]]) -> list["Row"]:
-        pairs = [Pair._make([*row, tuple(others)]) for *row, others in rows]
+        # JSON has lists for the tuples of a pair.
+        pairs = [
+            Pair._make([*texts, tuple(references), tuple(borders)])
+            for *texts, references, borders in rows
+        ]
         return _predict_all(args, model, pairs, metrics)
 
     return predictions

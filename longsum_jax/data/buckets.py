@@ -1,5 +1,6 @@
 """Buckets of examples that wait for a batch, one bucket for every padded length."""
 
+import bisect
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -76,7 +77,7 @@ class Buckets:
 
     def add(self, index: int, source: int, target: int) -> None:
         del target
-        number = np.searchsorted(self._source_lengths, source)
+        number = bisect.bisect_left(self._source_lengths, source)
         self._buckets[number].append(index)
 
     def pop(self, *, incomplete: bool = False) -> Group | None:

@@ -73,8 +73,10 @@ def cut_documents(
             without one.
         limit: maximum number of ids.
     """
+    if separator_id is None or len(ids) <= limit:
+        return list(ids[:limit])
     ends = [end for end, index in enumerate(ids, 1) if index == separator_id]
-    if len(ids) <= limit or not ends:
+    if not ends:
         return list(ids[:limit])
     bounds = dict.fromkeys((0, *ends, len(ids)))
     share = max(1, limit // (len(bounds) - 1))

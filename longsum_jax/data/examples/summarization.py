@@ -60,8 +60,10 @@ def make_example(
     if texts is None:
         return None
     source, target = (tokenizer.encode(text) for text in texts)
-    room = task.max_source_length - len(tokenizer.add_special_tokens([]))
-    read = cut_documents(source, separator_id, room)
+    read = source
+    if separator_id is not None:
+        room = task.max_source_length - len(tokenizer.add_special_tokens([]))
+        read = cut_documents(source, separator_id, room)
     return Example(
         id=document.id,
         input_ids=add_special_tokens(tokenizer, read, task.max_source_length),
