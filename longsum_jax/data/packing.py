@@ -9,7 +9,8 @@ become a batch. Pairs of 3, 2, 1 and 2 tokens in rows of 4:
     row 1   2 2
 
 The rows depend only on the order of the pairs. The pairs of the open rows are
-the whole state: added again row by row, each of them gets into the same row.
+the whole state: if they are added again, row by row, each gets into the same
+row.
 """
 
 from collections.abc import Sequence

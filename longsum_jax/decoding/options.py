@@ -140,8 +140,9 @@ class GenerationOptions:
         prompt_lookup_num_tokens: number of draft tokens per step of greedy
             search, see ``decoding.drafts``; 0 for none. A step keeps the draft
             tokens that it would have chosen.
-        max_matching_ngram_size: maximum number of newest tokens whose earlier
-            occurrence, in the document or in the sequence, a draft continues.
+        max_matching_ngram_size: maximum length of the n-gram at the end of the
+            sequence that is looked up in the document and in the sequence. The
+            draft consists of the tokens that followed it there.
 
     Raises:
         InputError: a value out of range, or incompatible options.
@@ -330,7 +331,8 @@ def _merge(
 ) -> dict[str, Any]:
     """Returns the values that are set; overrides take precedence over ``config``.
 
-    An override in one unit of length also replaces the other unit.
+    An override of ``max_length`` also replaces ``max_new_tokens`` and vice versa,
+    and likewise the minimum.
     """
     values = {
         name: value for name, value in config.items() if value is not None
@@ -353,7 +355,8 @@ def with_options(
 ) -> dict[str, Any]:
     """Returns a config whose options are replaced by ``options``.
 
-    A length in one unit replaces the same length in the other unit.
+    ``max_length`` replaces ``max_new_tokens`` and vice versa, and likewise the
+    minimum.
     """
     return {**_without_other_unit(config, options), **options}
 

@@ -57,8 +57,8 @@ class LoadedModel:
         config: the family's config dataclass.
         module: the Flax module.
         params: the module's parameter tree, which may be replaced.
-        tokenizer: the tokenizer; InputError if the directory has none, in which
-            case only ids are accepted and returned.
+        tokenizer: the tokenizer. If the directory has none, this attribute
+            raises InputError, and the model accepts and returns only ids.
         generation_config: defaults of ``generate`` under their
             generation_config names.
         summarization: settings of ``summarize`` in the checkpoint's
@@ -69,7 +69,7 @@ class LoadedModel:
         decoder_storage: storage type of the decoder's weights and the
             document's keys in decoding, see ``load``.
         sentence_modules: modules of a directory of sentence-transformers, which
-            make the vectors of sentences; None for mean states.
+            compute sentence embeddings; None to average the encoder states.
     """
 
     def __init__(
@@ -193,8 +193,8 @@ class LoadedModel:
                 of layers; None for all. The states are equal to the output of
                 an encoder with only this many layers: if the encoder ends with
                 a final norm (T5, mBART, PEGASUS), the norm is applied to them.
-            bucket: token count to whose multiples the inputs are padded; a
-                smaller one computes less and compiles more.
+            bucket: number of tokens; inputs are padded to a multiple of it. A
+                smaller one means less padding, but more compilations.
             **inputs: further inputs of some models under their Hugging Face
                 names, [batch, length]: for LED and Longformer
                 ``global_attention_mask``, nonzero on tokens with global

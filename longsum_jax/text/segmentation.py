@@ -49,8 +49,9 @@ class SegmentOptions:
             code).
         next_includes_sentence: True if the window after a sentence, with which
             it is compared, includes the sentence itself.
-        split_moves: beginning of a new segment: only the "sentence" (algorithm
-            1), or the whole "window" that it was compared with (Se3's code).
+        split_moves: text that a split moves to the new segment: only the
+            "sentence" (algorithm 1), or the whole "window" of sentences that was
+            compared with the segment (Se3's code).
     """
 
     min_tokens: int = 512

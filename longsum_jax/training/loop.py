@@ -92,9 +92,10 @@ class LoopOptions:
         seed: random seed of initialization and dropout.
         accumulation: number of micro-batches per step.
         tensorboard: True to also write TensorBoard files.
-        wandb: project of Weights & Biases to also write metrics to; "" for
+        wandb: project of Weights & Biases that also receives the metrics;
+            "" for none.
+        mlflow: experiment of MLflow that also receives the metrics; "" for
             none.
-        mlflow: experiment of MLflow to also write metrics to; "" for none.
         progress: True to show the progress line and the sharding table on
             standard error.
         train: parameters to train: a key of ``TRAINED``, or a regular
@@ -154,12 +155,13 @@ class FitResult(NamedTuple):
     """The result of a training run.
 
     Attributes:
-        state: final state, on the mesh, with averaged parameters if there are.
+        state: final state, on the mesh, with averaged parameters if there are
+            any.
         step: number of steps done.
         stopped_by: reason for stopping: "steps" (all done), "data" (no more
             batches), "early_stopping" or the signal's name ("SIGTERM",
             "SIGINT").
-        compilations: number of compilations of the step, once per batch shape.
+        compilations: number of compilations of the step, one per batch shape.
     """
 
     state: TrainState
@@ -209,7 +211,8 @@ def fit(
         init: function from a PRNG key to a parameter tree, boxed with logical
             axis names or not.
         optimizer: optimizer, see `optimizers.make_optimizer`.
-        batches: iterator of this host's rows; the same number in every batch.
+        batches: iterator of batches of this host's rows, equally many in all of
+            them.
         options: loop options, see `LoopOptions`.
         workdir: directory for run.json, metrics.jsonl and checkpoints/; the
             same for every host.
@@ -230,8 +233,8 @@ def fit(
             products at the peak rate of the devices, for "mfu" in
             metrics.jsonl; None to leave it out.
         debug_nans: True to stop at the first step that is not finite, and to
-            repeat it to find the tensor that causes it. Every step is then
-            waited for and needs a second state.
+            repeat it to find the tensor that causes it. The loop then
+            waits for every step and keeps a second copy of the state.
         clip_norm: gradient norm above which the optimizer clips, for the share
             of clipped steps in metrics.jsonl; None to leave the share out.
 

@@ -51,10 +51,11 @@ def spec_of(options: LsgOptions, causal: bool = False) -> LsgSpec:
 
 
 class LsgContext(Context):
-    """Learned global tokens before the input; the mask of tokens, the mask of keys, T5's bias, and
-    for LSH selection the random directions of each layer.
+    """Prepares the inputs of all LSG layers of an encoder.
 
-    Global tokens have no positions. Like other tokens, they pass through the
+    It puts learned global tokens before the input, and makes the mask of tokens,
+    the mask of keys, T5's bias and, for LSH selection, the random directions of
+    each layer. Global tokens have no positions. Like other tokens, they pass through the
     norm, the dropout and the map of the embeddings.
     """
 
@@ -122,7 +123,8 @@ class LsgContext(Context):
     ) -> Float[AnyArray, "batch output_length d_model"]:
         """Removes the global tokens, or keeps them for the decoder.
 
-        If they are removed, the first one may replace the first token.
+        When they are removed, the state of the first one replaces the state of
+        the first input token with ``pool_with_global`` or ``mask_first_token``.
         """
         options = self.stack.options
         tokens, text = split_tokens(x, options.num_global_tokens)

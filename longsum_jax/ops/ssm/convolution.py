@@ -67,14 +67,14 @@ def ssm_convolution(
         ssm: parameters of the channels, float32.
         D: skip weights, float32.
         causal: True to use only the first direction, so that output j depends
-            on inputs 0..j; implied by a single direction.
+            on inputs 0..j; implied if ``ssm`` has one direction.
         discretization: see ``kernel.discretize``.
         block: number of channels per step of the loop, at most all of them;
-            chosen from the memory of one channel by default.
+            by default derived from the memory that one channel needs.
         backend: "fft", "matmul", or "auto" for the faster one, see
             ``backends.choose_backend``.
-        operands: for "matmul", type that factors are rounded to; "bfloat16"
-            costs three digits.
+        operands: for "matmul", type that operands are rounded to; "bfloat16"
+            loses about three decimal digits.
 
     Returns:
         The outputs in the type of ``u``.
@@ -105,8 +105,9 @@ def ssm_convolution_sharded(
 
     Before JAX 0.12 XLA does not partition FFTs, and gathers the batch on every
     device; inside ``shard_map`` each device convolves its own rows and
-    channels. If ``spec`` shards the length, two all-to-alls exchange it for
-    channels and back, with exactly the result of a single device.
+    channels. If ``spec`` shards the length, one all-to-all exchanges it for
+    channels and another one exchanges it back; the result is exactly the same as
+    on a single device.
 
     Args:
         u, ssm, D: see ``ssm_convolution``.
