@@ -92,7 +92,7 @@ def test_several_documents_with_one_summary(tmp_path, text):
     assert row == DataRow("m1", "A.\nB.\n\nC.", "s", None, borders=(7,))
     if isinstance(text, list):
         assert to_document(task, {"id": "m1", "document": text, "summary": "s"}) == row._replace(
-            document="A.\nB.|||||C.", borders=()
+            document="A.\nB.|||||C.", borders=None
         )
 
 

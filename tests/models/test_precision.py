@@ -63,7 +63,7 @@ def tiny(family, **changes):
 
 # One family of every module; ALBERT and ELECTRA have a product of their own. Families of a module
 # differ by their attentions, which follow.
-MODULES = {FAMILIES[name].module_class: name for name in reversed(FAMILIES)}
+MODULES = {FAMILIES[name].module_class: name for name in reversed(list(FAMILIES))}
 
 
 @pytest.mark.parametrize("name", [*MODULES.values(), "albert", "electra"])
