@@ -294,3 +294,12 @@ def test_public_names_of_rooms_can_be_imported():
         module = importlib.import_module(f"longsum_jax.{room}")
         for name in module.__all__:
             assert getattr(module, name) is not None
+
+
+def test_no_pattern_repeats_a_group_possessively():
+    """Before Python 3.11.5, ``re`` matches such patterns wrongly."""
+    possessive = re.compile(r"(?<!\\)\)(?:[*+?]|\{[\d,]+\})\+")
+    for name, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not possessive.search(node.value), f"{name}: {node.value}"

@@ -96,12 +96,12 @@ _NESTED = re.compile(
 _MAX_NESTED = 4000
 # The time of lexbor is quadratic in the number of attributes of an element.
 _MAX_ATTRIBUTES = 500
-_ATTRIBUTE = r"""[\s/]++[^\s/>=][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)?+"""
+_ATTRIBUTE = r"""[\s/]++[^\s/>=][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?)?"""
 # A script or a style, or a tag up to its last allowed attribute; group 1 is a
 # further one. Nothing is read twice.
 _TAG = re.compile(
     r"<(?:script|style)\b[^>]*+>.*?(?:</(?:script|style)|\Z)|"
-    rf"<[a-z][^\s/>]*+(?:{_ATTRIBUTE}){{0,{_MAX_ATTRIBUTES}}}+({_ATTRIBUTE})?+",
+    rf"<[a-z][^\s/>]*+(?:{_ATTRIBUTE}){{0,{_MAX_ATTRIBUTES}}}({_ATTRIBUTE})?",
     re.IGNORECASE | re.DOTALL,
 )
 

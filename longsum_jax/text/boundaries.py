@@ -118,7 +118,8 @@ _LOWER_AFTER_STOP = re.compile(
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _GREEK = re.compile("[\u0370-\u03ff\u1f00-\u1fff]")
 # The rest of a quotation for each opening mark. No pattern looks far beyond the
-# next opening mark of its kind, so the time is linear.
+# next opening mark of its kind, so the time is linear. Groups are never repeated
+# possessively: before Python 3.11.5, `re` matches such groups wrongly.
 _QUOTATIONS = {
     "\u201c": r"[^\u201c\u201d]*+\u201d",
     "\u201e": r"[^\u201e\u201c\u201d]*+[\u201c\u201d]",
@@ -128,11 +129,11 @@ _QUOTATIONS = {
     "\u300e": r"[^\u300e\u300f]*+\u300f",
     "\u300a": r"[^\u300a\u300b]*+\u300b",
     "\uff08": r"[^\uff08\uff09]*+\uff09",
-    "(": r"[^()]*+(?:\([^()]*+\)[^()]*+)*+\)",
+    "(": r"[^()]*+(?:\([^()]*+\)[^()]*+)*\)",
     "[": r"[^\[\]]*+\]",
     '"': r'(?<![\w.,!?]")[^"]*+(?:(?<=[\s(])"(?=\w)[^"]*+(?<!\s)"(?!\w)[^"]*+){0,40}(?<!\s)"(?!\w)',
-    "\u2018": r"(?<!\w\u2018)[^\u2018\u2019]*+(?:\u2019(?=\w)[^\u2018\u2019]*+)*+\u2019(?!\w)",
-    "'": r"(?<!\w')(?=[A-Z])[^']*+(?:(?<=\w)'(?=\w)[^']*+)*+(?<=[.,!?])'(?!\w)",
+    "\u2018": r"(?<!\w\u2018)[^\u2018\u2019]*+(?:\u2019(?=\w)[^\u2018\u2019]*+)*\u2019(?!\w)",
+    "'": r"(?<!\w')(?=[A-Z])[^']*+(?:(?<=\w)'(?=\w)[^']*+)*(?<=[.,!?])'(?!\w)",
 }
 _REST_OF_QUOTATION = {
     mark: re.compile(rest) for mark, rest in _QUOTATIONS.items()
