@@ -26,15 +26,17 @@ from jaxtyping import install_import_hook
 # them. Options and configs check their values themselves, with sentences of their own.
 _LAYERS = (
     "attention.base attention.bigbird attention.cross attention.full attention.global_tokens "
-    "attention.hybrid attention.linear attention.linformer attention.local attention.longformer "
-    "attention.lsg attention.lsh attention.multi_head attention.patterns attention.performer "
-    "attention.sinkhorn attention.staggered attention.state_space chunking decoder decoder_cache "
+    "attention.hybrid attention.local attention.longformer "
+    "attention.lsg attention.multi_head "
+    "attention.staggered attention.state_space chunking decoder decoder_cache "
     "dense encoder layer layer_groups memory partitioning s4d"
 )
 _MODELS = "bart bert bert_heads encoder_decoder extraction_head heads salient_vectors t5"
 _DECODING = "beams decoder drafts logits sampling search sequences"
 CHECKED_MODULES = (
     "longsum_jax.ops",
+    "longsum_jax.experimental.ops",
+    "longsum_jax.experimental.attention",
     *(f"longsum_jax.layers.{name}" for name in _LAYERS.split()),
     *(f"longsum_jax.models.{name}" for name in _MODELS.split()),
     *(f"longsum_jax.decoding.{name}" for name in _DECODING.split()),
@@ -60,7 +62,17 @@ ROOT = Path(__file__).parent
 TESTS = ROOT / "tests"
 # Rooms whose own tests check the types. Others call the same functions with the same shapes, and
 # the check is a tenth of their time.
-CHECKED_ROOMS = tuple(TESTS / room for room in ("ops", "layers", "models", "decoding"))
+CHECKED_ROOMS = tuple(
+    TESTS / room
+    for room in (
+        "ops",
+        "layers",
+        "models",
+        "decoding",
+        "experimental/ops",
+        "experimental/attention",
+    )
+)
 
 
 @pytest.fixture(autouse=True, scope="module")

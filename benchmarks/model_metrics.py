@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from input import synthetic_documents
 
-from longsum_jax.evaluation.bartscore import BartScore
 from longsum_jax.evaluation.bertscore import BertScore
-from longsum_jax.evaluation.blanc import Blanc
-from longsum_jax.evaluation.discoscore import DiscoScore
-from longsum_jax.evaluation.factcc import FactCC
-from longsum_jax.evaluation.longdocfactscore import LongDocFactScore
 from longsum_jax.evaluation.summac import SummaC
-from longsum_jax.evaluation.taggers import rule_nouns
+from longsum_jax.experimental.metrics.bartscore import BartScore
+from longsum_jax.experimental.metrics.blanc import Blanc
+from longsum_jax.experimental.metrics.discoscore import DiscoScore
+from longsum_jax.experimental.metrics.factcc import FactCC
+from longsum_jax.experimental.metrics.longdocfactscore import LongDocFactScore
+from longsum_jax.experimental.metrics.taggers import rule_nouns
 from longsum_jax.text.sentences import split_sentences
 
 # Size of a random model -> fields of its config; those that are not here are of the base models.

@@ -68,7 +68,7 @@ ROOMS = {
     "data": "Tasks, examples, batches and prepared shards.",
     "readers": "Documents of files: PDF, HTML, EPUB, office files, mail, subtitles, tables.",
     "training": "The training loop, its step, optimizers, meshes and checkpoints.",
-    "evaluation": "Metrics of summaries, baselines, significance, agreement, files of predictions.",
+    "evaluation": "Metrics of summaries, baselines, significance, files of predictions.",
     "conversion": "Longer inputs and other attentions for pretrained parameters.",
     "inference": "Loaded models: encode, logits, generate, save; batches and programs.",
     "summarization": "Summaries of documents of any length: strategies, segments, sources, files.",

@@ -1,8 +1,8 @@
 """Registries whose classes and families are imported on first use."""
 
 import importlib
-from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -45,3 +45,25 @@ class LazyClasses(MutableMapping[str, T], Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
+
+
+def with_experimental(
+    get_attribute: Callable[[str], Any], modules: Mapping[str, str]
+) -> Callable[[str], Any]:
+    """Returns a ``__getattr__`` that finds names in ``longsum_jax.experimental``, too.
+
+    Names that were public in a package before they moved can still be imported
+    from it.
+
+    Args:
+        get_attribute: the package's ``__getattr__``.
+        modules: name -> its module within ``longsum_jax.experimental``.
+    """
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            return get_attribute(name)
+        module = f"longsum_jax.experimental.{modules[name]}"
+        return getattr(importlib.import_module(module), name)
+
+    return get

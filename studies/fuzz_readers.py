@@ -257,8 +257,8 @@ def _prediction_seeds() -> list[Files]:
 
 def _read_predictions(folder: Path) -> None:
     from longsum_jax.evaluation.comparison import read_predictions
-    from longsum_jax.evaluation.judging import read_key
     from longsum_jax.evaluation.predictions import PredictionsFile
+    from longsum_jax.experimental.judging.judging import read_key
 
     path = folder / "predictions.jsonl"
     reads = (

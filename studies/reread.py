@@ -30,11 +30,11 @@ from common import lsg_options, numbers, print_table, rows_before, write_report
 import longsum_jax
 from longsum_jax.commands import console, train
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.bartscore import mean_log_probs, target_ids
 from longsum_jax.evaluation.model_metric import text_ids
 from longsum_jax.evaluation.predictions import Pair, predict, read_pairs, summary_of
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.experiment.config_files import split_overrides
+from longsum_jax.experimental.metrics.bartscore import mean_log_probs, target_ids
 from longsum_jax.summarization.model import Model
 
 TRAINED = "trained"

@@ -32,8 +32,8 @@ from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.qmsum import read_qmsum
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.comparison import read_predictions
-from longsum_jax.evaluation.judging import read_key
 from longsum_jax.evaluation.scrolls import read_scrolls
+from longsum_jax.experimental.judging.judging import read_key
 from longsum_jax.models.registry import get_family
 from longsum_jax.readers import ReadOptions, read_documents
 from longsum_jax.summarization.model import Model

@@ -37,6 +37,7 @@ RANKS = (
     {"evaluation"},
     {"experiment", "analysis"},
     {"serving"},
+    {"experimental"},
     {"commands"},
 )
 RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}

@@ -14,14 +14,14 @@ from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
     from longsum_jax.evaluation.comparison import Prediction
-    from longsum_jax.evaluation.judgements import (
+    from longsum_jax.evaluation.predictions import Pair
+    from longsum_jax.experimental.judging.judgements import (
         Correlation,
         Judged,
         Judgements,
     )
-    from longsum_jax.evaluation.judging import Key
-    from longsum_jax.evaluation.predictions import Pair
-    from longsum_jax.evaluation.sheets import Answers
+    from longsum_jax.experimental.judging.judging import Key
+    from longsum_jax.experimental.judging.sheets import Answers
 
 EXAMPLES = """\
   # sheets for three judges, 25 documents of two systems; give people/sheets to the judges
@@ -196,8 +196,8 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def _sheets(args: argparse.Namespace) -> None:
-    from longsum_jax.evaluation.judging import read_prompt, write_key
-    from longsum_jax.evaluation.sheets import write_sheets
+    from longsum_jax.experimental.judging.judging import read_prompt, write_key
+    from longsum_jax.experimental.judging.sheets import write_sheets
 
     prompt = None
     if args.prompt_file:
@@ -223,13 +223,13 @@ def _sheets(args: argparse.Namespace) -> None:
 
 
 def _prompts(args: argparse.Namespace) -> None:
-    from longsum_jax.evaluation.chat_judge import (
+    from longsum_jax.experimental.judging.chat_judge import (
         OPTIONAL,
         PROTOCOL,
         REQUIRED,
         requests,
     )
-    from longsum_jax.evaluation.judging import read_prompt, write_key
+    from longsum_jax.experimental.judging.judging import read_prompt, write_key
 
     prompt = None
     if args.prompt_file:
@@ -260,8 +260,8 @@ def _sample(
         common_documents,
         read_predictions,
     )
-    from longsum_jax.evaluation.judging import make_key
     from longsum_jax.evaluation.predictions import read_pairs
+    from longsum_jax.experimental.judging.judging import make_key
 
     if len({str(Path(path).resolve()) for path in args.predictions}) < len(
         args.predictions
@@ -292,9 +292,9 @@ def _sample(
 
 
 def _aggregate(args: argparse.Namespace) -> None:
-    from longsum_jax.evaluation.judgements import missing_judges
-    from longsum_jax.evaluation.judging import read_key
-    from longsum_jax.evaluation.sheets import read_sheets
+    from longsum_jax.experimental.judging.judgements import missing_judges
+    from longsum_jax.experimental.judging.judging import read_key
+    from longsum_jax.experimental.judging.sheets import read_sheets
 
     key = read_key(args.key)
     answers = read_sheets(args.answers, key)
@@ -307,8 +307,8 @@ def _aggregate(args: argparse.Namespace) -> None:
 
 
 def _answers(args: argparse.Namespace) -> None:
-    from longsum_jax.evaluation.chat_judge import read_replies
-    from longsum_jax.evaluation.judging import read_key
+    from longsum_jax.experimental.judging.chat_judge import read_replies
+    from longsum_jax.experimental.judging.judging import read_key
 
     key = read_key(args.key)
     replies = read_replies(args.answers, key)
@@ -332,12 +332,12 @@ def _report(
     """Prints values, agreement and correlations, and writes them to --out."""
     from longsum_jax import __version__
     from longsum_jax.evaluation.comparison import Sampling
-    from longsum_jax.evaluation.judgements import (
+    from longsum_jax.evaluation.tables import score_table
+    from longsum_jax.experimental.judging.judgements import (
         aggregate_answers,
         correlations,
         read_scores,
     )
-    from longsum_jax.evaluation.tables import score_table
 
     sampling = Sampling(rounds=args.rounds, level=args.level, seed=args.seed)
     judgements = aggregate_answers(key, answers, sampling)

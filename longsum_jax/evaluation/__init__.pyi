@@ -1,8 +1,3 @@
-from .agreement import kendall as kendall
-from .agreement import krippendorff_alpha as krippendorff_alpha
-from .agreement import majority_vote as majority_vote
-from .agreement import pearson as pearson
-from .agreement import spearman as spearman
 from .baselines import lead as lead
 from .baselines import random_sentences as random_sentences
 from .classification import binary_scores as binary_scores
@@ -13,10 +8,6 @@ from .comparison import System as System
 from .comparison import compare as compare
 from .comparison import read_predictions as read_predictions
 from .comparison import score_system as score_system
-from .judgements import aggregate_answers as aggregate_answers
-from .judgements import correlations as correlations
-from .judging import PROTOCOLS as PROTOCOLS
-from .judging import make_key as make_key
 from .metric import Metric as Metric
 from .model_metric import ModelMetric as ModelMetric
 from .predictions import Pair as Pair
@@ -34,8 +25,6 @@ from .report import ReportContent as ReportContent
 from .report import write_report as write_report
 from .rouge import Rouge as Rouge
 from .rouge import corpus_rouge as corpus_rouge
-from .sheets import read_sheets as read_sheets
-from .sheets import write_sheets as write_sheets
 from .significance import bootstrap_intervals as bootstrap_intervals
 from .significance import bootstrap_test as bootstrap_test
 from .significance import holm as holm

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.metric import Metric
 
 _PACKAGE = "longsum_jax.evaluation"
+_EXPERIMENTAL = "longsum_jax.experimental.metrics"
 
 METRICS: LazyClasses["type[Metric]"] = LazyClasses(
     {
@@ -23,20 +24,20 @@ METRICS: LazyClasses["type[Metric]"] = LazyClasses(
         "length": f"{_PACKAGE}.length:LengthMetric",
         "salience": f"{_PACKAGE}.salience:Salience",
         "support": f"{_PACKAGE}.support:SupportMetric",
-        "entities": f"{_PACKAGE}.entities:EntityPrecision",
-        "entity_graph": f"{_PACKAGE}.entity_graph:EntityGraph",
+        "entities": f"{_EXPERIMENTAL}.entities:EntityPrecision",
+        "entity_graph": f"{_EXPERIMENTAL}.entity_graph:EntityGraph",
         "answers": f"{_PACKAGE}.answers:Answers",
         "choice": f"{_PACKAGE}.choice:Choice",
         "percentage": f"{_PACKAGE}.percentage:Percentage",
         "ordering": f"{_PACKAGE}.ordering:Ordering",
         "bertscore": f"{_PACKAGE}.bertscore:BertScore",
-        "bartscore": f"{_PACKAGE}.bartscore:BartScore",
-        "longdocfactscore": f"{_PACKAGE}.longdocfactscore:LongDocFactScore",
-        "discoscore": f"{_PACKAGE}.discoscore:DiscoScore",
-        "factcc": f"{_PACKAGE}.factcc:FactCC",
+        "bartscore": f"{_EXPERIMENTAL}.bartscore:BartScore",
+        "longdocfactscore": f"{_EXPERIMENTAL}.longdocfactscore:LongDocFactScore",
+        "discoscore": f"{_EXPERIMENTAL}.discoscore:DiscoScore",
+        "factcc": f"{_EXPERIMENTAL}.factcc:FactCC",
         "summac": f"{_PACKAGE}.summac:SummaC",
-        "blanc": f"{_PACKAGE}.blanc:Blanc",
-        "apes": f"{_PACKAGE}.apes:Apes",
+        "blanc": f"{_EXPERIMENTAL}.blanc:Blanc",
+        "apes": f"{_EXPERIMENTAL}.apes:Apes",
     }
 )
 

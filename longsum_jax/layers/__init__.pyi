@@ -4,20 +4,14 @@ from .attention.base import EncoderSelfAttention as EncoderSelfAttention
 from .attention.bigbird import BigBirdAttention as BigBirdAttention
 from .attention.cross import CrossAttention as CrossAttention
 from .attention.cross import HeposAttention as HeposAttention
-from .attention.cross import LinformerCrossAttention as LinformerCrossAttention
-from .attention.cross import NearestAttention as NearestAttention
 from .attention.cross import SourceAttention as SourceAttention
 from .attention.full import FullAttention as FullAttention
-from .attention.linear import EfficientAttention as EfficientAttention
-from .attention.linear import LinearAttention as LinearAttention
-from .attention.linformer import LinformerAttention as LinformerAttention
 from .attention.local import LocalAttention as LocalAttention
 from .attention.local import (
     TransientGlobalAttention as TransientGlobalAttention,
 )
 from .attention.longformer import LongformerAttention as LongformerAttention
 from .attention.lsg import LsgAttention as LsgAttention
-from .attention.lsh import LshAttention as LshAttention
 from .attention.multi_head import ExtraKeyValues as ExtraKeyValues
 from .attention.multi_head import MultiHeadAttention as MultiHeadAttention
 from .attention.multi_head import RelativePositionBias as RelativePositionBias
@@ -25,13 +19,10 @@ from .attention.options import CrossAttentionOptions as CrossAttentionOptions
 from .attention.options import (
     EncoderAttentionOptions as EncoderAttentionOptions,
 )
-from .attention.patterns import PatternAttention as PatternAttention
-from .attention.performer import PerformerAttention as PerformerAttention
 from .attention.registry import CROSS_ATTENTIONS as CROSS_ATTENTIONS
 from .attention.registry import ENCODER_ATTENTIONS as ENCODER_ATTENTIONS
 from .attention.registry import get_cross_attention as get_cross_attention
 from .attention.registry import get_encoder_attention as get_encoder_attention
-from .attention.sinkhorn import SinkhornAttention as SinkhornAttention
 from .attention.staggered import StaggeredAttention as StaggeredAttention
 from .attention.standalone import HeposCrossAttention as HeposCrossAttention
 from .attention.standalone import Lsg as Lsg

@@ -21,9 +21,6 @@ from .attention.key_sets import WeightDropout as WeightDropout
 from .attention.key_sets import (
     merge_partial_softmaxes as merge_partial_softmaxes,
 )
-from .attention.linear import efficient_attention as efficient_attention
-from .attention.linear import linear_attention as linear_attention
-from .attention.linformer import compress_length as compress_length
 from .attention.local import local_attention as local_attention
 from .attention.local import (
     transient_global_attention as transient_global_attention,
@@ -33,14 +30,9 @@ from .attention.lsg import LsgSpec as LsgSpec
 from .attention.lsg import lsg_attention as lsg_attention
 from .attention.lsg import lsg_self_attention as lsg_self_attention
 from .attention.lsg_selection import sparse_keys as sparse_keys
-from .attention.lsh import lsh_attention as lsh_attention
-from .attention.patterns import KeyPattern as KeyPattern
-from .attention.patterns import pattern_attention as pattern_attention
-from .attention.performer import performer_attention as performer_attention
 from .attention.relative_position import (
     relative_position_bucket as relative_position_bucket,
 )
-from .attention.sinkhorn import sinkhorn_attention as sinkhorn_attention
 from .attention.staggered import (
     block_staggered_attention as block_staggered_attention,
 )

@@ -12,9 +12,9 @@ from tiny_heads import GUESSED, HELP, SOURCES, SUMMARIES
 import longsum_jax
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.answers import Answers
-from longsum_jax.evaluation.blanc import masked_sentences
 from longsum_jax.evaluation.labels import SUPPORTED, label_number
 from longsum_jax.evaluation.registry import make_metrics
+from longsum_jax.experimental.metrics.blanc import masked_sentences
 from longsum_jax.inference.rows import pair_logits, pair_probabilities
 from longsum_jax.text.cloze import MARK
 from longsum_jax.text.sentences import split_sentences

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax.experimental.attention.patterns import PatternAttention
+from longsum_jax.experimental.ops.lsh import draw_rotations
+from longsum_jax.experimental.ops.performer import draw_projection
 from longsum_jax.layers.attention.options import EncoderAttentionOptions
-from longsum_jax.layers.attention.patterns import PatternAttention
 from longsum_jax.layers.dense import normal
 from longsum_jax.ops.attention.lsg_selection import lsh_projections
-from longsum_jax.ops.attention.lsh import draw_rotations
-from longsum_jax.ops.attention.performer import draw_projection
 
 WORKER = Path(__file__).with_name("x64_worker.py")
 

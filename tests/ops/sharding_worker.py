@@ -19,13 +19,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax.experimental.ops.linear import efficient_attention, linear_attention
+from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
+from longsum_jax.experimental.ops.performer import draw_projection, performer_attention
 from longsum_jax.ops.attention import blockwise, fused
 from longsum_jax.ops.attention.blocks import neighbors
 from longsum_jax.ops.attention.dense import QKV, dot_product_attention, mix_states
 from longsum_jax.ops.attention.fused import fused_attention
 from longsum_jax.ops.attention.hepos import mix_strided
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
-from longsum_jax.ops.attention.linear import efficient_attention, linear_attention
 from longsum_jax.ops.attention.local import (
     block_sums,
     local_attention,
@@ -35,8 +37,6 @@ from longsum_jax.ops.attention.local import (
 )
 from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
-from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
-from longsum_jax.ops.attention.performer import draw_projection, performer_attention
 from longsum_jax.ops.attention.staggered import block_staggered_attention
 from longsum_jax.ops.sequence_sharding import SequenceSharding, halo_exchange, shard_map_sequence
 

@@ -14,6 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax.experimental.ops.linear import efficient_attention, linear_attention
+from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
+from longsum_jax.experimental.ops.performer import performer_attention
+from longsum_jax.experimental.ops.sinkhorn import sinkhorn_attention, soft_permutation
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import FeedForward, LayerNorm, RMSNorm
 from longsum_jax.models import vocabulary
@@ -25,7 +29,6 @@ from longsum_jax.ops.attention.dense import QKV, CappedScale, dot_product_attent
 from longsum_jax.ops.attention.full import full_attention
 from longsum_jax.ops.attention.hepos import mix_strided, project_strided, strided_key_mask
 from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
-from longsum_jax.ops.attention.linear import efficient_attention, linear_attention
 from longsum_jax.ops.attention.local import (
     block_sums,
     local_attention,
@@ -33,9 +36,6 @@ from longsum_jax.ops.attention.local import (
     transient_global_attention,
 )
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
-from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
-from longsum_jax.ops.attention.performer import performer_attention
-from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
 from longsum_jax.ops.losses import preference_scores, token_scores
 from longsum_jax.ops.memory import compressive_update, gated_update, reconstruction_error
 from longsum_jax.ops.ssm.convolution import ssm_convolution

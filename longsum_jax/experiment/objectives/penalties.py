@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from longsum_jax.layers.attention.patterns import span_penalty
+from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
 
@@ -18,10 +18,11 @@ def with_span_penalty(
     """
     if not config.span_penalty:
         return loss_fn
+    attention = get_encoder_attention(config)
 
     def add_penalty(params: Params, out: LossOutput) -> LossOutput:
         out = LossOutput(*out)
-        penalty = span_penalty(config, params) * out.weight
+        penalty = attention.penalty(config, params) * out.weight
         metrics = out.metrics | {"span_penalty": penalty}
         return out._replace(loss_sum=out.loss_sum + penalty, metrics=metrics)
 

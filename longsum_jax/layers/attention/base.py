@@ -141,6 +141,18 @@ class EncoderAttention:
         """Raises InputError for options that are out of range or incompatible."""
 
     @classmethod
+    def penalty(
+        cls, options: EncoderAttentionOptions, params: Mapping[str, Any]
+    ) -> Float[Array, ""]:
+        """Returns a penalty that training adds to the loss of each target token.
+
+        Args:
+            options: model config.
+            params: parameters of the model.
+        """
+        return jnp.zeros(())
+
+    @classmethod
     def num_passed_tokens(cls, options: EncoderAttentionOptions) -> int:
         """Returns the number of prepended tokens that a decoder sees before the text."""
         return 0

@@ -9,13 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.linformer import CompressedAttention
 from longsum_jax.layers.attention.multi_head import MultiHeadAttention
 from longsum_jax.layers.attention.options import (
     CrossAttentionOptions,
-    CrossLinformerOptions,
     HeposOptions,
-    NearestOptions,
     NoOptions,
     option_names,
 )
@@ -31,12 +28,8 @@ from longsum_jax.ops.attention.blockwise import (
 )
 from longsum_jax.ops.attention.dense import (
     dot_product_attention,
-    key_products,
-    largest_scores,
-    masked_softmax,
     mix_states,
     repeat_heads,
-    scaled_scores,
 )
 from longsum_jax.ops.attention.hepos import (
     mix_strided,
@@ -510,137 +503,4 @@ class HeposAttention(SourceAttention):
         mixed = _attend_to_shards(
             mix, q, mask, {"rows": to_blocks(states, stride)}
         )
-        return self.project_mixed(mixed, mask)
-
-
-class LinformerCrossAttention(CompressedAttention, CrossAttention):
-    """Attention of every head to learned means over the source."""
-
-    Options = CrossLinformerOptions
-    max_input_length_option = "cross_linformer_max_length"
-
-    @classmethod
-    def from_stack(
-        cls, stack: StackConfig, maps: MultiHeadAttention | None = None
-    ) -> "LinformerCrossAttention":
-        options = stack.cross
-        return cls(
-            **stack.attention_fields,
-            source_size=stack.source_size,
-            options=options,
-            size=options.cross_linformer_size,
-            max_length=options.cross_linformer_max_length,
-            maps=maps,
-        )
-
-    @classmethod
-    def prepare(
-        cls,
-        stack: StackConfig,
-        states: Float[AnyArray, "batch length d_model"],
-        mask: Bool[AnyArray, "batch length"],
-    ) -> tuple[
-        Float[AnyArray, "batch length d_model"],
-        Bool[AnyArray, "batch mask_heads 1 num_keys"],
-    ]:
-        # Zeros on padding add nothing to the means.
-        states = jnp.where(mask[..., None], states, 0)
-        # Each mean is over the whole source: all are read or, without a real
-        # token, none.
-        has_tokens = jnp.any(mask, -1)
-        return states, has_tokens[:, None, None, None]
-
-    @classmethod
-    def num_keys(cls, stack: StackConfig, length: int) -> int:
-        return stack.cross.cross_linformer_size
-
-    def attend_absorbed(
-        self,
-        x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length source_size"],
-        *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
-        | None = None,
-    ) -> Float[Array, "batch query_length d_model"]:
-        """See ``MultiHeadAttention.attend_absorbed``; compresses the states in every call."""
-        return super().attend_absorbed(x, self.compress(states), mask=mask)
-
-
-class NearestAttention(CrossAttention):
-    """Attention of every head only to the positions with the largest scores
-    (Unlimiformer, Bertsch et al. 2023; exact search). Positions tied with the
-    smallest of these scores are also read.
-    """
-
-    Options = NearestOptions
-    packs = True
-
-    def attend(  # type: ignore[override]  # without a bias
-        self,
-        x: Float[AnyArray, "batch query_length d_model"],
-        k: Float[AnyArray, "batch num_keys heads head_dim"],
-        v: Float[AnyArray, "batch num_keys heads head_dim"],
-        *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
-        | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "batch query_length d_model"]:
-        """See ``MultiHeadAttention.attend``."""
-        q = self.q(x)
-        nearest = self._nearest(q, k, mask)
-        dropout = None
-        if not deterministic:
-            dropout = functools.partial(self.dropout, deterministic=False)
-        y = dot_product_attention(
-            q, k, v, mask=nearest, scale=self.scale, dropout=dropout
-        )
-        return self.o(y)
-
-    def attend_with(
-        self,
-        x: Float[AnyArray, "batch query_length d_model"],
-        k: Float[AnyArray, "batch num_keys heads head_dim"],
-        v: Float[AnyArray, "batch num_keys heads head_dim"],
-        others: Sequence[KeySet],
-        *,
-        mask: Bool[AnyArray, "#batch #q_heads #query_length #num_keys"],
-        positions: Int[AnyArray, "#batch query_length"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "batch query_length d_model"]:
-        """See ``CrossAttention.attend_with``; only keys of the source are selected."""
-        return super().attend_with(
-            x,
-            k,
-            v,
-            others,
-            mask=self._nearest(self.q(x, positions), k, mask),
-            positions=positions,
-            deterministic=deterministic,
-        )
-
-    def _nearest(
-        self, q: AnyArray, k: AnyArray, mask: AnyArray | None
-    ) -> AnyArray:
-        """Returns the mask of the keys that each query reads."""
-        # [batch, heads, query_length, num_keys]
-        scores = scaled_scores(key_products(q, k), self.scale)
-        return largest_scores(scores, mask, self.options.cross_nearest)
-
-    def attend_absorbed(
-        self,
-        x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length source_size"],
-        *,
-        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
-        | None = None,
-    ) -> Float[Array, "batch query_length d_model"]:
-        """See ``MultiHeadAttention.attend_absorbed``."""
-        q = self.absorbed_queries(x)
-        scores = jnp.einsum(
-            "bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32
-        )
-        scores = scaled_scores(scores, self.scale)
-        nearest = largest_scores(scores, mask, self.options.cross_nearest)
-        weights = masked_softmax(scores, nearest).astype(states.dtype)
-        mixed = jnp.einsum("bhtl,bld->bthd", weights, states)
         return self.project_mixed(mixed, mask)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
-from jaxtyping import Bool, Float
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import Context, EncoderAttention
@@ -106,6 +107,17 @@ class HybridAttention(EncoderAttention):
                     f'only "{name}", for all layers, or leave it out'
                 )
             attention.check(with_attention(options, name))
+
+    @classmethod
+    def penalty(
+        cls, options: EncoderAttentionOptions, params: Mapping[str, Any]
+    ) -> Float[Array, ""]:
+        # An attention of several groups counts all of its layers at once.
+        penalties = [
+            attention.penalty(options, params)
+            for attention in dict.fromkeys(cls.attentions.values())
+        ]
+        return jnp.stack(penalties).sum()
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:

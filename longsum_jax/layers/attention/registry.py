@@ -18,13 +18,7 @@ Communication between devices if a mesh shards the sequence (preset
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.base import EncoderAttention
-from longsum_jax.layers.attention.cross import (
-    CrossAttention,
-    HeposAttention,
-    LinformerCrossAttention,
-    NearestAttention,
-    SourceAttention,
-)
+from longsum_jax.layers.attention.cross import CrossAttention
 from longsum_jax.layers.attention.options import (
     CrossAttentionOptions,
     EncoderAttentionOptions,
@@ -33,6 +27,7 @@ from longsum_jax.layers.layer_groups import is_hybrid, parse_hybrid
 from longsum_jax.lazy_classes import LazyClasses
 
 _PACKAGE = "longsum_jax.layers.attention"
+_EXPERIMENTAL = "longsum_jax.experimental.attention"
 
 ENCODER_ATTENTIONS: LazyClasses[type[EncoderAttention]] = LazyClasses(
     {
@@ -45,26 +40,28 @@ ENCODER_ATTENTIONS: LazyClasses[type[EncoderAttention]] = LazyClasses(
         "longformer": f"{_PACKAGE}.longformer:LongformerAttention",
         "lsg": f"{_PACKAGE}.lsg:LsgAttention",
         "bigbird": f"{_PACKAGE}.bigbird:BigBirdAttention",
-        "window": f"{_PACKAGE}.patterns:PatternAttention",
-        "adaptive_span": f"{_PACKAGE}.patterns:PatternAttention",
-        "global": f"{_PACKAGE}.patterns:PatternAttention",
-        "stride": f"{_PACKAGE}.patterns:PatternAttention",
-        "random": f"{_PACKAGE}.patterns:PatternAttention",
-        "linformer": f"{_PACKAGE}.linformer:LinformerAttention",
-        "linear": f"{_PACKAGE}.linear:LinearAttention",
-        "efficient": f"{_PACKAGE}.linear:EfficientAttention",
-        "performer": f"{_PACKAGE}.performer:PerformerAttention",
-        "lsh": f"{_PACKAGE}.lsh:LshAttention",
-        "sinkhorn": f"{_PACKAGE}.sinkhorn:SinkhornAttention",
+        "window": f"{_EXPERIMENTAL}.patterns:PatternAttention",
+        "adaptive_span": f"{_EXPERIMENTAL}.patterns:PatternAttention",
+        "global": f"{_EXPERIMENTAL}.patterns:PatternAttention",
+        "stride": f"{_EXPERIMENTAL}.patterns:PatternAttention",
+        "random": f"{_EXPERIMENTAL}.patterns:PatternAttention",
+        "linformer": f"{_EXPERIMENTAL}.linformer:LinformerAttention",
+        "linear": f"{_EXPERIMENTAL}.linear:LinearAttention",
+        "efficient": f"{_EXPERIMENTAL}.linear:EfficientAttention",
+        "performer": f"{_EXPERIMENTAL}.performer:PerformerAttention",
+        "lsh": f"{_EXPERIMENTAL}.lsh:LshAttention",
+        "sinkhorn": f"{_EXPERIMENTAL}.sinkhorn:SinkhornAttention",
     }
 )
 
-CROSS_ATTENTIONS: dict[str, type[CrossAttention]] = {
-    "full": SourceAttention,
-    "hepos": HeposAttention,
-    "linformer": LinformerCrossAttention,
-    "nearest": NearestAttention,
-}
+CROSS_ATTENTIONS: LazyClasses[type[CrossAttention]] = LazyClasses(
+    {
+        "full": f"{_PACKAGE}.cross:SourceAttention",
+        "hepos": f"{_PACKAGE}.cross:HeposAttention",
+        "linformer": f"{_EXPERIMENTAL}.linformer:LinformerCrossAttention",
+        "nearest": f"{_EXPERIMENTAL}.nearest:NearestAttention",
+    }
+)
 
 
 def get_encoder_attention(
@@ -114,14 +111,8 @@ def get_cross_attention(
 
 def _uniform_attention(name: str) -> type[EncoderAttention]:
     """Returns the module class for a stack whose layers all have the attention ``name``."""
-    if "+" in name:
-        from longsum_jax.layers.attention.patterns import (
-            PatternAttention,
-            pattern_names,
-        )
-
-        pattern_names(name)  # raises InputError for unknown patterns
-        return PatternAttention
+    if "+" in name:  # joined patterns
+        return ENCODER_ATTENTIONS["window"]
     if name not in ENCODER_ATTENTIONS:
         raise InputError(
             f'encoder_attention "{name}" is unknown; {did_you_mean(name, ENCODER_ATTENTIONS)}'

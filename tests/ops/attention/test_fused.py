@@ -15,6 +15,7 @@ import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, use_abstract_mesh
 
 from longsum_jax.errors import InputError
+from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.attention import fused, splash, triton
 from longsum_jax.ops.attention.dense import QKV, dot_product_attention
 from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
@@ -22,7 +23,6 @@ from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.local import local_attention
 from longsum_jax.ops.attention.longformer import longformer_attention
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
-from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.attention.staggered import block_staggered_attention
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_plan.devices import find_target

@@ -1,0 +1,1 @@
+"""Research beside the library: no promises between versions (README.md)."""

@@ -1,0 +1,1 @@
+"""Attentions of the comparison in Hepos' paper, and of Unlimiformer."""

@@ -1,0 +1,1 @@
+"""Judgements of summaries by people and chat models."""
