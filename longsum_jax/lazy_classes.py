@@ -50,7 +50,7 @@ class LazyClasses(MutableMapping[str, T], Generic[T]):
 def with_experimental(
     get_attribute: Callable[[str], Any], modules: Mapping[str, str]
 ) -> Callable[[str], Any]:
-    """Returns a ``__getattr__`` that finds names in ``longsum_jax.experimental``, too.
+    """Returns a ``__getattr__`` that also finds names in ``longsum_jax.experimental``.
 
     Names that were public in a package before they moved can still be imported
     from it.

@@ -114,7 +114,9 @@ def test_wheel_holds_package_configs_and_type_marker(wheel):
     scripts = {path.name for path in (ROOT / "longsum_jax/evaluation").glob("*.js")}
     ranking = {path.name for path in (ROOT / "longsum_jax" / "ranking").iterdir() if path.is_file()}
     assert {f"longsum_jax/ranking/{name}" for name in ranking} <= names
-    pages = {"sheet.html", "report.html", "report.css", "published.json", *scripts}
+    assert "longsum_jax/experimental/judging/sheet.html" in names
+    assert "longsum_jax/experimental/README.md" in names
+    pages = {"report.html", "report.css", "published.json", *scripts}
     assert {f"longsum_jax/evaluation/{page}" for page in pages} <= names
     for package in PACKAGES:
         modules = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}

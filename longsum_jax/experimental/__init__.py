@@ -1,1 +1,1 @@
-"""Research beside the library: no promises between versions (README.md)."""
+"""Research without promises between versions; README.md is its contract."""

@@ -20,7 +20,7 @@ from longsum_jax.experimental.metrics.longdocfactscore import (
 )
 from longsum_jax.models.registry import get_family
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "metrics" / "bartscore.json"
+GOLDEN = Path(__file__).parents[2] / "golden" / "metrics" / "bartscore.json"
 A, B, C, D, E = SENTENCES
 PREDICTIONS = [B, A, "the dam", "", E + " ", A + " " + C]
 REFERENCES = [A, A, C, D, D, C + " " + A]
