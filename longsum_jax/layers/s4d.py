@@ -56,8 +56,8 @@ class S4D(nn.Module):
         b_init: initial B, "one" (published code) or "normal" (paper, appendix
             E), which is standard complex normal, like C.
         discretization: "zoh" (published code) or "none" (paper, equation 2).
-        backend, operands: method of the convolution and type of its factors,
-            see ``ops.ssm.convolution.ssm_convolution``.
+        backend: method of the convolution, see
+            ``ops.ssm.convolution.ssm_convolution``.
         length_chunk: number of positions per chunk in the dense maps; 0 for all
             at once.
         recompute: True to recompute chunks of the dense maps for the gradients
@@ -76,7 +76,6 @@ class S4D(nn.Module):
     b_init: InputInit = "one"
     discretization: Discretization = "zoh"
     backend: Backend | Literal["auto"] = "auto"
-    operands: Literal["float32", "bfloat16"] = "float32"
     length_chunk: int = 0
     recompute: bool = False
     dtype: Any = jnp.float32
@@ -202,7 +201,6 @@ class S4D(nn.Module):
         options: dict[str, Any] = {
             "discretization": self.discretization,
             "backend": self.backend,
-            "operands": self.operands,
         }
         # With a mesh, every device convolves its own rows and channels.
         if spec is not None:
