@@ -45,7 +45,8 @@ class ConvolutionPlan(NamedTuple):
         block: number of channels of a block.
         group: for "matmul", number of chunks whose states are in memory at
             once.
-        operands: for "matmul", type that factors are rounded to.
+        operands: for "matmul", dtype to which the inputs of its matrix
+            products are rounded.
         saves_spectrum: for "fft", True if the forward pass saves spectra for
             the gradient.
     """

@@ -73,8 +73,9 @@ def ssm_convolution(
             by default derived from the memory that one channel needs.
         backend: "fft", "matmul", or "auto" for the faster one, see
             ``backends.choose_backend``.
-        operands: for "matmul", type that operands are rounded to; "bfloat16"
-            loses about three decimal digits.
+        operands: for the backend "matmul", dtype to which the inputs of its
+            matrix products are rounded, "float32" or "bfloat16" (two to three
+            decimal digits); sums are in float32.
 
     Returns:
         The outputs in the type of ``u``.

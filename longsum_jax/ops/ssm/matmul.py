@@ -69,8 +69,8 @@ def convolve_by_matmul(
         u: inputs, float32.
         modes: modes of the channels.
         D: skip weights, float32.
-        operands: type that the factors of products are rounded to; sums are
-            float32.
+        operands: dtype to which the inputs of matrix products are rounded;
+            sums are in float32.
         group: number of chunks whose states are in memory at once; None for
             all.
 
@@ -187,7 +187,7 @@ def _skewed(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
 
 
 class _Product:
-    """An einsum of real arrays with factors rounded to ``operands``, and float32 sums."""
+    """An einsum of real arrays rounded to the dtype ``operands``, with float32 sums."""
 
     def __init__(self, operands: str) -> None:
         self._dtype = jnp.dtype(operands)
