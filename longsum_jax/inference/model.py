@@ -288,7 +288,7 @@ class LoadedModel:
         seed: int = 0,
         **options: Any,
     ) -> np.ndarray:
-        """Decodes summaries.
+        """Generates a sequence of token ids for every row of input ids.
 
         Args:
             input_ids: int [batch, length].
