@@ -36,8 +36,9 @@ class S4D(nn.Module):
 
     where u is the input. All three linear maps have biases; the kernels of the
     convolution come from a learned diagonal state-space model (SSM) per
-    channel. Keys are masked after their projection because of its bias. Outputs
-    outside the mask are arbitrary.
+    channel. The mask is applied after ``k_proj``, whose bias would otherwise
+    enter the convolution at padding positions. Outputs outside the mask are
+    arbitrary.
 
     The kernels only depend on the parameters and the length. If the collection
     KERNELS is mutable, a layer stores its kernels there, for the length of the
@@ -58,11 +59,11 @@ class S4D(nn.Module):
         discretization: "zoh" (published code) or "none" (paper, equation 2).
         backend: method of the convolution, see
             ``ops.ssm.convolution.ssm_convolution``.
-        length_chunk: number of positions per chunk in the dense maps; 0 for all
-            at once.
-        recompute: True to recompute chunks of the dense maps for the gradients
-            (``map_over_length``).
-        dtype: dtype of the linear maps.
+        length_chunk: number of positions for which the linear maps are computed
+            at a time; 0 for all at once.
+        recompute: True to recompute the linear maps in the backward pass, chunk
+            by chunk, instead of storing their results (``map_over_length``).
+        dtype: dtype of the linear maps; the convolution is in float32.
     """
 
     d_model: int
