@@ -43,14 +43,14 @@ class PageLine(NamedTuple):
     right: float = 0.0  # measured only on pages that may have columns
 
 
-class Style(NamedTuple):
+class TypeStyle(NamedTuple):
     """The most frequent type size and weight of a document."""
 
     size: float
     weight: float
 
 
-def style_of(pages: Sequence[Sequence[PageLine]]) -> Style:
+def style_of(pages: Sequence[Sequence[PageLine]]) -> TypeStyle:
     """Returns the most frequent size and weight of the characters in some pages."""
     sizes: Counter[float] = Counter()
     weights: Counter[int] = Counter()
@@ -59,8 +59,8 @@ def style_of(pages: Sequence[Sequence[PageLine]]) -> Style:
             sizes[line.size] += len(line.text)
             weights[line.weight] += len(line.text)
     if not sizes:
-        return Style(1.0, 0)
-    return Style(sizes.most_common(1)[0][0], weights.most_common(1)[0][0])
+        return TypeStyle(1.0, 0)
+    return TypeStyle(sizes.most_common(1)[0][0], weights.most_common(1)[0][0])
 
 
 def lines_of(raw: Any, textpage: Any) -> list[PageLine]:
