@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 from longsum_jax import checksums
 from longsum_jax.commands import convert, train
-from longsum_jax.data.prepared import write_prepared
+from longsum_jax.data.preparation import write_prepared
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import run_config

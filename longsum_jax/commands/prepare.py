@@ -175,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     args = _parser().parse_args(argv)
 
-    from longsum_jax.data.prepared import write_prepared
+    from longsum_jax.data.preparation import write_prepared
     from longsum_jax.tokenizers.loading import load_tokenizer
 
     task = _task(args)

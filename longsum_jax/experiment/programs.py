@@ -25,14 +25,11 @@ from longsum_jax.inference.padding import input_length
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.bytes import NUM_BYTE_IDS, ByteTokenizer
 from longsum_jax.training.loop import initialization_key
+from longsum_jax.training.loss import SegmentedLoss, document_loss
 from longsum_jax.training.mesh import BATCH_AXES, activate, make_mesh
 from longsum_jax.training.optimizers import make_optimizer
 from longsum_jax.training.state import TrainState, plan_state, shardings_of
-from longsum_jax.training.step import (
-    SegmentedLoss,
-    document_loss,
-    make_train_step,
-)
+from longsum_jax.training.step import make_train_step
 from longsum_jax.typing import NumpyBatch
 from longsum_plan.program import AbstractProgram
 

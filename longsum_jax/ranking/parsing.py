@@ -9,7 +9,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.lexicon import OTHER_STOP_WORDS, STOP_WORDS, light_stem
-from longsum_jax.text.boundaries import text_style
+from longsum_jax.text.languages import text_style
 from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.sentences import bounded_sentences, sentence_spans
 from longsum_jax.text.word_table import WordTable, word_table

@@ -6,12 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from longsum_jax.text.boundaries import (
-    RULES_VERSION,
-    Style,
-    split_line,
-    text_style,
-)
+from longsum_jax.text.boundaries import RULES_VERSION, split_line
+from longsum_jax.text.languages import Style, text_style
 from longsum_jax.text.ngrams import num_words, word_spans
 
 # characters; texts with longer lines are not hard-wrapped

@@ -25,6 +25,7 @@ from jax.sharding import Mesh
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import Count, Positive, Rate, check_ranges
 from longsum_jax.training.checkpointing import TrainingCheckpoints
+from longsum_jax.training.loss import LossFn, SegmentedLoss
 from longsum_jax.training.mesh import (
     MeshOptions,
     activate,
@@ -46,8 +47,6 @@ from longsum_jax.training.step import (
     CheckProgram,
     CompilationWatch,
     CountSeconds,
-    LossFn,
-    SegmentedLoss,
     TrainStep,
     make_train_step,
 )

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from longsum_jax.text.abbreviations import ABBREVIATIONS, STARTERS, WORDS
-from longsum_jax.text.boundaries import Style, split_line, text_style
+from longsum_jax.text.boundaries import split_line
+from longsum_jax.text.languages import Style, text_style
 from longsum_jax.text.sentences import bounded_sentences, split_sentences
 
 GOLD = Path(__file__).parent.parent / "golden" / "sentences.tsv"

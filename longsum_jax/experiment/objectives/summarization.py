@@ -27,7 +27,7 @@ from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.ops.losses import count_labels
 from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.summarization.model import Model
-from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
+from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
 
 

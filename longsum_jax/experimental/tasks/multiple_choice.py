@@ -24,7 +24,7 @@ from longsum_jax.experiment.objectives.base import (
 from longsum_jax.experimental.tasks.choice_examples import right_choice
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.text.documents import DataRow
-from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.training.loss import LossFn, LossOutput
 from longsum_jax.typing import IGNORED_LABEL, AnyArray, Array, Params
 
 CHANCE = "chance_accuracy"  # expected accuracy of random choices

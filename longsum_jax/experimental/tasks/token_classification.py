@@ -27,7 +27,7 @@ from longsum_jax.experimental.metrics.tags import tag_scores
 from longsum_jax.experimental.tasks.tag_examples import word_places
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.tokenizers.base import NO_TOKEN
-from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.training.loss import LossFn, LossOutput
 from longsum_jax.typing import Array, Params
 
 COLUMNS = ("accuracy", "f1", "precision", "recall")
