@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
+from longsum_jax.data.derived import ClaimOptions, ClozeOptions
 from longsum_jax.data.mixture import SCHEME as MIXTURE
 from longsum_jax.data.mixture import parse_mixture, sources_of
 from longsum_jax.errors import InputError, did_you_mean
@@ -16,8 +17,6 @@ from longsum_jax.schema import (
     check_ranges,
     from_dict,
 )
-from longsum_jax.text.claims import ClaimOptions
-from longsum_jax.text.cloze import ClozeOptions
 from longsum_jax.text.gap_sentences import GapSentenceOptions
 from longsum_jax.text.segment_inputs import SegmentInputOptions
 

@@ -15,8 +15,8 @@ from longsum_jax.evaluation.answers import Answers
 from longsum_jax.evaluation.labels import SUPPORTED, label_number
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.experimental.metrics.blanc import masked_sentences
+from longsum_jax.experimental.tasks.cloze import MARK
 from longsum_jax.inference.rows import pair_logits, pair_probabilities
-from longsum_jax.text.cloze import MARK
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.text.support import find_statements
 

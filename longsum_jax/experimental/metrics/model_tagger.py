@@ -13,7 +13,7 @@ from longsum_jax.evaluation.model_metric import (
     UserModel,
     longest_text,
 )
-from longsum_jax.evaluation.tags import OUTSIDE, entities
+from longsum_jax.experimental.metrics.tags import OUTSIDE, entities
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.base import NO_TOKEN, first_tokens
 
