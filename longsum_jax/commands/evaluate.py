@@ -470,7 +470,7 @@ def _load_predictor(args: argparse.Namespace) -> "Summarize":
 
 
 def _options(args: argparse.Namespace, model: "Model") -> "SummaryOptions":
-    """Returns the options of the flags; the default strategy is that of the model's training."""
+    """Returns the options of the flags; the default strategy is the one of the model's training."""
     return flags.summary_options(args, strategy=model.trained_strategy)
 
 

@@ -67,8 +67,8 @@ class SummaryOptions:
             template, in which special tokens of a document are plain text. None
             for the model's prefix, or with a chat template an instruction to
             summarize.
-        generation: options of ``Model.generate`` by name, which override those
-            of the checkpoint.
+        generation: options of ``Model.generate`` by name, which override the
+            checkpoint's options.
 
     Raises:
         InputError: an unknown name, or a value of the wrong type or out of

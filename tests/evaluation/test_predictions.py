@@ -132,7 +132,7 @@ class Compression(Metric):
 
 def test_several_metrics_share_rows_and_give_their_own_corpus_values():
     metrics = ROUGE | {"compression": Compression()}
-    rows = predict(Model(), PAIRS, metrics, batch_size=2)
+    rows = predict(Model(), PAIRS, metrics, SummaryOptions(batch_size=2))
     for row, plain, words in zip(
         rows, predict(Model(), PAIRS, ROUGE, SummaryOptions()), (6, 7, 6), strict=True
     ):
