@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from longsum_jax.data.tasks import Task, get_task
 from longsum_jax.decoding.options import MAX_NEW_TOKENS, GenerationOptions
@@ -29,6 +29,7 @@ from longsum_jax.training.lora import LoraOptions
 from longsum_jax.training.mesh import MeshOptions
 from longsum_jax.training.optimizers import OptimizerOptions
 
+T = TypeVar("T")
 _BatchSize = Annotated[int, Range(1, 2**20)]
 
 
@@ -137,7 +138,26 @@ class MaskingOptions:
             )
 
 
+# The model's, and the number of summaries of a document.
+_NOT_SET = (
+    "decoder_start_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "num_return_sequences",
+)
+
+
+def _with_generation_options(cls: type[T]) -> type[T]:
+    """Adds the generation options that a class lacks as fields, with the default None."""
+    for name, hint in typing.get_type_hints(GenerationOptions).items():
+        if name not in _NOT_SET and name not in cls.__annotations__:
+            cls.__annotations__[name] = hint | None
+            setattr(cls, name, None)
+    return cls
+
+
 @dataclass(frozen=True)
+@_with_generation_options
 class EvaluationOptions:
     """Evaluation during training, on the first documents of a split.
 
@@ -167,24 +187,8 @@ class EvaluationOptions:
     metrics: tuple[str, ...] = ("rouge",)
     seed: Count = 0
     max_new_tokens: int | None = 512
-    min_new_tokens: int | None = None
     num_beams: int | None = 1
-    length_penalty: float | None = None
-    early_stopping: bool | Literal["never"] | None = None
     no_repeat_ngram_size: int | None = 0
-    encoder_no_repeat_ngram_size: int | None = None
-    segments_no_repeat_ngram_size: int | None = None
-    repetition_penalty: float | None = None
-    do_sample: bool | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    forced_bos_token_id: int | None = None
-    forced_eos_token_id: int | tuple[int, ...] | None = None
-    bad_words_ids: tuple[tuple[int, ...], ...] | None = None
-    suppress_tokens: tuple[int, ...] | None = None
-    prompt_lookup_num_tokens: int | None = None
-    max_matching_ngram_size: int | None = None
 
     def __post_init__(self) -> None:
         check_ranges(self, "evaluation")

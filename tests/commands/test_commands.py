@@ -445,9 +445,9 @@ def test_evaluate_writes_summaries_of_a_length(evaluated, tmp_path, monkeypatch)
     asked = []
     write = Model.summaries
 
-    def summaries(model, texts, *, length, **options):
-        asked.append(length)
-        return write(model, texts, length=length, **options)
+    def summaries(model, texts, options, **names):
+        asked.append(str(options.length))
+        return write(model, texts, options, **names)
 
     monkeypatch.setattr(Model, "summaries", summaries)
     assert evaluated("--length=2 sentences")[0] == 0
