@@ -37,6 +37,22 @@ _COPIED = (
     "pyproject.toml",
     "README.md",
 )
+# The tests ask a process that imports jax before every run, and keep few compiled programs.
+_CONFTEST = """
+
+RECURRING_ROOMS = (TESTS,)
+_configure = pytest_configure
+
+
+def _are_known(flags):
+    return True
+
+
+def pytest_configure(config):
+    _configure(config)
+    jax.config.update("jax_compilation_cache_dir", {programs!r})
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = {programs!r}
+"""
 _MOST_BYTES = 6 * 2**30  # resident, of a process of tests
 _MOST_FILES = 10  # of tests that only import a module, or a module that imports it
 _HANG = 5  # times what a test takes without the mutant, and
@@ -165,9 +181,11 @@ class Workshop:
 
     Args:
         folder: an empty folder.
+        programs: folder of compiled programs, for this and later starts. Mutants change few of the
+            programs that their tests compile.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path) -> None:
         self.folder = folder
         ignored = shutil.ignore_patterns("__pycache__")
         for name in _COPIED:
@@ -176,9 +194,8 @@ class Workshop:
                 shutil.copytree(source, folder / name, ignore=ignored, symlinks=True)
             else:
                 shutil.copy(source, folder / name)
-        # It asks a process that imports jax, before every run.
         with (folder / "conftest.py").open("a", encoding="utf-8") as conftest:
-            conftest.write("\n\ndef _are_known(flags):\n    return True\n")
+            conftest.write(_CONFTEST.format(programs=str(programs.resolve())))
         for name in _HEAVY.split():
             importlib.import_module(name)
         os.environ["PYTHONPATH"] = str(folder)

@@ -75,6 +75,7 @@ def test_summac_judges_statements(tiny_entailment):
     by_name = dict(zip(names, np.max(probabilities, 0), strict=True))
     expected = by_name["entailment"] - by_name["contradiction"]
     assert sat.support == pytest.approx(expected, abs=1e-4)
+    assert sat.support == round(sat.support, 4)
     assert sat.is_supported == (expected > 0)
     assert (zebras.sources, zebras.support, zebras.is_supported) == ((), 0, False)
 
