@@ -317,7 +317,11 @@ CASES = [
         "a bad line", one("a.jsonl", '{"text": "Good."}\n{bad\n'), "a.jsonl:2: not valid", "Good."
     ),
     Case("a line of another kind", one("a.jsonl", "[1, 2]"), "expected a JSON object, got list"),
-    Case("numbers in a list", one("a.json", "[3]"), 'got int; give each document as {"document"'),
+    Case(
+        "numbers in a list",
+        one("a.json", "[3]"),
+        'a.json:1: .*got int; give each document as {"document"',
+    ),
     Case("an empty text in a list", one("a.json", '["Good.", ""]'), "is empty; remove", "Good."),
     Case("null", one("a.jsonl", '{"text": null}'), '"text" is empty; remove the row'),
     Case("no such field", one("a.jsonl", '{"txt": "x"}'), 'no field "document".*--document_key'),
