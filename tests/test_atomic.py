@@ -47,8 +47,9 @@ def test_a_full_disk_is_an_error_of_the_file(tmp_path, monkeypatch):
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
-    path = tmp_path / "a.txt"
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch, name):
+    path = tmp_path / name
     synced = []
 
     def fsync(descriptor):
@@ -56,7 +57,7 @@ def test_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
 
     monkeypatch.setattr(atomic.os, "fsync", fsync)
     atomic.write_text(path, "new")
-    assert synced == [(3, False)]
+    assert synced == [(path.stat().st_size, False)]
 
 
 def test_a_link_of_the_temporary_name_is_not_followed(tmp_path):
