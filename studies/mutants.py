@@ -94,14 +94,15 @@ def draw(total: int, seed: int) -> list[Mutant]:
 
 
 def words_of(mutant: Mutant) -> list[str]:
-    """Returns the names of the functions and classes that contain a mutant."""
+    """Returns the names of the file, the functions and the classes that contain a mutant."""
     tree = ast.parse((ROOT / mutant.path).read_bytes())
     places = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return [
+    names = [
         node.name
         for node in ast.walk(tree)
         if isinstance(node, places) and node.lineno <= mutant.line <= node.end_lineno
     ]
+    return [Path(mutant.path).stem.strip("_"), *names]
 
 
 def rows_of(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

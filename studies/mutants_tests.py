@@ -92,14 +92,14 @@ def stages_of(path: str, words: Sequence[str] = ()) -> Iterator[Stage]:
 
     Args:
         path: file, from the root of the repository.
-        words: names; files of tests that contain one come before others of their kind.
+        words: names; files of tests that contain them often come before others of their kind.
 
     Yields:
         first the quick tests of the file that mirrors the module, then those of files that import
         it, then their slow tests, and finally tests of indirect importers and of the same room.
     """
     mirrors, near, far, indirect, room = (
-        sorted(tests, key=lambda test: not _contains(ROOT / test, words))
+        sorted(tests, key=lambda test: -_count(ROOT / test, words))
         for tests in _tests_by_rank(path)
     )
     quick, slow = "not slow", "slow"
@@ -147,9 +147,9 @@ def _tests_by_rank(path: str) -> list[list[str]]:
     return [[test.relative_to(ROOT).as_posix() for test in tests] for tests in ranks]
 
 
-def _contains(path: Path, words: Sequence[str]) -> bool:
+def _count(path: Path, words: Sequence[str]) -> int:
     text = path.read_text(encoding="utf-8")
-    return any(word in text for word in words)
+    return sum(map(text.count, words))
 
 
 @cache
@@ -210,8 +210,8 @@ class Workshop:
         Args:
             mutant: a change of a file.
             stages: the tests.
-            words: names of the function and the class of the change; tests that name them are
-                the first ones of their file.
+            words: names of the file, the functions and the classes of the change; tests that name
+                them are the first ones of their file.
             seconds: limit of time for all tests together.
 
         Returns:
@@ -327,8 +327,10 @@ class _Plugin:
         items.sort(key=lambda item: (files.index(item.path), not self._names(item)))
 
     def _names(self, item: Any) -> bool:
-        names = set(item.function.__code__.co_names) if hasattr(item, "function") else set()
-        return not names.isdisjoint(self.words)
+        code = item.function.__code__ if hasattr(item, "function") else None
+        names = (*code.co_names, *map(str, code.co_consts)) if code else ()
+        text = " ".join((item.name, *names))
+        return any(word in text for word in self.words)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._note(event="start", test=nodeid, time=time.time())
