@@ -1040,6 +1040,8 @@ def test_boxes_of_web_pages_by_their_structure(read_one, box):
         "<h2>2. Related articles</h2><p>{}</p>",
         "<h2>Recommended Message Style</h2><p>{}</p>",
         "<h2>Chocolate cookies</h2><p>{}</p>",
+        "<p>{0}</p><p>{0}</p><p>{0} <b>Sign up now</b></p>",
+        '<ul><li>{0}</li><li><p><a href="/a">{0}</a></p></li><li>{0}</li></ul>',
         '<div class="toc-section"><h2>Methods</h2>{}</div>',
         '<div class="signature">{}</div>',
         '<div id="reviews"><div id="comments">{}</div></div>',

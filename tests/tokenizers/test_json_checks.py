@@ -16,6 +16,7 @@ CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
         "a?" * 10,
         r"\w{1,30}\w{1,30}",
         " {2,}a{0,99}b*?",
+        "((?:a|b)c)d",
     ],
 )
 def test_patterns_that_take_little_time(pattern):
