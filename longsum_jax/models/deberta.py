@@ -39,7 +39,7 @@ from longsum_jax.models.weight_map import (
     layer_norm,
     linear,
 )
-from longsum_jax.schema import Length, Positive, PositiveFloat, Rate
+from longsum_jax.schema import Length, Positive, PositiveFloat, Rate, shortened
 from longsum_jax.typing import AnyArray
 
 # Products in a score: content to content, content to position, position to
@@ -168,17 +168,22 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     products = raw.get("pos_att_type") or ""
     if isinstance(products, str):
         products = products.lower().split("|")
-    if {str(product).strip() for product in products} != _POSITION_PRODUCTS:
+    if (
+        not isinstance(products, list)
+        or {str(product).strip() for product in products} != _POSITION_PRODUCTS
+    ):
         raise InputError(
             f'pos_att_type is {raw.get("pos_att_type")!r}; only "p2c|c2p" is supported'
         )
-    if raw.get("position_buckets", -1) < 1:
+    buckets = raw.get("position_buckets")
+    if not isinstance(buckets, int) or buckets < 1:
         raise InputError(
-            f"position_buckets is {raw.get('position_buckets')}; only relative positions in "
-            "buckets are supported (DeBERTaV3: 256)"
+            f"position_buckets is {shortened(buckets)}; only relative positions in buckets are "
+            "supported (DeBERTaV3: 256)"
         )
     positions = raw.get("max_relative_positions", -1)
-    if positions < 1:  # the number of positions
+    # Other types are refused with those of all fields.
+    if isinstance(positions, int) and positions < 1:  # the number of positions
         positions = values.get(
             "max_position_embeddings", DebertaConfig.max_position_embeddings
         )

@@ -41,16 +41,21 @@ _NESTED = re.compile(
     re.IGNORECASE,
 )
 _MAX_NESTED = 4000
-# The time of lexbor is quadratic in the number of attributes of an element.
+# The time of lexbor is quadratic in the number of attributes of an element, and
+# in the number of different names in a page.
 _MAX_ATTRIBUTES = 500
-_ATTRIBUTE = r"""[\s/]++[^\s/>=][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?)?"""
-# A script or a style, or a tag up to its last allowed attribute; group 1 is a
-# further one. Nothing is read twice.
+_MAX_NAMES = 20_000
+_NAME = r"[^\s/>=][^\s/>=]*+"
+_VALUE = r"""(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?)?"""
+_ATTRIBUTE = rf"[\s/]++{_NAME}{_VALUE}"
+# A script or a style, or a tag (group 1) up to its last allowed attribute; group
+# 2 is a further one. Nothing is read twice.
 _TAG = re.compile(
     r"<(?:script|style)\b[^>]*+>.*?(?:</(?:script|style)|\Z)|"
-    rf"<[a-z][^\s/>]*+(?:{_ATTRIBUTE}){{0,{_MAX_ATTRIBUTES}}}({_ATTRIBUTE})?",
+    rf"(<[a-z][^\s/>]*+(?:{_ATTRIBUTE}){{0,{_MAX_ATTRIBUTES}}})({_ATTRIBUTE})?",
     re.IGNORECASE | re.DOTALL,
 )
+_NAMES = re.compile(rf"(?:<|[\s/]++)({_NAME}){_VALUE}")
 
 
 def read(source: Source) -> Iterator[Document]:
@@ -111,7 +116,7 @@ class Page:
     def __init__(self, text: str, source: Source) -> None:
         lexbor = import_extra("selectolax.lexbor", source.name, "HTML")
         _check_nesting(text, source.name)
-        _check_attributes(text, source.name)
+        _check_names(text, source.name)
         self._source = source
         is_xml = (
             text[:200].lstrip().startswith("<?xml") or "/xhtml" in text[:1000]
@@ -216,10 +221,19 @@ def _check_nesting(text: str, name: str) -> None:
             )
 
 
-def _check_attributes(text: str, name: str) -> None:
+def _check_names(text: str, name: str) -> None:
+    names: set[str] = set()
     for match in _TAG.finditer(text):
-        if match.group(1):
+        tag, further = match.groups()
+        if further:
             raise InputError(
                 f"{name}: an element with more than {_MAX_ATTRIBUTES} attributes; the "
                 "page is damaged"
+            )
+        if tag:
+            names.update(_NAMES.findall(tag))
+        if len(names) > _MAX_NAMES:
+            raise InputError(
+                f"{name}: more than {_MAX_NAMES} different names of elements and attributes; "
+                "the page is damaged"
             )

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 
 import pytest
@@ -126,6 +127,29 @@ def test_unknown_names_and_values(call, problem):
     with pytest.raises(InputError) as caught:
         call()
     assert str(caught.value).startswith(problem)
+
+
+# For every entry of config.json, at any depth.
+WRONG_TYPES = (None, -1, "x", [None])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_entries_of_other_types_are_refused_in_one_sentence_or_harmless(name):
+    family = get_family(name)
+    raw = family.config_json(family.presets["tiny"])
+    assert raw
+    for change in changes_of(raw):
+        with contextlib.suppress(InputError):
+            family_of(change, "config.json").config_of_json(change, "config.json")
+
+
+def changes_of(raw):
+    """Yields copies of an object, one entry of which has a wrong type."""
+    for key, value in raw.items():
+        yield from (raw | {key: wrong} for wrong in WRONG_TYPES)
+        if isinstance(value, dict):
+            yield from (raw | {key: inner} for inner in changes_of(value))
 
 
 def test_lsg_has_the_published_defaults():

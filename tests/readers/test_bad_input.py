@@ -291,6 +291,11 @@ CASES = [
         one("a.html", "<p>" + "<b " + "".join(f" a{n}=1" for n in range(501)) + ">x"),
         "an element with more than 500 attributes",
     ),
+    Case(
+        "tags of many names",
+        one("a.html", "<p>" + "".join(f"<t{n} a{n}=1>" for n in range(10_001)) + "x"),
+        "more than 20000 different names of elements and attributes",
+    ),
     Case("deep bold text", one("a.html", "<b>" * 4001 + "x"), "nested elements"),
     Case("a deep page", one("a.html", "<div>" * 4001 + "x"), "nested elements"),
     Case("no cue", one("a.srt", "Nothing is timed here."), "no text remains"),

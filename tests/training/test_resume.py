@@ -1,11 +1,14 @@
 """Kill -9 and restart, several hosts, several meshes: the losses are those of one quiet process."""
 
 import signal
+from collections import Counter
 
 import numpy as np
 import pytest
 
 pytestmark = pytest.mark.slow
+
+EPOCHS = (range(1, 5), range(5, 9), range(9, 13))  # batches of four, of 13 documents
 
 
 def test_killed_in_epochs_0_1_and_2_continues_bit_for_bit(
@@ -74,4 +77,41 @@ def test_two_hosts_give_the_losses_of_one(toy, start_worker, finish_worker, free
         assert finish_worker(process) == {"step": 10, "stopped_by": "SIGTERM", "devices": 4}
     expected, found = toy.losses(tmp_path / "one"), toy.losses(tmp_path / "two")
     assert list(found) == list(expected) == list(range(1, 11))
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), atol=1e-6, rtol=0)
+
+
+def test_a_stopped_run_continues_on_twice_the_hosts(
+    toy, start_worker, finish_worker, free_port, tmp_path
+):
+    """docs/guide/clusters.md: batches stay the same, and every document is read once per epoch."""
+
+    def run(hosts, stop_at=0):
+        port = free_port()
+        workers = [
+            start_worker("doubled", tmp_path / "many", port, index, hosts, stop_at)
+            for index in range(hosts)
+        ]
+        results = [finish_worker(worker) for worker in workers]
+        [step] = {result["step"] for result in results}
+        rows = {}
+        for result in results:
+            for number, host_rows in result["rows"].items():
+                rows.setdefault(int(number), []).extend(host_rows)
+        return step, rows
+
+    stopped, first_rows = run(hosts=2, stop_at=5)
+    last, other_rows = run(hosts=4)
+    assert 5 <= stopped < last == 12  # in the second of three epochs
+    whole = toy.Documents()
+    toy.toy_fit(tmp_path / "one", batches=whole, steps=12, dropout=0.2, checkpoint_every=0)
+    # Batches that were read ahead when the run stopped are read again; no step used them.
+    used = {n: first_rows[n] if n <= stopped else other_rows[n] for n in range(1, last + 1)}
+    assert min(other_rows) == stopped + 1
+    assert used == {n: whole.rows[n] for n in used}
+    epochs = [Counter(tuple(row) for n in ns for row in used[n] if any(row)) for ns in EPOCHS]
+    assert [set(epoch.values()) for epoch in epochs] == [{1}] * 3
+    assert len(epochs[0]) == 13
+    assert epochs[0] == epochs[1] == epochs[2]
+    expected, found = toy.losses(tmp_path / "one"), toy.losses(tmp_path / "many")
+    assert list(found) == list(expected) == list(range(1, last + 1))
     np.testing.assert_allclose(list(found.values()), list(expected.values()), atol=1e-6, rtol=0)

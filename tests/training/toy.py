@@ -2,6 +2,8 @@
 training loop and their subprocesses."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import flax.linen as nn
@@ -10,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax import checksums
+from longsum_jax.data.batches import Batches
+from longsum_jax.data.stores import ExampleList
 from longsum_jax.training.checkpointing import TrainingCheckpoints
 from longsum_jax.training.loop import LoopOptions, fit
 from longsum_jax.training.loss import LossOutput
@@ -90,6 +94,45 @@ class ToyBatches:
 
     def restore(self, state):
         self.position = state["position"]
+
+
+class Documents:
+    """Batches of 13 documents; the rows of this host by batch number, from 1, are in ``rows``.
+
+    Args:
+        host, hosts: index of this host and number of hosts.
+        stop_at: batch at which this process gets SIGTERM; 0 never.
+    """
+
+    def __init__(self, host=0, hosts=1, stop_at=0):
+        texts = np.random.default_rng(7).integers(1, VOCAB, (13, LENGTH), dtype=np.int32)
+        self._batches = Batches(
+            ExampleList([{"id": "", "input_ids": text, "labels": text[::-1]} for text in texts]),
+            batch_size=4,
+            source_lengths=(LENGTH,),
+            target_length=LENGTH,
+            seed=5,
+            host_index=host,
+            host_count=hosts,
+        )
+        self._stop_at = stop_at
+        self._number = 0
+        self.rows = {}
+
+    def __next__(self):
+        batch = next(self._batches)
+        self._number += 1
+        self.rows[self._number] = batch["input_ids"].tolist()
+        if self._number == self._stop_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return {"ids": batch["input_ids"], "labels": batch["labels"]}
+
+    def state(self):
+        return self._batches.state() | {"number": self._number}
+
+    def restore(self, state):
+        self._number = state["number"]
+        self._batches.restore(state)
 
 
 def toy_fit(workdir, *, steps=9, dropout=0.0, batches=None, vocab=VOCAB, optimizer=None, **kwargs):

@@ -134,5 +134,17 @@ def host(workdir: str, port: str, index: str) -> None:
     )
 
 
+def doubled(workdir: str, port: str, index: str, hosts: str, stop_at: str) -> None:
+    """One of several hosts that train 12 steps with dropout, unless the last one is stopped."""
+    join(Cluster("the test", f"127.0.0.1:{port}", int(hosts), int(index)), timeout=60)
+    is_last = int(index) == int(hosts) - 1
+    batches = toy.Documents(int(index), int(hosts), int(stop_at) if is_last else 0)
+    mesh = MeshOptions("fsdp", batch=-1, fsdp=2)
+    options = {"steps": 12, "dropout": 0.2, "checkpoint_every": 0}
+    result = toy.toy_fit(workdir, batches=batches, mesh_options=mesh, **options)
+    print(json.dumps({"step": result.step, "rows": batches.rows}))
+
+
 if __name__ == "__main__":
-    {"agree": agree, "cut": cut, "meshes": meshes, "host": host}[sys.argv[1]](*sys.argv[2:])
+    modes = {"agree": agree, "cut": cut, "meshes": meshes, "host": host, "doubled": doubled}
+    modes[sys.argv[1]](*sys.argv[2:])
