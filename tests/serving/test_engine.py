@@ -15,6 +15,7 @@ from longsum_jax.inference import continuous
 from longsum_jax.models.registry import get_family
 from longsum_jax.serving.engine import Engine, QueueFullError, TooLongError
 from longsum_jax.serving.fair_queue import FairQueue
+from longsum_jax.serving.lengths import read_length, read_lengths
 from longsum_jax.serving.pieces import BatchKind, Job, JobPiece
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
@@ -219,6 +220,31 @@ def test_requests_enter_and_leave_a_running_batch(small_model, monkeypatch):
     # 20 calls of two steps each: the last request entered the row of the cancelled one.
     assert 20 < len(steps) < 35
     engine.close()
+
+
+@pytest.mark.slow
+def test_rows_are_filled_before_tokens_are_decoded(small_model, monkeypatch):
+    monkeypatch.setattr("longsum_jax.serving.batch._TOKENS_PER_TURN", 1)
+    engine = Engine(load(str(small_model)), batch_size=2)
+    futures = engine.submit([Request(text, "text", None) for text in TEXTS[:2]], LONG)
+    assert all(future.result(600).text for future in futures)
+    engine.close()
+    [counts] = engine.statistics.values()
+    # 40 tokens of both in turns of 8, each of which decodes two rows.
+    assert (counts.running_row_turns, counts.row_turns) == (10, 10)
+
+
+def test_lengths_that_are_read():
+    presets = [get_family(name).presets["tiny"] for name in ("t5", "locost")]
+    found = [
+        [read_length(config, length) for length in (9, 300, 1025, 1281, 1900, 4096)]
+        for config in presets
+    ]
+    assert found[0] == [256, 512, 1280, 1536, 2048, 4096]
+    # The kernels of state-space layers are stored for every length.
+    assert found[1] == [256, 512, 2048, 2048, 2048, 4096]
+    assert read_lengths(presets[0], 1700) == [1792, 1536, 1280, 1024, 512, 256]
+    assert read_lengths(presets[1], 1700) == [2048, 1024, 512, 256]
 
 
 def test_ranker_and_queue(engine, monkeypatch):
