@@ -24,7 +24,8 @@ server adds.
 for documents of up to 1,500 words. `ratio` on a row of the peer is how many times as many documents
 per second ours summarizes, `short_p95_ratio` how many times as long the peer takes for short ones,
 `equal` the share of equal summaries. `overhead` on the row of one request is relative to
-`Model.summaries`. Started again with the same --out, the script goes on with what is missing.
+`Model.summaries`, whose row has the lengths of the summaries. Started again with the same --out,
+the script goes on with what is missing.
 """
 
 import argparse
@@ -120,9 +121,8 @@ def end_early(model: Model, texts: Sequence[str], args: argparse.Namespace) -> N
         args: flags.
     """
     tokenizer = model.tokenizer
-    rows = [
-        tokenizer.add_special_tokens(tokenizer.encode(text), CALIBRATED_LENGTH) for text in texts
-    ]
+    limit = min(args.max_source_length, CALIBRATED_LENGTH)
+    rows = [tokenizer.add_special_tokens(tokenizer.encode(text), limit) for text in texts]
     ids, mask = pad_rows(rows, len(rows), model.config.pad_token_id)
     # Without an end, up to the token that is to be the last one.
     length = args.typical_new_tokens
@@ -233,6 +233,7 @@ class Sides(contextlib.ExitStack):
             "cpu_seconds": time.process_time() - cpu,
             "compile_seconds": sum(self._compiling),
             "checksums": checksums([summary.text for summary in found]),
+            "summary_tokens": [summary.summary_tokens for summary in found],
         }
 
 
@@ -337,7 +338,12 @@ def totals(
             "peak_gib": best.get("peak_gib"),
         }
         if "latencies" in best:
-            row |= {"clients": clients, **percentiles(of_side, lengths)}
+            is_short = np.array(lengths) <= SHORT_WORDS
+            seconds = np.array([entry["latencies"] for entry in of_side])
+            row |= {"clients": clients, **percentiles(seconds, "")}
+            row |= percentiles(seconds[:, is_short], "short_")
+        if "summary_tokens" in best:
+            row |= percentiles([best["summary_tokens"]], "summary_tokens_")
         pairs = zip(best["checksums"], reference[0] if reference else (), strict=False)
         row["equal"] = sum(a == b for a, b in pairs) / len(lengths)
         rows[by] = {key: value for key, value in row.items() if value is not None}
@@ -358,18 +364,10 @@ def _warm_seconds(entry: Mapping[str, Any]) -> float:
     return max(entry["seconds"] - entry.get("compile_seconds", 0.0), 1e-9)
 
 
-def percentiles(
-    entries: Sequence[Mapping[str, Any]], lengths: Sequence[int]
-) -> dict[str, float | None]:
-    """Returns percentiles of the seconds of an answer, of all documents and of short ones."""
-    found: dict[str, float | None] = {}
-    of_all = np.array([entry["latencies"] for entry in entries])
-    is_short = np.array(lengths) <= SHORT_WORDS
-    for name, values in (("", of_all), ("short_", of_all[:, is_short])):
-        for percent in (50, 95):
-            known = values.size > 0
-            found[f"{name}p{percent}"] = float(np.percentile(values, percent)) if known else None
-    return found
+def percentiles(values: Any, prefix: str) -> dict[str, float]:
+    """Returns percentiles of numbers, with names that begin with a prefix; {} without numbers."""
+    percents = (50, 95) if np.size(values) else ()
+    return {f"{prefix}p{percent}": float(np.percentile(values, percent)) for percent in percents}
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from longsum_jax.serving.engine import Engine, QueueFullError, TooLongError
 from longsum_jax.serving.fair_queue import FairQueue
 from longsum_jax.serving.lengths import read_length, read_lengths
 from longsum_jax.serving.pieces import BatchKind, Job, JobPiece
+from longsum_jax.summarization.documents import TokenizedDocument
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
 from longsum_jax.summarization.summary import Request
@@ -275,11 +276,12 @@ def test_ranker_and_queue(engine, monkeypatch):
         engine.submit([Request("A text.", "text", None)] * 3, {})
 
 
-def waiting_piece(number=0, *, row_length=64, queued=None, job=None):
+def waiting_piece(number=0, *, row_length=64, num_tokens=8, queued=None, job=None):
     job = job or Job(Future(), None, None, None, None)
     kind = BatchKind(None, None, row_length)
     queued = time.monotonic() if queued is None else queued
-    return JobPiece(job, number, None, kind, False, queued)
+    document = TokenizedDocument([5] * num_tokens, num_tokens)
+    return JobPiece(job, number, document, kind, False, queued)
 
 
 def take_all(queue, kind):
@@ -313,3 +315,15 @@ def test_a_letter_does_not_wait_behind_the_pieces_of_a_book():
     cancelled.future.cancel()
     assert [take(), take(), *take_all(queue, kind)] == [book[2], letter, *book[3:]]
     assert len(queue) == 0
+
+
+def test_a_long_document_waits_for_no_more_tokens_than_it_has():
+    queue = FairQueue()
+    long = waiting_piece(num_tokens=20)
+    short = [waiting_piece(num_tokens=8) for _ in range(5)]
+    order = []
+    queue.put([long])
+    for piece in short:  # a client that sends the next one as soon as one is taken
+        queue.put([piece])
+        order.append(queue.take(long.kind, lambda _: True, lambda _: False))
+    assert [*order, *take_all(queue, long.kind)] == [*short[:2], long, *short[2:]]
