@@ -55,6 +55,7 @@ WORDS = (5, 400)  # shortest and longest document
 LONGEST_TIME = 120.0  # seconds for an answer
 GOOD_CLIENTS = 2
 HOSTILE_CLIENTS = 8
+SLOW_KINDS = ("slow bodies", "slow headers")  # most of their time is waiting
 SERVED = 'longsum_requests_total{status="200"}'
 
 
@@ -312,12 +313,17 @@ def attack(
             for request, result in zip(requests, results, strict=True):
                 outcomes.setdefault(request.kind, []).append(result)
 
+    slow = [request for request in requests if request.kind in SLOW_KINDS]
+    fast = [request for request in requests if request.kind not in SLOW_KINDS]
+    seconds: dict[str, list[float]] = {}
     # In turns, because other work on the machine changes meanwhile.
-    calm: list[float] = []
-    besieged: list[float] = []
     for turn in range(args.turns):
-        calm += latencies(server, text, lambda: time.sleep(args.calm))
-        besieged += latencies(server, text, partial(run, requests[turn :: args.turns]))
+        for name, meanwhile in (
+            ("nothing else", partial(time.sleep, args.calm)),
+            ("hostile requests", partial(run, fast[turn :: args.turns])),
+            ("slow bodies and headers", partial(run, slow[turn :: args.turns])),
+        ):
+            seconds.setdefault(name, []).extend(latencies(server, text, meanwhile))
     for kind, results in outcomes.items():
         names = [name for name, _ in results]
         failures += [f"{kind}: {name}" for name in names if name not in (SENTENCE, CLOSED)]
@@ -330,10 +336,11 @@ def attack(
             "failed": len(names) - names.count(SENTENCE) - names.count(CLOSED),
             "largest_seconds": round(max(seconds for _, seconds in results), 2),
         }
-    for name, values in (("nothing else", calm), ("hostile requests", besieged)):
+    calm = np.percentile(seconds["nothing else"], 50)
+    for name, values in seconds.items():
         p50, p95 = np.percentile(values, (50, 95))
         row = {"section": "neighbours", "beside": name, "answers": len(values)}
-        yield row | {"p50": float(p50), "p95": float(p95), "ratio": p50 / np.percentile(calm, 50)}
+        yield row | {"p50": float(p50), "p95": float(p95), "ratio": float(p50 / calm)}
 
 
 def latencies(server: ServerProcess, text: str, meanwhile: Callable[[], None]) -> list[float]:

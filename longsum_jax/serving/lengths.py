@@ -21,9 +21,9 @@ from longsum_jax.models.registry import max_input_length
 _SHORTEST_READ = 2**8
 _SHORTEST_ROW = 2**10
 # Lengths per power of two above the shortest row. On the documents of
-# benchmarks/serving.py padding is 5 % of the tokens that are read instead of
-# 17 % with powers of two alone, for 11 programs instead of 5 up to 4,096
-# tokens; a program compiles in some 2 seconds.
+# benchmarks/serving.py, padding adds 5 % to the tokens instead of 17 % with
+# powers of two only. Up to 4,096 tokens there are 11 programs instead of 5,
+# each of which compiles in some 2 seconds.
 _LENGTHS_PER_POWER = 4
 
 
