@@ -17,7 +17,12 @@ from longsum_jax.ranking.features import (
     sentence_features,
 )
 from longsum_jax.ranking.fragments import are_fragments, depend_on_previous
-from longsum_jax.ranking.parsing import ParsedDocument, parse_document, speakers
+from longsum_jax.ranking.parsing import (
+    ParsedDocument,
+    name_before_colon,
+    parse_document,
+    speakers,
+)
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
 from longsum_jax.text.ngrams import num_words
@@ -250,9 +255,9 @@ def _placed(
 def _labels(document: ParsedDocument) -> list[str]:
     """Returns a label with the speaker for each sentence of talk that lacks it; "" for others."""
     return [
-        f"{name}: " if name and not is_turn else ""
-        for name, is_turn in zip(
-            speakers(document), document.turns.tolist(), strict=True
+        f"{name}: " if name and name_before_colon(sentence) != name else ""
+        for name, sentence in zip(
+            speakers(document), document.sentences, strict=True
         )
     ]
 
