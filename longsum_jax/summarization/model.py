@@ -98,10 +98,10 @@ class Model(LoadedModel):
         (``inference.continuous``). With segment memories and on a mesh, the
         documents of a batch start and end together instead.
 
-        The checkpoint's settings (``summarization``) are the defaults: its
-        prefix is prepended to every input, and its options apply unless
-        overridden here. If they contain "segments", documents of any length are
-        read and summarized segment by segment (``segments``).
+        The checkpoint's settings (attribute ``summarization``) are the
+        defaults: its prefix is prepended to every input, and its options apply
+        unless overridden here. If they contain "segments", documents of any
+        length are read segment by segment, with strategy "memory".
 
         Args:
             texts: one or more documents; a list of several documents is read as
@@ -150,9 +150,9 @@ class Model(LoadedModel):
                 the message of the user. Special tokens in documents are read as
                 text.
             join: True to read all documents as one, with the first name and
-                query. If the tokenizer has PRIMERA's document token, this token
-                follows each document and has global attention; otherwise an
-                empty line separates the documents.
+                query. If the tokenizer has PRIMERA's document token "<doc-sep>",
+                this token follows each document and has global attention;
+                otherwise an empty line separates the documents.
             **options: options of ``generate``, but with one sequence per
                 document.
 
@@ -254,9 +254,9 @@ class Model(LoadedModel):
                 batch_size=1.
 
         Yields:
-            In order of completion, lists of document indices in ``requests``
-            with their summaries, or with the InputError for a document that
-            cannot be summarized.
+            In order of completion, lists of pairs (index in ``requests``,
+            summary). For a document that cannot be summarized, the pair
+            contains an InputError in place of the summary.
 
         Raises:
             InputError: as ``summaries``, except for errors that concern a
