@@ -243,6 +243,10 @@ def test_soft_hyphens_of_other_kinds(read_one, make):
         ("pre- and post- war, preand postwar", "pre- and postwar, preand postwar"),
         ("a high- quality product, quality", "a high- quality product, quality"),
         (
+            "har- bour, dis- pute, meas- ure: harbour, dispute",
+            "harbour, dispute, measure: harbour, dispute",
+        ),
+        (
             "har- bour, dis- pute, meas- ure of a high- quality: harbour, dispute, quality",
             "harbour, dispute, measure of a high- quality: harbour, dispute, quality",
         ),
