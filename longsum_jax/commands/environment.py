@@ -55,27 +55,51 @@ _REMEDIES = {
 _NOT_STARTED = re.compile(
     r"(?:Unable to initialize backend|Unknown backend:?|Backend) '?(\w+)'?(?:: )?(.*)"
 )
+# JAX reads its variables when it is imported.
+_READ_VARIABLES = "import jax"
 # XLA parses its flags when the first options are created.
 _PARSE_FLAGS = (
     "from jaxlib import _jax; "
     "_jax.CompileOptions().executable_build_options.debug_options"
 )
 _FLAG_ERROR = re.compile(
-    r"Unknown flags? in XLA_FLAGS: .*|Couldn't interpret value .* for flag [^\s.]+"
+    r"Unknown flags? in XLA_FLAGS: .*|Couldn't interpret value .* for flag [^\s.]+|"
+    r"Could not open file .* to read flags"
+)
+_VARIABLE_ERROR = re.compile(
+    r"Invalid value .* for JAX flag (jax_\w+)|invalid truth value .* for environment '(JAX_\w+)'",
+    re.DOTALL,
+)
+# Variables that are checked here or by ``training.distributed``, or that may
+# have any value.
+_READ_ELSEWHERE = frozenset(
+    [
+        "JAX_COMPILATION_CACHE_DIR",
+        "JAX_COORDINATOR_ADDRESS",
+        "JAX_DEFAULT_MATMUL_PRECISION",
+        "JAX_ENABLE_COMPILATION_CACHE",
+        "JAX_ENABLE_X64",
+        "JAX_NUM_CPU_DEVICES",
+        "JAX_NUM_PROCESSES",
+        "JAX_PLATFORMS",
+        "JAX_PROCESS_ID",
+    ]
 )
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
     """Raises InputError for an invalid value that JAX or XLA would read.
 
-    Flags of XLA are checked in a child process, once for each value.
+    Flags of XLA and rare variables of JAX are checked in a child process, once
+    for each value.
 
     Args:
         environment: environment variables of this process.
     """
-    value = environment.get("JAX_ENABLE_X64")
-    if value is not None and value.lower() not in _TRUE_OR_FALSE:
-        raise _invalid("JAX_ENABLE_X64", value, "give true or false")
+    for name in ("JAX_ENABLE_X64", "JAX_ENABLE_COMPILATION_CACHE"):
+        value = environment.get(name)
+        if value is not None and value.lower() not in _TRUE_OR_FALSE:
+            raise _invalid(name, value, "give true or false")
     value = environment.get("JAX_DEFAULT_MATMUL_PRECISION")
     if value is not None and value not in _PRECISIONS:
         remedy = (
@@ -91,8 +115,14 @@ def check_environment(environment: Mapping[str, str]) -> None:
         if name not in _PLATFORMS and not _has_plugins():
             remedy = f"give {', '.join(_PLATFORMS[:-1])} or {_PLATFORMS[-1]}"
             raise _invalid("JAX_PLATFORMS", value, remedy)
-    if environment.get("XLA_FLAGS", "").strip():
-        _check_xla_flags(environment)
+    variables = {
+        name: value
+        for name, value in environment.items()
+        if (name.startswith("JAX_") and name not in _READ_ELSEWHERE)
+        or (name == "XLA_FLAGS" and value.strip())
+    }
+    if variables:
+        _check_in_child(environment, variables)
 
 
 def not_started(error: Exception, environment: Mapping[str, str]) -> str | None:
@@ -164,14 +194,25 @@ def _has_plugins() -> bool:
     return has_entry_points or find_spec("jax_plugins") is not None
 
 
-def _check_xla_flags(environment: Mapping[str, str]) -> None:
-    """Raises InputError if XLA does not accept the value of XLA_FLAGS."""
-    value = environment["XLA_FLAGS"]
-    marker = _marker(environment)
+def _check_in_child(
+    environment: Mapping[str, str], variables: Mapping[str, str]
+) -> None:
+    """Raises InputError if JAX or XLA does not accept the value of a variable.
+
+    Args:
+        environment: environment variables of this process.
+        variables: those to check.
+    """
+    marker = _marker(environment, variables)
     if marker is not None and marker.exists():
         return
+    code = []
+    if "XLA_FLAGS" in variables:
+        code.append(_PARSE_FLAGS)
+    if variables.keys() - {"XLA_FLAGS"}:
+        code.append(_READ_VARIABLES)
     # -P: no modules of the working directory.
-    command = [sys.executable, "-P", "-c", _PARSE_FLAGS]
+    command = [sys.executable, "-P", "-c", "; ".join(code)]
     try:
         child = subprocess.run(
             command,
@@ -182,29 +223,38 @@ def _check_xla_flags(environment: Mapping[str, str]) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return  # XLA itself will answer
+        return  # JAX and XLA themselves will answer
     if child.returncode == 0:
         if marker is not None:
             with contextlib.suppress(OSError):
                 marker.touch()
         return
     output = child.stderr.decode(errors="replace")
+    match = _VARIABLE_ERROR.search(output)
+    if match is not None:
+        name = (match[1] or match[2]).upper()
+        remedy = "JAX does not accept it; correct the value"
+        raise _invalid(name, environment.get(name, ""), remedy)
     match = _FLAG_ERROR.search(output)
     if match is not None:
         remedy = f"XLA reports: {_short(match[0].strip())}; correct the flag"
-        raise _invalid("XLA_FLAGS", value, remedy)
+        raise _invalid("XLA_FLAGS", environment.get("XLA_FLAGS", ""), remedy)
 
 
-def _marker(environment: Mapping[str, str]) -> Path | None:
-    """Returns the path of a file that exists if the flags are valid; None without a cache."""
-    value = environment["XLA_FLAGS"]
+def _marker(
+    environment: Mapping[str, str], variables: Mapping[str, str]
+) -> Path | None:
+    """Returns the path of a file that exists if the variables are valid; None without a cache."""
     directory = environment.get("JAX_COMPILATION_CACHE_DIR", "")
-    if not value.lstrip().startswith("-") or not os.path.isdir(directory):
+    flags = variables.get("XLA_FLAGS", "-").lstrip()
+    if not flags.startswith("-") or not os.path.isdir(directory):
         return None  # flags in a file, which may change
     try:
         version = importlib.metadata.version("jaxlib")
     except importlib.metadata.PackageNotFoundError:
         return None
-    content = f"{version} {value}".encode(errors="surrogateescape")
+    content = f"{version} {sorted(variables.items())}".encode(
+        errors="surrogateescape"
+    )
     digest = hashlib.blake2b(content, digest_size=16).hexdigest()
-    return Path(directory, f"xla_flags-{digest}")
+    return Path(directory, f"variables-{digest}")

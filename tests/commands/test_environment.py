@@ -7,6 +7,14 @@ import pytest
 from longsum_jax.commands import console, environment
 from longsum_jax.errors import InputError
 
+# What XLA and JAX write about values; see below for the libraries themselves.
+REPORTS = {
+    "--xla_foo=1": "F1 a.cc:2] Unknown flag in XLA_FLAGS: --xla_foo=1\n",
+    "flags.txt": 'F1 a.cc:2] Could not open file "flags.txt" to read flags for environment\n',
+    "perhaps": "ValueError: invalid truth value 'perhaps' for environment 'JAX_DEBUG_NANS'\n",
+    "loud": 'ValueError: Invalid value "loud" for JAX flag jax_logging_level\n',
+}
+
 
 @pytest.mark.parametrize(
     ("name", "value", "remedy"),
@@ -20,16 +28,19 @@ from longsum_jax.errors import InputError
         ("JAX_NUM_CPU_DEVICES", "99999999", "give a whole number from 1 to 1024"),
         ("JAX_PLATFORMS", "cpux", "give cpu, cuda, gpu, rocm or tpu"),
         ("JAX_PLATFORMS", "cpu,", "give cpu, cuda, gpu, rocm or tpu"),
+        ("JAX_ENABLE_COMPILATION_CACHE", "maybe", "give true or false"),
         ("XLA_FLAGS", "--xla_foo=1", "Unknown flag in XLA_FLAGS: --xla_foo=1"),
+        ("XLA_FLAGS", "flags.txt", 'Could not open file "flags.txt" to read flags'),
+        ("JAX_DEBUG_NANS", "perhaps", "JAX does not accept it; correct the value"),
+        ("JAX_LOGGING_LEVEL", "loud", "JAX does not accept it; correct the value"),
     ],
 )
 def test_an_invalid_value_is_one_sentence(name, value, remedy, monkeypatch):
     monkeypatch.setattr(environment, "_has_plugins", lambda: False)
-    if name == "XLA_FLAGS":  # as XLA reports it, see below
+    if value in REPORTS:
 
         def run(command, **options):
-            error = f"F1 a.cc:2] Unknown flag in XLA_FLAGS: {value}\n"
-            return subprocess.CompletedProcess(command, -6, b"", error.encode())
+            return subprocess.CompletedProcess(command, 1, b"", REPORTS[value].encode())
 
         monkeypatch.setattr(environment.subprocess, "run", run)
     with pytest.raises(InputError) as caught:
@@ -122,12 +133,15 @@ def test_a_missing_plugin_is_named():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("flag", "answer"),
+    ("name", "value", "answer"),
     [
-        ("--xla_foo=1", "Unknown flag in XLA_FLAGS: --xla_foo=1"),
-        ("--xla_dump_hlo_as_text=abc", "Couldn't interpret value abc"),
+        ("XLA_FLAGS", "--xla_foo=1", "Unknown flag in XLA_FLAGS: --xla_foo=1"),
+        ("XLA_FLAGS", "--xla_dump_hlo_as_text=abc", "Couldn't interpret value abc"),
+        ("XLA_FLAGS", "flags.txt", 'Could not open file "flags.txt"'),
+        ("JAX_DEBUG_NANS", "maybe", "JAX_DEBUG_NANS=maybe is invalid"),
+        ("JAX_LOGGING_LEVEL", "loud", "JAX_LOGGING_LEVEL=loud is invalid"),
     ],
 )
-def test_xla_refuses_flags(flag, answer):
+def test_xla_and_jax_refuse_values(name, value, answer):
     with pytest.raises(InputError, match=answer):
-        environment.check_environment({"XLA_FLAGS": flag})
+        environment.check_environment({name: value})
