@@ -396,9 +396,9 @@ def main() -> None:
     parser.add_argument("--hostile", type=int, default=200, help="requests; default: 200")
     parser.add_argument("--connections", type=int, default=1000, help="idle ones; default: 1,000")
     parser.add_argument(
-        "--calm", type=float, default=10.0, help="seconds of a turn without hostile requests"
+        "--calm", type=float, default=5.0, help="seconds of a turn without hostile requests"
     )
-    parser.add_argument("--turns", type=int, default=4, help="default: 4")
+    parser.add_argument("--turns", type=int, default=8, help="default: 8")
     parser.add_argument("--clients", type=int, default=8, help="default: 8")
     parser.add_argument(
         "--wait", type=float, default=0.0, help="seconds between answer and question; default: 0"
