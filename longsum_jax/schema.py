@@ -185,7 +185,7 @@ def field_docs(cls: type) -> Mapping[str, str]:
     """
     doc = inspect.getdoc(cls) or ""
     entries = doc.partition("\nAttributes:\n")[2].partition("\n\n")[0]
-    docs = {}
+    docs: dict[str, str] = {}
     for names, text in _ENTRY.findall(inspect.cleandoc(entries)):
         line = " ".join(text.split()).replace("``", "")
         docs |= dict.fromkeys(names.split(", "), line)

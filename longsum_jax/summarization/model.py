@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from longsum_jax.summarization.stream import Result, summarize_stream
 from longsum_jax.summarization.summarizer import make_engine, summarize_all
 from longsum_jax.summarization.summary import Request, Strategy, Summary
 from longsum_jax.summarization.summary_options import (
+    OptionChanges,
     SummaryOptions,
     make_options,
     make_requests,
@@ -66,7 +67,7 @@ class Model(LoadedModel):
         self,
         texts: Sequence[str] | str,
         options: SummaryOptions | None = None,
-        **changes: Any,
+        **changes: Unpack[OptionChanges],
     ) -> list[str]:
         """Returns a summary of every document; takes the arguments of ``summaries``."""
         summaries = self.summaries(texts, options, **changes)
@@ -80,7 +81,7 @@ class Model(LoadedModel):
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
         join: bool = False,
-        **changes: Any,
+        **changes: Unpack[OptionChanges],
     ) -> list[Summary]:
         """Summarizes documents in batches of ``batch_size`` documents of similar length.
 
@@ -88,10 +89,10 @@ class Model(LoadedModel):
         (``inference.continuous``). With segment memories and on a mesh, the
         documents of a batch start and end together instead.
 
-        The checkpoint's settings (``summarization``) are the defaults: its
-        prefix is prepended to every input, and its options apply unless
-        overridden here. If they contain "segments", documents of any length are
-        read and summarized segment by segment (``segments``).
+        The checkpoint's settings (attribute ``summarization``) are the
+        defaults: its prefix is prepended to every input, and its options apply
+        unless overridden here. If they contain "segments", documents of any
+        length are read segment by segment, with strategy "memory".
 
         Args:
             texts: one or more documents; a list of several documents is read as
@@ -104,9 +105,9 @@ class Model(LoadedModel):
                 prepended to its document or to every segment, or replaces
                 "{query}" in the prompt.
             join: True to read all documents as one, with the first name and
-                query. If the tokenizer has PRIMERA's document token, this token
-                follows each document and has global attention; otherwise an
-                empty line separates the documents.
+                query. If the tokenizer has PRIMERA's document token "<doc-sep>",
+                this token follows each document and has global attention;
+                otherwise an empty line separates the documents.
             **changes: changes of ``options`` by name: any field of
                 ``SummaryOptions``, such as ``length="short"``, and any option
                 of ``generate`` except several sequences, such as
@@ -138,7 +139,7 @@ class Model(LoadedModel):
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
         join: bool = False,
-        **changes: Any,
+        **changes: Unpack[OptionChanges],
     ) -> list[int]:
         """Returns the token count of the longest input that ``summaries`` makes of each document.
 
@@ -164,7 +165,7 @@ class Model(LoadedModel):
         options: SummaryOptions | None = None,
         *,
         on_segment: Callable[[str], None] | None = None,
-        **changes: Any,
+        **changes: Unpack[OptionChanges],
     ) -> Iterator[list[Result]]:
         """Summarizes a stream of documents; a thread reads and tokenizes ahead.
 
@@ -180,9 +181,9 @@ class Model(LoadedModel):
                 batch_size=1.
 
         Yields:
-            In order of completion, lists of document indices in ``requests``
-            with their summaries, or with the InputError for a document that
-            cannot be summarized.
+            In order of completion, lists of pairs (index in ``requests``,
+            summary). For a document that cannot be summarized, the pair
+            contains an InputError in place of the summary.
 
         Raises:
             InputError: as ``summaries``, except for errors that concern a
