@@ -111,7 +111,7 @@ SEGMENT_OPTIONS = {
     ),
     "split_moves": (
         str,
-        "unit that begins the next segment: sentence or window",
+        "text that begins the next segment: sentence, or window of sentences",
     ),
     "target_metric": (str, "precision or f1"),
     "target_stemmer": (

@@ -339,7 +339,7 @@ def _merge(
     values = {
         name: value for name, value in config.items() if value is not None
     }
-    values = _without_other_unit(values, overrides)
+    values = _without_other_name(values, overrides)
     for name, value in overrides.items():
         if isinstance(value, np.generic):
             value = value.item()
@@ -355,18 +355,23 @@ def _merge(
 def with_options(
     config: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns a config whose options are replaced by ``options``.
+    """Returns a generation config in which ``options`` replace values.
 
-    ``max_length`` replaces ``max_new_tokens`` and vice versa, and likewise the
-    minimum.
+    A length has two names: ``max_length`` and ``min_length`` count the start
+    token of the decoder, ``max_new_tokens`` and ``min_new_tokens`` do not. An
+    option under one name also removes the value under the other name.
+
+    Args:
+        config: content of generation_config.json.
+        options: values by name.
     """
-    return {**_without_other_unit(config, options), **options}
+    return {**_without_other_name(config, options), **options}
 
 
-def _without_other_unit(
+def _without_other_name(
     values: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the values without lengths that an override sets in the other unit."""
+    """Returns the values without lengths that an override sets under the other name."""
     left = dict(values)
     for length, new_tokens in _LENGTHS.items():
         if (

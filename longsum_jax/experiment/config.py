@@ -62,15 +62,18 @@ class DataOptions:
         prepared: directory of prepared examples.
         split: split of the task to train on.
         batch_size: rows per step, over all devices and micro-batches.
-        batch_by_tokens: True for more rows per step in shorter buckets, as many
-            times ``batch_size`` as they fit into the longest one.
+        batch_by_tokens: True for more rows per step in shorter buckets:
+            ``batch_size`` times the longest bucket's length divided by the
+            bucket's, rounded down.
         pack: True to put several short pairs of document and summary into each
-            row, of the only bucket, for objectives that write summaries.
+            row, for objectives that write summaries; ``source_lengths`` then
+            has at most one length, the length of a row.
         source_lengths: padded lengths (buckets) in tokens, or in sentences for
             extraction, ascending; empty for the task's maximum.
         shuffle: "all" (not for streams), "block" (within blocks of
             ``shuffle_block`` examples), or "none".
-        shuffle_block: examples in a block, and in the window of a stream.
+        shuffle_block: number of examples of a block; a stream keeps as many
+            examples in memory.
         epochs: passes over the data; None for as many as the steps require.
         prefetch: number of batches prepared ahead.
     """
@@ -98,9 +101,10 @@ class LossOptions:
     Attributes:
         label_smoothing: probability mass spread over the vocabulary, for
             summaries only.
-        beta: factor of the log-probability ratios between model and reference,
-            for the objective "prefer" only, which needs a value above 0; a
-            larger one keeps the model closer to the reference.
+        beta: factor of the log-probability ratios between the model and the
+            initial model (the reference model of direct preference
+            optimization), for the objective "prefer" only, which needs a value
+            above 0; a larger one keeps the model closer to the initial model.
     """
 
     label_smoothing: Rate = 0.0

@@ -389,6 +389,13 @@ def _in_window(
 class Decoder(nn.Module):
     """A stack of decoder layers, with T5's relative position bias and a final norm if
     the stack has them.
+
+    ``__call__`` and ``with_memory`` decode all target positions at once, for
+    training and scoring. ``read_source``, ``init_cache`` and ``step`` decode
+    token by token, see the module's docstring.
+
+    Attributes:
+        stack: sizes and options of the layers.
     """
 
     stack: StackConfig

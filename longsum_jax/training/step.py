@@ -289,8 +289,8 @@ def make_train_step(
 
 # Function of a compiled step that raises an error if the step should not run.
 CheckProgram = Callable[[jax.stages.Compiled], None]
-# Function of a compiled step that returns the seconds which its products take at
-# the peak rate of the devices; 0 if unknown.
+# Function of a compiled step that returns the seconds which its matrix products
+# would take at the devices' peak FLOP rate; 0 if unknown.
 CountSeconds = Callable[[jax.stages.Compiled], float]
 
 
@@ -334,7 +334,7 @@ class CompilationWatch:
         The next step reuses the compiled program.
 
         Returns:
-            The shortest possible seconds of the step; 0 if unknown.
+            The result of ``count_seconds``; 0 without one.
         """
         shape = _shape_of(batch)
         if shape not in self._seconds:

@@ -194,7 +194,12 @@ def test_products_of_libraries_and_what_they_work_in():
 
 
 @pytest.mark.parametrize(
-    ("precision", "name"), [("DEFAULT", "float32"), ("HIGHEST", "float32, highest")]
+    ("precision", "name"),
+    [
+        ("DEFAULT", "float32"),
+        ("HIGH", "float32, high"),
+        ("HIGHEST", "float32, highest"),
+    ],
 )
 def test_the_precision_of_products_of_libraries(precision, name):
     """It stands behind the metadata, whose names are the program's."""
