@@ -136,7 +136,10 @@ class LoadedModel:
 
     def __repr__(self) -> str:
         """Returns family, parameters, attention, longest input and dtype in one line."""
-        return f"{type(self).__name__}({describe(self)})"
+        about = describe(
+            self.family, self.config, self.num_parameters, self.summarization
+        )
+        return f"{type(self).__name__}({about})"
 
     def __reduce__(self) -> Any:
         """Raises InputError: compiled programs can be neither pickled nor copied."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from longsum_jax.summarization.stream import Result, summarize_stream
 from longsum_jax.summarization.summarizer import make_engine, summarize_all
 from longsum_jax.summarization.summary import Request, Strategy, Summary
 from longsum_jax.summarization.summary_options import (
+    OptionChanges,
     SummaryOptions,
     make_options,
     make_requests,
@@ -66,7 +67,7 @@ class Model(LoadedModel):
         self,
         texts: Sequence[str] | str,
         options: SummaryOptions | None = None,
-        **changes: Any,
+        **changes: Unpack[OptionChanges],
     ) -> list[str]:
         """Returns a summary of every document; takes the arguments of ``summaries``."""
         summaries = self.summaries(texts, options, **changes)
@@ -80,7 +81,7 @@ class Model(LoadedModel):
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
         join: bool = False,
-        **changes: Any,
+        **changes: Unpack[OptionChanges],
     ) -> list[Summary]:
         """Summarizes documents in batches of ``batch_size`` documents of similar length.
 
@@ -105,8 +106,8 @@ class Model(LoadedModel):
                 "{query}" in the prompt.
             join: True to read all documents as one, with the first name and
                 query. If the tokenizer has PRIMERA's document token "<doc-sep>",
-                this token follows each document and has global attention; otherwise an
-                empty line separates the documents.
+                this token follows each document and has global attention;
+                otherwise an empty line separates the documents.
             **changes: changes of ``options`` by name: any field of
                 ``SummaryOptions``, such as ``length="short"``, and any option
                 of ``generate`` except several sequences, such as
@@ -138,7 +139,7 @@ class Model(LoadedModel):
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
         join: bool = False,
-        **changes: Any,
+        **changes: Unpack[OptionChanges],
     ) -> list[int]:
         """Returns the token count of the longest input that ``summaries`` makes of each document.
 
@@ -164,7 +165,7 @@ class Model(LoadedModel):
         options: SummaryOptions | None = None,
         *,
         on_segment: Callable[[str], None] | None = None,
-        **changes: Any,
+        **changes: Unpack[OptionChanges],
     ) -> Iterator[list[Result]]:
         """Summarizes a stream of documents; a thread reads and tokenizes ahead.
 

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from longsum_jax.summarization.segments import SegmentSummarizer
 from longsum_jax.summarization.summarizer import make_engine, summarize_all
 from longsum_jax.summarization.summary import Strategy, Summary
 from longsum_jax.summarization.summary_options import (
+    OptionChanges,
     SummaryOptions,
     make_options,
     make_requests,
@@ -76,7 +77,7 @@ class NoisySummarizer:
         *,
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
-        **changes: Any,
+        **changes: Unpack[OptionChanges],
     ) -> list[Summary]:
         """Returns a noisy summary of every document; arguments as for ``Model.summaries``.
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from longsum_jax.decoding.options import check_option_names, with_options
 from longsum_jax.errors import InputError, check_whole, did_you_mean
@@ -129,6 +129,49 @@ READING_OPTIONS = tuple(
     for field in dataclasses.fields(SummaryOptions)
     if field.name != "generation"
 )
+
+
+class OptionChanges(TypedDict, total=False):
+    """The keywords of ``Model.summaries``, so that type checkers and editors show them.
+
+    The names and types of ``SummaryOptions`` and ``GenerationOptions``, which
+    also document them, and lengths that count the start token. Other options of
+    transformers have to be passed to ``make_options``.
+    """
+
+    strategy: Strategy | str
+    length: str | int | Length | None
+    max_source_length: int | None
+    segment_length: int | None
+    on_overflow: Overflow
+    batch_size: BatchSize
+    seed: int
+    prompt: str | None
+    max_length: int | None
+    min_length: int | None
+    max_new_tokens: int | None
+    decoder_start_token_id: int | None
+    eos_token_id: int | Sequence[int] | None
+    pad_token_id: int | None
+    min_new_tokens: int | None
+    num_beams: int | None
+    length_penalty: float | None
+    early_stopping: bool | Literal["never"] | None
+    no_repeat_ngram_size: int | None
+    encoder_no_repeat_ngram_size: int | None
+    segments_no_repeat_ngram_size: int | None
+    repetition_penalty: float | None
+    do_sample: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    forced_bos_token_id: int | None
+    forced_eos_token_id: int | Sequence[int] | None
+    bad_words_ids: Sequence[Sequence[int]] | None
+    suppress_tokens: Sequence[int] | None
+    num_return_sequences: int | None
+    prompt_lookup_num_tokens: int | None
+    max_matching_ngram_size: int | None
 
 
 def make_options(
