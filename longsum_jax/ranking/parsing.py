@@ -257,12 +257,12 @@ def speakers(document: ParsedDocument) -> list[str]:
     speaker = ""  # of the last turn
     current = ""  # of the line
     for number, is_line in enumerate((document.breaks > 0).tolist()):
-        name = names.get(number)
-        if name is None:
+        line_name = names.get(number)
+        if line_name is None:
             if is_line:
                 current = speaker
-        elif name in repeated or is_capitalized(name):
-            current = speaker = name
+        elif line_name in repeated or is_capitalized(line_name):
+            current = speaker = line_name
         else:
             current = ""
         result.append(current)

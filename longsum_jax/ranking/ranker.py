@@ -16,7 +16,11 @@ from longsum_jax.ranking.features import (
     feature_table,
     sentence_features,
 )
-from longsum_jax.ranking.fragments import are_fragments, depend_on_previous
+from longsum_jax.ranking.fragments import (
+    are_fragments,
+    are_notes,
+    depend_on_previous,
+)
 from longsum_jax.ranking.parsing import (
     ParsedDocument,
     name_before_colon,
@@ -222,8 +226,13 @@ class Ranker:
 def without_fragments(
     document: ParsedDocument, scores: np.ndarray
 ) -> np.ndarray:
-    """Returns scores with minus infinity for fragments, see ``are_fragments``."""
-    return np.where(are_fragments(document), -np.inf, scores)
+    """Returns scores with minus infinity for fragments, see ``are_fragments``.
+
+    Lines of notes, see ``are_notes``, come after all sentences.
+    """
+    finished = np.where(are_fragments(document), -np.inf, scores)
+    notes = are_notes(document)
+    return np.where(notes, scores - np.ptp(scores) - 1, finished)
 
 
 def _is_layout(document: ParsedDocument, outline: Outline) -> np.ndarray:

@@ -21,6 +21,7 @@ from longsum_jax.text.abbreviations import (
     LETTERED,
     MONTHS,
     SPEECH,
+    UNITS,
 )
 from longsum_jax.text.languages import LANGUAGE_WORDS, Style, language_of
 from longsum_jax.text.quotations import quotations
@@ -362,7 +363,7 @@ class _StopLine:
         """Returns the class of the word before a stop; None for an ordinary word."""
         rules = self.rules
         before = left[: len(left) - len(token)].rstrip()[-1:]
-        if token in rules.units and before.isdigit():
+        if before.isdigit() and (token in rules.units or token in UNITS):
             return "lower"
         parts = _parts(left, token)
         # not initials

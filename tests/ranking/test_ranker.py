@@ -241,3 +241,13 @@ def test_fragments_are_no_sentences_of_a_summary_unless_there_are_no_others(text
     assert not {"Good-by!", "He said so."} & set(shown)
     assert shown[-1] == "我们在这里看书。"
     assert longsum_jax.summarize("Stop! Go on. Stop again.", length="1 sentence").text
+
+
+def test_notes_of_short_lines_fill_the_length():
+    lines = [
+        *("Delivery times of eleven weeks", "Compressor supplier bankrupt in August"),
+        *("Training centre for installers", "New plant in Poland: 40,000 units"),
+    ]
+    assert longsum_jax.summarize("\n\n".join(lines), length="100%").text.split("\n") == lines
+    prose = "The board approved the new plant in Poland on Monday after a long debate. " * 2
+    assert "Delivery" not in longsum_jax.summarize(f"{lines[0]}\n\n{prose}", length="100%").text

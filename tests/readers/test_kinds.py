@@ -672,6 +672,7 @@ NESTED = "\n".join(f"{'  ' * depth}- a" for depth in range(15))
         ("As said[^1] and ~~not~~ so.[^long-name]", "As said and not so."),
         ("- [ ] one\n- [x] two", "- one\n- two"),
         ("One\\\ntwo.", "One\ntwo."),
+        ("> [!NOTE]\n> One *two*.\n\n> [!tip]- Three.", "One two.\n\nThree."),
         ("One<br>two, <b>three</b>.", "One\ntwo, three."),
         ("Ask <a@b.org> or <https://b.org>.", "Ask a@b.org or https://b.org."),
         ("**a** [b][c] ***d*** [e]\n\n[c]: http://c\n[e]: http://e", "a b d e"),
