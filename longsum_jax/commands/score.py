@@ -50,7 +50,7 @@ EXAMPLES = """\
 
   # a metric that uses your own model
   longsum score predictions.jsonl --references=test.jsonl --metrics=bertscore \\
-      --metric_option=bertscore.model=roberta-large
+      --metric_option=bertscore.model=FacebookAI/roberta-large
 
   # published results of LSG and AWESOME on arXiv below the scores of a file
   longsum score predictions.jsonl --references=arxiv/test.jsonl --stemmer \\

@@ -91,8 +91,8 @@ class Task:
 
     Objectives of models with a head for them:
 
-        mlm, lm              masked tokens, or the next one, in the whole document, in pieces of
-                             max_source_length tokens
+        mlm, lm              masked tokens, or the next token; all of the document is used, cut into
+                             pieces of max_source_length tokens
         classify             labels of the document
         classify_pairs       labels of the document and the query, which is a claim
         claims               the same, for claims generated from the document
@@ -112,7 +112,8 @@ class Task:
             "hf:ORG/NAME[/CONFIG][@REVISION]" (Parquet files of the Hugging Face
             Hub), "seqio:[MODULE:]NAME" (a task or mixture that is registered
             with seqio, see ``data.seqio_source``), "parquet:GLOB" or
-            "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB
+            "json:GLOB" (JSON lines, a JSON array, CSV or TSV, plain or
+            compressed, or Parquet); "{split}" in a GLOB
             is replaced by the split's name. "mix:RATE*SOURCE+RATE*SOURCE" mixes
             sources, or named tasks with their fields, see ``data.mixture``.
         splits: name of a split -> its name in the source.
@@ -125,7 +126,8 @@ class Task:
             followed by a blank line, as in SCROLLS.
         document_separator: text between several documents that have one
             summary and are read as one ("summarize"), as "|||||" in
-            Multi-News; a list has its items joined by it first. Each document
+            Multi-News; if the field is a list, its items are first joined with
+            this text. Each document
             is followed by PRIMERA's token if the tokenizer has it, otherwise by
             a blank line. Empty for single documents.
         id_key: field with the id; None to number the documents.

@@ -41,7 +41,7 @@ class S4D(nn.Module):
     arbitrary.
 
     The kernels only depend on the parameters and the length. If the collection
-    KERNELS is mutable, a layer stores its kernels there, for the length of the
+    "kernels" (``KERNELS``) is mutable, a layer stores its kernels there, for the length of the
     input; if the collection contains kernels, the layer uses them instead of
     recomputing them.
 

@@ -86,7 +86,7 @@ class Model(LoadedModel):
         """Summarizes documents in batches of ``batch_size`` documents of similar length.
 
         A finished document is replaced by the next one
-        (``inference.continuous``). With segment memories and on a mesh, the
+        (``inference.continuous``). With segment memories, or on a mesh, the
         documents of a batch start and end together instead.
 
         The checkpoint's settings (attribute ``summarization``) are the

@@ -78,9 +78,9 @@ def make_train_step(
     of seed, step and micro-batch; for a `SegmentedLoss` also of the position on
     the mesh axis "batch", over which its gradients are summed once per update.
     If the loss or the gradient norm is not finite, the parameters and the
-    optimizer state do not change and the step counts as skipped, as does a step
-    with a batch without any weight, which neither ends nor begins a streak of
-    bad steps.
+    optimizer state do not change and the step counts as skipped. A step whose
+    batch has no weight also counts as skipped, but neither begins nor ends a
+    streak of bad steps.
 
     Args:
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.

@@ -47,8 +47,8 @@ class Lsg(nn.Module):
         num_global_tokens: number of tokens at the beginning of the input that
             attend to all tokens, and that all tokens attend to. They must not
             be padding.
-        causal: True to mask later tokens; the heads then output the queries of
-            the global tokens unchanged, as in the published code.
+        causal: True to mask later tokens. Global tokens then attend to nothing:
+            their outputs are their queries, as in the published code.
         use_bias: True to add a bias to all four maps.
         dropout_rate: dropout rate of the attention weights, with the PRNG
             stream "dropout".

@@ -111,10 +111,11 @@ def choose_backend(platform: str, length: int, batch: int) -> Backend:
 def product_precision(platform: str, dtype: Any) -> lax.Precision:
     """Returns the precision of float32 products for inputs of a type.
 
-    TPUs multiply float32 arrays in passes of bfloat16 products: six passes are
-    exact to float32, three lose at most 2**-15 of a factor, far less than the
-    2**-9 that rounding inputs to bfloat16 has already lost. GPUs have no such
-    choice: below the highest precision they round factors to ten bits.
+    It is HIGH for bfloat16 inputs on TPUs, otherwise HIGHEST. TPUs multiply
+    float32 arrays in passes of bfloat16 products: six passes (HIGHEST) are exact
+    to float32, three (HIGH) lose at most 2**-15 of a factor, far less than the
+    2**-8 that rounding inputs to bfloat16 may have lost. On GPUs, precisions
+    below HIGHEST round factors to ten bits.
     """
     if platform == "tpu" and jnp.dtype(dtype) == jnp.bfloat16:
         return lax.Precision.HIGH

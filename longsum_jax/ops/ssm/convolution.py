@@ -70,7 +70,7 @@ def ssm_convolution(
         causal: True to use only the first direction, so that output j depends
             on inputs 0..j; implied if ``ssm`` has one direction.
         discretization: see ``kernel.discretize``.
-        block: number of channels per step of the loop, at most all of them;
+        block: number of channels that are convolved at a time, at most all;
             by default derived from the memory that one channel needs.
         backend: "fft", "matmul", or "auto" for the faster one, see
             ``backends.choose_backend``.
