@@ -207,7 +207,7 @@ def test_trained_workdir(trained):
 def test_a_workdir_whose_model_lacks_its_sums_is_not_loaded(trained, tmp_path):
     workdir = shutil.copytree(trained, tmp_path / "run")
     (workdir / "model" / checksums.SUMS).unlink()
-    with pytest.raises(InputError, match="SHA256SUMS is missing, .* --unverified"):
+    with pytest.raises(InputError, match=r"SHA256SUMS is missing, .* --unverified"):
         longsum_jax.load(workdir)
 
 
