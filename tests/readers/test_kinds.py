@@ -1147,6 +1147,11 @@ def test_pdf(read_one, make):
     assert "hyphen-ated" in kept.text
 
 
+def test_a_tenth_of_the_lines_of_pdf_is_of_full_width(read_one, make):
+    sentences = [*(f"Sentence {number} is short." for number in range(1, 10)), f"{MANY_WORDS}."]
+    assert read_one("a.pdf", make.pdf(sentences)).text.split("\n\n") == sentences
+
+
 @pytest.mark.parametrize(
     ("second", "expected"),
     [("and Materials", ["Costs of and Materials"]), ("1.1 Builders", ["Costs of", "1.1 Builders"])],
