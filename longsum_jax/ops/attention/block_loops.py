@@ -24,6 +24,7 @@ from jaxtyping import Array
 from longsum_jax.ops.attention.block_softmax import Attend, BlockInputs
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.key_sets import KeySet, LazyBias, PartialSoftmax
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
 
 
@@ -112,8 +113,12 @@ def _flattened(pieces: Any) -> tuple[Any, Callable[[Any], Any]]:
     """Flattens every piece of the arrays [pieces, ...], and returns the inverse for one piece.
 
     XLA on CPUs otherwise copies an array with axes of size 1 between the
-    operation that makes it and a loop, which it gives different layouts.
+    operation that makes it and a loop, which it gives different layouts. Other
+    devices, and meshes that shard an axis, would copy to flatten.
     """
+    is_mesh = jax.sharding.get_abstract_mesh().size > 1
+    if target_platform() != "cpu" or is_mesh:
+        return pieces, lambda row: row
     shapes = jax.tree.map(lambda x: x.shape[1:], pieces)
 
     def unflatten(row: Any) -> Any:
