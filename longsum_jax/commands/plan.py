@@ -26,7 +26,7 @@ EXAMPLES = """\
       --config.training.accumulation=1
 
   # fine-tuning LED on eight H200 of one host, with a JSON file and a bar chart
-  longsum plan --config=configs/finetune.py:model=led,data='reports/{split}.jsonl' \\
+  longsum plan --config=configs/finetune.py:model=allenai/led-base-16384,data=my.jsonl \\
       --device=h200:1x8 --out=plan.json
   longsum plots plan plan.json --out=plan.png
 
