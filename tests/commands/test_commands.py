@@ -469,6 +469,9 @@ def test_evaluate_writes_summaries_of_a_length(evaluated, tmp_path, monkeypatch)
     code, _, err = evaluated("--length=tall")
     assert code == 2
     assert 'length="tall"; write short, medium, long' in err
+    (tmp_path / "out" / "SHA256SUMS").unlink()
+    (tmp_path / "out" / "predictions.jsonl").write_text("")  # as before the first prediction
+    assert evaluated("--length=3 sentences")[0] == 0
 
 
 @pytest.mark.slow
