@@ -17,8 +17,6 @@ from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.evaluation.rows_file import Row, RowsFile
 from longsum_jax.files import json_text
 from longsum_jax.summarization.stream import window_size
-from longsum_jax.summarization.summary import BatchSize
-from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_jax.text.documents import DataRow, read_json_lines, split_row
 from longsum_jax.text.joining import split_documents
 from longsum_jax.text.ngrams import num_words
@@ -26,6 +24,8 @@ from longsum_jax.text.ngrams import num_words
 if TYPE_CHECKING:
     from longsum_jax.summarization.model import Model
     from longsum_jax.summarization.noisy import NoisySummarizer
+    from longsum_jax.summarization.summary import BatchSize
+    from longsum_jax.summarization.summary_options import SummaryOptions
 
 Metrics = Mapping[str, Metric]  # metrics by name
 
@@ -182,7 +182,7 @@ def predict(
     model: "Model | NoisySummarizer",
     pairs: Sequence[Pair],
     metrics: Metrics,
-    options: SummaryOptions,
+    options: "SummaryOptions",
     *,
     on_row: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
@@ -247,7 +247,9 @@ def predict(
     return [rows[i] for i in range(len(pairs))]
 
 
-def prediction_order(pairs: Sequence[Pair], batch_size: BatchSize) -> list[int]:
+def prediction_order(
+    pairs: Sequence[Pair], batch_size: "BatchSize"
+) -> list[int]:
     """Returns the indices of the pairs in the order in which ``predict`` reads them."""
     order = list(range(len(pairs)))
     if batch_size != 1:
