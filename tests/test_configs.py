@@ -120,6 +120,15 @@ def test_tiny_keeps_files_of_ones_own(path, data, source, held_out):
     assert run_config(read_config(f"{path}:tiny", {})).task.source == "embedded"
 
 
+def test_tiny_keeps_files_at_the_default_path(tmp_path, monkeypatch):
+    path = next(path for path, _ in ALL if path.stem == "finetune").resolve()
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    Path("data/train.jsonl").touch()
+    task = run_config(read_config(f"{path}:tiny,data=data/{{split}}.jsonl", {})).task
+    assert task.source == "json:data/{split}.jsonl"
+
+
 @pytest.mark.parametrize("path", sorted({path for path, _ in ALL}), ids=lambda path: path.stem)
 def test_files_are_those_of_ml_collections(path):
     """``ml_collections.config_flags`` calls ``get_config`` without a mode for ``--config=FILE``."""

@@ -145,9 +145,11 @@ def main(argv: Sequence[str]) -> int:
         args, itertools.chain([first], documents)
     )
     if args.model is None:
-        documents = map(_with_language, documents)
         if args.join:
             documents = _joined(documents, PARAGRAPH)
+        documents = (
+            _with_notes(document, args.query) for document in documents
+        )
         run = SummaryRun(args, options, _on_beam(args, _by_ranker(args)))
         return _summarize(args, run, documents, unread, has_several=has_several)
 
@@ -183,14 +185,23 @@ def _count_documents(
     return len(beginning) > 1, itertools.chain(beginning, documents)
 
 
-def _with_language(document: Document) -> Document:
-    """Adds a note to a document in a language that the ranker was not trained on."""
-    from longsum_jax.ranking.lexicon import is_english
+def _with_notes(document: Document, query: str | None) -> Document:
+    """Adds notes to a document that the ranker reads less well.
 
-    if is_english(document.text):
-        return document
-    note = "few of its words are English, the language that the ranker was made for"
-    return document._replace(notes=(*document.notes, note))
+    These are documents in a language that it was not trained on, and documents
+    without a word of the query.
+    """
+    from longsum_jax.ranking.lexicon import is_english, shares_words
+
+    notes = list(document.notes)
+    if not is_english(document.text):
+        notes.append(
+            "few of its words are English, the language that the ranker was made for"
+        )
+    query = query or document.query
+    if query is not None and not shares_words(query, document.text):
+        notes.append("no word of the query occurs in it")
+    return document._replace(notes=tuple(notes))
 
 
 def _joined(

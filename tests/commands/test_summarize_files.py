@@ -710,6 +710,12 @@ def test_another_language_than_the_rankers_is_noted(extract, folder):
     assert re.fullmatch(r"files/b.txt: .* written; [\d.]+ s", english)
 
 
+@pytest.mark.parametrize(("query", "noted"), [("the texts of a", False), ("bridges", True)])
+def test_a_query_without_a_word_of_the_document_is_noted(extract, folder, query, noted):
+    _, _, err = extract(f"--query={query}", "files/b.txt")
+    assert ("; no word of the query occurs in it; " in err) == noted
+
+
 def test_a_terminal_that_is_waited_for_is_told_so(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"The old bridge is of stone.")))
     assert summarize.main([]) == 0
