@@ -225,16 +225,7 @@ def relative_error(found, wanted, gradient, direction):
     return abs(found - wanted) / (np.linalg.norm(gradient) * np.linalg.norm(direction))
 
 
-SLOW = (
-    *("LSG, norm", "LSG, lsh", "LSG, bos_pooling"),
-    *("BigBird", "Sinkhorn", "adaptive span", "transient global", "window"),
-)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in OPERATIONS],
-)
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_operation(name, in_float64, monkeypatch):
     function, *shapes = OPERATIONS[name]
     monkeypatch.setattr(blockwise, "max_score_bytes", lambda: 1)  # as many pieces as can be
