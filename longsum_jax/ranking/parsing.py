@@ -257,8 +257,8 @@ def speakers(document: ParsedDocument) -> list[str]:
     speaker = ""  # of the last turn
     current = ""  # of the line
     for number, is_line in enumerate((document.breaks > 0).tolist()):
-        name = names.get(number)
-        if name is None:
+        name = names.get(number, "")
+        if not name:
             if is_line:
                 current = speaker
         elif name in repeated or is_capitalized(name):
@@ -270,7 +270,7 @@ def speakers(document: ParsedDocument) -> list[str]:
 
 
 def name_before_colon(line: str) -> str:
-    """Returns what may be a speaker's name before the first colon of a line; "" if nothing is."""
+    """Returns a possible speaker's name before the first colon of a line; "" without one."""
     match = _NAMED.match(line)
     if match is None or len(words_of_name(match[1])) > MOST_NAME_WORDS:
         return ""
