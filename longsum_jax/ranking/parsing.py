@@ -10,7 +10,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.lexicon import OTHER_STOP_WORDS, STOP_WORDS, light_stem
-from longsum_jax.text.boundaries import text_style
+from longsum_jax.text.languages import text_style
 from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.person_names import is_capitalized, words_of_name
 from longsum_jax.text.sentences import bounded_sentences, sentence_spans
@@ -257,12 +257,12 @@ def speakers(document: ParsedDocument) -> list[str]:
     speaker = ""  # of the last turn
     current = ""  # of the line
     for number, is_line in enumerate((document.breaks > 0).tolist()):
-        name = names.get(number, "")
-        if not name:
+        line_name = names.get(number)
+        if line_name is None:
             if is_line:
                 current = speaker
-        elif name in repeated or is_capitalized(name):
-            current = speaker = name
+        elif line_name in repeated or is_capitalized(line_name):
+            current = speaker = line_name
         else:
             current = ""
         result.append(current)
