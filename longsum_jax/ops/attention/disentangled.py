@@ -116,15 +116,15 @@ def _position_scores(
     _, num_blocks, block_size, *_ = q.shape
     num_rows, length = len(position_q), k.shape[1]
     last = num_blocks * block_size - 1
-    # Entries of all distances, the greatest first: those of query i and the
-    # keys 0, 1, ... begin at last - i.
+    # Entries of all distances, the greatest first. The entries of query i and
+    # the keys 0, 1, ... begin at last - i.
     entries = table_entries(
         np.arange(last, -length, -1), num_rows // 2, max_distance
     )
     starts = last - np.arange(last + 1, dtype=np.int32)
     starts = starts.reshape(1, num_blocks, 1, block_size)
-    # Keys are the last axis: keys next to each other mostly read entries next
-    # to each other, too.
+    # Keys are the last axis, because neighboring keys mostly read neighboring
+    # entries.
     contract_head_dim, by_head = ((2,), (3,)), ((1,), (2,))
     # [heads, rows, batch, length] -> [batch, 1, heads, rows, length]
     position_to_content = lax.dot_general(
