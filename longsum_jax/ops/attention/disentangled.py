@@ -116,7 +116,7 @@ def _position_scores(
     _, num_blocks, block_size, *_ = q.shape
     num_rows, length = len(position_q), k.shape[1]
     last = num_blocks * block_size - 1
-    # Entries of all distances, the greatest first: the entries of query i and
+    # Entries of all distances, the greatest first. The entries of query i and
     # the keys 0, 1, ... begin at last - i.
     entries = table_entries(
         np.arange(last, -length, -1), num_rows // 2, max_distance
