@@ -81,6 +81,25 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     )
 
 
+def check_not_named_pipe(path: str | Path, name: str) -> None:
+    """Raises InputError for a pipe in the file system, but not for one that a shell opened.
+
+    Args:
+        path: path of the file.
+        name: name of the file, for the error.
+    """
+    try:
+        is_pipe = stat.S_ISFIFO(os.stat(path).st_mode)
+        is_named = is_pipe and os.path.exists(os.path.realpath(path))
+    except (OSError, ValueError):  # reported when the file is opened
+        return
+    if is_named:
+        raise InputError(
+            f"{name}: a named pipe, which may never be written to; give a regular file, or "
+            "<(cat PIPE) in a shell"
+        )
+
+
 def read_bytes(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> bytes:
     """Returns the content of a file.
 

@@ -1,14 +1,12 @@
 """The input of a reader: the bytes of one document, and the limits of reading them."""
 
 import dataclasses
-import os
-import stat
 import sys
 import time
 from collections.abc import Iterable
 
 from longsum_jax.errors import InputError, check_whole, counted
-from longsum_jax.files import beyond
+from longsum_jax.files import beyond, check_not_named_pipe
 from longsum_jax.readers.cleaning import clean
 from longsum_jax.readers.document import Block, Document, lay_out
 from longsum_jax.readers.encodings import decode
@@ -248,11 +246,8 @@ def read_content(path: str | None, name: str, max_bytes: int) -> bytes:
         InputError: the file does not exist, cannot be read, is too large or is
             a named pipe.
     """
-    if path is not None and _is_named_pipe(path):
-        raise InputError(
-            f"{name}: a named pipe, which may never be written to; give a regular file, or read it "
-            "from standard input"
-        )
+    if path is not None:
+        check_not_named_pipe(path, name)
     try:
         if path is None:
             content = sys.stdin.buffer.read(max_bytes + 1)
@@ -269,16 +264,6 @@ def read_content(path: str | None, name: str, max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         raise InputError(beyond(name, max_bytes))
     return content
-
-
-def _is_named_pipe(path: str) -> bool:
-    """Returns True for a pipe in the file system; not for one that a shell opened."""
-    try:
-        return stat.S_ISFIFO(os.stat(path).st_mode) and os.path.exists(
-            os.path.realpath(path)
-        )
-    except (OSError, ValueError):  # reported when the file is opened
-        return False
 
 
 def too_slow(name: str, max_seconds: float) -> str:

@@ -25,6 +25,7 @@ from longsum_jax.files import (
     MAX_CONTAINERS,
     MAX_LINE_BYTES,
     bounded_lines,
+    check_not_named_pipe,
     damaged,
     parse_json,
 )
@@ -142,6 +143,7 @@ def _data_suffix(path: str | Path) -> str:
 @contextlib.contextmanager
 def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     """Opens a file for reading bytes, decompressed; read errors become InputErrors."""
+    check_not_named_pipe(path, str(path))
     suffix = Path(path).suffix
     try:
         is_packed = suffix in SUFFIXES

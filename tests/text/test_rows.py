@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 
 import pytest
 
@@ -95,3 +96,18 @@ def test_other_names_are_not_guessed(write):
 def test_damaged_files_are_named(write, name, content, problem):
     with pytest.raises(InputError, match=problem):
         list(read_json_lines(write(name, content)))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv.gz", "a.parquet"])
+def test_a_named_pipe_is_refused(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=f"{name}: a named pipe, which may never be written to"):
+        list(read_rows(tmp_path / name))
+
+
+def test_a_pipe_of_a_shell_is_read():
+    reading, writing = os.pipe()
+    os.write(writing, b'{"document": "A cat sat."}\n')
+    os.close(writing)
+    assert list(read_rows(f"/dev/fd/{reading}")) == [(1, {"document": "A cat sat."})]
+    os.close(reading)
