@@ -28,7 +28,7 @@ _LAYERS = (
     "attention.base attention.bigbird attention.cross attention.full attention.global_tokens "
     "attention.hybrid attention.local attention.longformer "
     "attention.lsg attention.multi_head "
-    "attention.staggered attention.state_space chunking decoder decoder_cache "
+    "attention.staggered attention.state_space chunking decoder decoder_cache decoder_layer "
     "dense encoder layer layer_groups memory partitioning s4d"
 )
 _MODELS = "bart bert bert_heads encoder_decoder extraction_head heads salient_vectors t5"

@@ -58,9 +58,10 @@ from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.models.registry import get_family, model_config, preset
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
+from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import TrainState, init_state
-from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss, make_train_step
+from longsum_jax.training.step import make_train_step
 from longsum_plan import devices
 from longsum_plan.fit_length import fit_length
 

@@ -54,9 +54,10 @@ from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import class_cross_entropy
+from longsum_jax.training.loss import LossOutput
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import init_state
-from longsum_jax.training.step import LossOutput, make_train_step
+from longsum_jax.training.step import make_train_step
 
 BASE = BartConfig(
     d_model=768,

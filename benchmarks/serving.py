@@ -8,8 +8,10 @@ weights, and a tokenizer trained on the documents. --clients clients each send a
 its summary, and take the next one, in no order of lengths. Lengths are spread evenly over their
 logarithms from --shortest to --longest words, from a news article to a meeting; the texts are
 QMSum's meetings in --data, otherwise the documentation that Python carries. Of each document
---max_source_length tokens are read and the rest is dropped, by both. Both decode greedily; one
-token of many ends a summary, so that their lengths differ (see many_documents.py).
+--max_source_length tokens are read and the rest is dropped, by both. Both decode greedily. Random
+weights hardly ever end a summary: in models whose logits have a stored bias (LED, BART, PEGASUS),
+the end tokens, one of many (see many_documents.py), have the bias with which half of the summaries
+end at --typical_new_tokens, as real summarizers end early.
 
 The peer (serving_peer.py) fills batches in the order of the requests; every size of
 --peer_batch_sizes has a turn in the first round, the one of most documents per second also in the
@@ -22,7 +24,8 @@ server adds.
 for documents of up to 1,500 words. `ratio` on a row of the peer is how many times as many documents
 per second ours summarizes, `short_p95_ratio` how many times as long the peer takes for short ones,
 `equal` the share of equal summaries. `overhead` on the row of one request is relative to
-`Model.summaries`. Started again with the same --out, the script goes on with what is missing.
+`Model.summaries`, whose row has the lengths of the summaries. Started again with the same --out,
+the script goes on with what is missing.
 """
 
 import argparse
@@ -44,6 +47,7 @@ from many_documents import COMPILING, model_of, options_of
 from models import SIZES
 from server_process import HOST, ServerProcess, serve_command
 
+from longsum_jax.inference.padding import pad_rows
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
 
@@ -54,6 +58,9 @@ PEER = "transformers, batches of {}"
 SHORT_WORDS = 1500
 PIECES = 8000  # of the tokenizer
 LONGEST_TIME = 10**5  # seconds of a request
+# Documents, and tokens read of each, by which the bias of the end tokens is chosen.
+NUM_CALIBRATED = 16
+CALIBRATED_LENGTH = 1024
 
 
 def source_texts(data: str | None) -> list[str]:
@@ -81,8 +88,17 @@ def documents_of(sources: Sequence[str], args: argparse.Namespace) -> list[str]:
     ]
 
 
-def write_model(sources: Sequence[str], args: argparse.Namespace, directory: Path) -> None:
-    """Writes the directory that both servers read."""
+def write_model(
+    sources: Sequence[str], texts: Sequence[str], args: argparse.Namespace, directory: Path
+) -> None:
+    """Writes the directory that both servers read.
+
+    Args:
+        sources: texts of the tokenizer.
+        texts: documents, by which the ends of summaries are chosen.
+        args: flags.
+        directory: directory to write.
+    """
     from longsum_jax.tokenizers.loading import train_sentencepiece
 
     (_, _, vocabulary), *_ = SIZES[args.size]
@@ -90,7 +106,35 @@ def write_model(sources: Sequence[str], args: argparse.Namespace, directory: Pat
     tokenizer = train_sentencepiece(sources, pieces, rows=max(vocabulary, pieces))
     model = model_of(args.model, args, rows=tokenizer.vocab_size)
     options = options_of(model, args)
-    Model(model.family, model.config, model.params, tokenizer, options).save(directory)
+    model = Model(model.family, model.config, model.params, tokenizer, options)
+    if "final_logits_bias" in model.params:
+        end_early(model, texts[:NUM_CALIBRATED], args)
+    model.save(directory)
+
+
+def end_early(model: Model, texts: Sequence[str], args: argparse.Namespace) -> None:
+    """Adds the bias of the end tokens, with which half of the summaries end in time.
+
+    Args:
+        model: model whose bias is replaced.
+        texts: documents by which the bias is chosen.
+        args: flags.
+    """
+    tokenizer = model.tokenizer
+    limit = min(args.max_source_length, CALIBRATED_LENGTH)
+    rows = [tokenizer.add_special_tokens(tokenizer.encode(text), limit) for text in texts]
+    ids, mask = pad_rows(rows, len(rows), model.config.pad_token_id)
+    # Without an end, up to the token that is to be the last one.
+    length = args.typical_new_tokens
+    written = model.generate(ids, mask, min_new_tokens=length, max_new_tokens=length)
+    logits = np.asarray(model.logits(ids, mask, written[:, :-1]))  # [rows, tokens, vocabulary]
+    of_written = np.take_along_axis(logits, written[:, 1:, None], 2)[..., 0]
+    ends = np.array(model.generation_config["eos_token_id"])
+    # A summary ends at the first token at which the bias exceeds this distance.
+    distances = of_written - logits[:, :, ends].max(2)
+    bias = np.zeros(model.config.vocab_size, np.float32)
+    bias[ends] = np.median(distances[:, args.min_new_tokens :].min(1))
+    model.params = {**model.params, "final_logits_bias": bias}
 
 
 class Sides(contextlib.ExitStack):
@@ -189,6 +233,7 @@ class Sides(contextlib.ExitStack):
             "cpu_seconds": time.process_time() - cpu,
             "compile_seconds": sum(self._compiling),
             "checksums": checksums([summary.text for summary in found]),
+            "summary_tokens": [summary.summary_tokens for summary in found],
         }
 
 
@@ -293,7 +338,12 @@ def totals(
             "peak_gib": best.get("peak_gib"),
         }
         if "latencies" in best:
-            row |= {"clients": clients, **percentiles(of_side, lengths)}
+            is_short = np.array(lengths) <= SHORT_WORDS
+            seconds = np.array([entry["latencies"] for entry in of_side])
+            row |= {"clients": clients, **percentiles(seconds, "")}
+            row |= percentiles(seconds[:, is_short], "short_")
+        if "summary_tokens" in best:
+            row |= percentiles([best["summary_tokens"]], "summary_tokens_")
         pairs = zip(best["checksums"], reference[0] if reference else (), strict=False)
         row["equal"] = sum(a == b for a, b in pairs) / len(lengths)
         rows[by] = {key: value for key, value in row.items() if value is not None}
@@ -314,18 +364,10 @@ def _warm_seconds(entry: Mapping[str, Any]) -> float:
     return max(entry["seconds"] - entry.get("compile_seconds", 0.0), 1e-9)
 
 
-def percentiles(
-    entries: Sequence[Mapping[str, Any]], lengths: Sequence[int]
-) -> dict[str, float | None]:
-    """Returns percentiles of the seconds of an answer, of all documents and of short ones."""
-    found: dict[str, float | None] = {}
-    of_all = np.array([entry["latencies"] for entry in entries])
-    is_short = np.array(lengths) <= SHORT_WORDS
-    for name, values in (("", of_all), ("short_", of_all[:, is_short])):
-        for percent in (50, 95):
-            known = values.size > 0
-            found[f"{name}p{percent}"] = float(np.percentile(values, percent)) if known else None
-    return found
+def percentiles(values: Any, prefix: str) -> dict[str, float]:
+    """Returns percentiles of numbers, with names that begin with a prefix; {} without numbers."""
+    percents = (50, 95) if np.size(values) else ()
+    return {f"{prefix}p{percent}": float(np.percentile(values, percent)) for percent in percents}
 
 
 def main() -> None:
@@ -346,6 +388,9 @@ def main() -> None:
     )
     parser.add_argument("--min_new_tokens", type=int, default=16, help="default: 16")
     parser.add_argument("--max_new_tokens", type=int, default=128, help="default: 128")
+    parser.add_argument(
+        "--typical_new_tokens", type=int, default=64, help="median of summaries; default: 64"
+    )
     parser.add_argument("--out", help="JSON report to write, or to go on with")
     Deadline.add_flag(parser)
     args = parser.parse_args()
@@ -363,7 +408,7 @@ def main() -> None:
     lengths = [len(text.split()) for text in texts]
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "model"
-        write_model(sources, args, directory)
+        write_model(sources, texts, args, directory)
         with Sides(directory, texts, args) as sides:
             for number, by in turns(args, entries):
                 if deadline.is_over:

@@ -29,9 +29,10 @@ from models import PUBLISHED, forward_flops, make_config, make_ids, parameter_sh
 
 from longsum_jax.ops.losses import count_labels, shift_right
 from longsum_jax.summarization.model import Model
+from longsum_jax.training.loss import LossOutput
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import TrainState, init_state
-from longsum_jax.training.step import LossOutput, make_train_step
+from longsum_jax.training.step import make_train_step
 
 RATE = 1e-4
 PROGRAMS = ("step", "gradient", "forward")

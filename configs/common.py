@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -170,11 +171,15 @@ def shrink(config: ConfigDict) -> ConfigDict:
     """Turns a config into its ``tiny`` mode, which trains in seconds on a CPU.
 
     It has a tiny model, and the embedded corpus in place of large data sets. Files of one's own
-    stay, and so does a checkpoint, with its own tokenizer, prefix and lengths.
+    stay, also those at the default path if they exist, and so does a checkpoint, with its own
+    tokenizer, prefix and lengths.
     """
     objective = config.task.get("objective") or get_task(config.task.name).objective
     short = {"max_source_length": 256, "max_target_length": 64, "prefix": config.task.prefix}
-    if config.task.source in (None, f"json:{OWN_FILES}"):
+    has_own_files = Path(OWN_FILES.format(split="train")).exists()
+    if config.task.source is None or (
+        config.task.source == f"json:{OWN_FILES}" and not has_own_files
+    ):
         task = task_section("embedded", **short)
     else:
         own = {key: config.task[key] for key in ("source", "held_out", "half", "labels")}

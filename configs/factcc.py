@@ -7,8 +7,8 @@
 name on the Hub; without it a small BERT starts from scratch, with a tokenizer trained on the data.
 `data` are JSON lines {"document": ...}, `reports/{split}.jsonl` or one file of which a tenth is
 held out. Sentences become claims as they are (CORRECT) and made wrong by rules (INCORRECT): another
-name, date, number or pronoun, or a negation, some with noise (text.claims; `task.claims` has the
-options). The mode `pairs` learns from labels that people gave, {"document": ..., "claim": ...,
+name, date, number or pronoun, or a negation, some with noise; `task.claims` has the
+options. The mode `pairs` learns from labels that people gave, {"document": ..., "claim": ...,
 "label": ...}; with task.document_key=premise,task.query_key=hypothesis from data of entailment,
 which the metric summac needs. `tiny` runs in seconds on a CPU.
 

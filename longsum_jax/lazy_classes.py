@@ -10,10 +10,10 @@ T = TypeVar("T")
 class LazyClasses(MutableMapping[str, T], Generic[T]):
     """Classes by name, imported on first use.
 
-    Names are listed, and most classes are never needed: a model has one
-    attention and one family, and a command's help shows only the names of
-    metrics. Other
-    packages add classes as to a dictionary, ``REGISTRY["name"] = Class``.
+    Listing the names imports nothing. A process needs few of the classes: a
+    model has one attention and one family, and a command's help shows only the
+    names of metrics. Other packages add classes as to a dictionary,
+    ``REGISTRY["name"] = Class``.
 
     Args:
         paths: name -> "module:Class".

@@ -7,7 +7,9 @@ Share``.
 
 import dataclasses
 import functools
+import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+# An entry of a docstring: names, and a text whose further lines are indented.
+_ENTRY = re.compile(r"^(\w+(?:, \w+)*): (.*(?:\n +.*)*)", re.MULTILINE)
 # maximum of integer options, because array indices have 32 bits
 LARGEST = 2**31 - 1
 
@@ -171,6 +175,21 @@ def _default(hint: Any) -> Range:
     if hint is float or float in typing.get_args(hint):
         return _ANY_FLOAT
     return _ANY_INT
+
+
+@functools.cache
+def field_docs(cls: type) -> Mapping[str, str]:
+    """Returns the descriptions of a dataclass's fields in its docstring, a line each.
+
+    ``{}`` if Python runs without docstrings (-OO).
+    """
+    doc = inspect.getdoc(cls) or ""
+    entries = doc.partition("\nAttributes:\n")[2].partition("\n\n")[0]
+    docs: dict[str, str] = {}
+    for names, text in _ENTRY.findall(inspect.cleandoc(entries)):
+        line = " ".join(text.split()).replace("``", "")
+        docs |= dict.fromkeys(names.split(", "), line)
+    return docs
 
 
 class TreeDifference(NamedTuple):

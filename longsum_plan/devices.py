@@ -95,15 +95,25 @@ class Target(NamedTuple):
 
 
 def _tpu_products(peak: float) -> dict[str, float]:
-    # float32 uses the bfloat16 units: one pass by default, six passes for full
-    # precision.
-    return {"bfloat16": peak, "float32": peak, "float32, highest": peak / 6}
+    # float32 uses the bfloat16 units: one pass by default, three for high and six
+    # for full precision.
+    return {
+        "bfloat16": peak,
+        "float32": peak,
+        "float32, high": peak / 3,
+        "float32, highest": peak / 6,
+    }
 
 
 def _gpu_products(
     bfloat16: float, tf32: float, float32: float
 ) -> dict[str, float]:
-    return {"bfloat16": bfloat16, "float32": tf32, "float32, highest": float32}
+    return {
+        "bfloat16": bfloat16,
+        "float32": tf32,
+        "float32, high": tf32,
+        "float32, highest": float32,
+    }
 
 
 # Hardware by its name in --device.

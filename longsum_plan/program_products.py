@@ -68,9 +68,10 @@ def _precision(instruction: Instruction, factor: Instruction) -> str:
     # The precision precedes the metadata, which may contain any name, or
     # follows it for cuBLAS.
     before, _, rest = instruction.attributes.partition("metadata={")
-    is_high = re.search(r"\bhigh(est)?\b|HIGH", before + rest.partition("}")[2])
-    if is_high:
-        return "float32, highest"
+    text = (before + rest.partition("}")[2]).lower()
+    for precision in ("highest", "high"):
+        if re.search(rf"\b{precision}\b", text):
+            return f"float32, {precision}"
     return "float32"
 
 

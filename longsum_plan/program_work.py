@@ -66,7 +66,7 @@ class Work(NamedTuple):
 
     Attributes:
         products: operations by the type of the factors: "bfloat16", "float32",
-            and "float32, highest" if a higher than the default precision is
+            and "float32, high" or "float32, highest" if such a precision is
             requested.
         num_bytes: bytes read from and written to main memory.
         collectives: traffic by kind.

@@ -287,7 +287,7 @@ def _read_scrolls(folder: Path) -> None:
 
 
 def _metadata_seeds() -> list[Files]:
-    from longsum_jax.data.prepared import write_prepared
+    from longsum_jax.data.preparation import write_prepared
     from longsum_jax.data.tasks import get_task
     from longsum_jax.tokenizers.bytes import ByteTokenizer
 

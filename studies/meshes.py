@@ -40,9 +40,10 @@ from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import count_labels
 from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
+from longsum_jax.training.loss import LossOutput
 from longsum_jax.training.mesh import MESH_AXES, MeshOptions, activate, make_mesh, put_batch
 from longsum_jax.training.state import create_state, init_state, plan_state, shardings_of
-from longsum_jax.training.step import LossOutput, make_train_step
+from longsum_jax.training.step import make_train_step
 
 DEVICES = 4
 ROWS = 8

@@ -12,6 +12,7 @@ forked after the heavy imports (`mutants_tests.py`): those that mirror the file,
 import it, until the first one fails that passes without the mutant.
 
 Started again, the script goes on with the next mutants, or with --again with the survivors.
+Compiled programs are kept in a folder with the name of OUT and the suffix .programs.
 Survivors are mutants that no test notices. Some change nothing ("x <= n" for "x < n" where they
 are never equal): --equivalent notes one that somebody has looked at, and the reason.
 """
@@ -93,14 +94,15 @@ def draw(total: int, seed: int) -> list[Mutant]:
 
 
 def words_of(mutant: Mutant) -> list[str]:
-    """Returns the names of the functions and classes that contain a mutant."""
+    """Returns the names of the file, the functions and the classes that contain a mutant."""
     tree = ast.parse((ROOT / mutant.path).read_bytes())
     places = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return [
+    names = [
         node.name
         for node in ast.walk(tree)
         if isinstance(node, places) and node.lineno <= mutant.line <= node.end_lineno
     ]
+    return [Path(mutant.path).stem.strip("_"), *names]
 
 
 def rows_of(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -154,7 +156,8 @@ def main() -> None:
         results[args.equivalent] |= {"outcome": "equivalent", "because": args.because}
     else:
         with tempfile.TemporaryDirectory() as folder:
-            _try_all(args, Workshop(Path(folder)), results, report)
+            shop = Workshop(Path(folder), args.out.with_suffix(".programs"))
+            _try_all(args, shop, results, report)
     rows = rows_of(report["mutants"])
     common.print_table(rows)
     extra = {key: report[key] for key in ("commit", "note", "mutants") if key in report}
@@ -168,6 +171,7 @@ def _try_all(args: argparse.Namespace, shop: Workshop, results: dict, report: di
     current = {
         mutant.name: mutant
         for path in paths
+        if (ROOT / path).exists()
         for mutant in mutants(path, (ROOT / path).read_bytes())
     }
     only = set(filter(None, args.only.split(",")))
@@ -177,7 +181,7 @@ def _try_all(args: argparse.Namespace, shop: Workshop, results: dict, report: di
             break
         if name not in only if only else result["outcome"] not in outcomes:
             continue
-        if name not in current:  # the line has changed since the sample was drawn
+        if name not in current:  # the line has changed or moved since the sample was drawn
             print(f"gone {name} {result['place']}", flush=True)
             continue
         mutant = current[name]

@@ -37,6 +37,22 @@ _COPIED = (
     "pyproject.toml",
     "README.md",
 )
+# The tests ask a process that imports jax before every run, and keep few compiled programs.
+_CONFTEST = """
+
+RECURRING_ROOMS = (TESTS,)
+_configure = pytest_configure
+
+
+def _are_known(flags):
+    return True
+
+
+def pytest_configure(config):
+    _configure(config)
+    jax.config.update("jax_compilation_cache_dir", {programs!r})
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = {programs!r}
+"""
 _MOST_BYTES = 6 * 2**30  # resident, of a process of tests
 _MOST_FILES = 10  # of tests that only import a module, or a module that imports it
 _HANG = 5  # times what a test takes without the mutant, and
@@ -76,14 +92,14 @@ def stages_of(path: str, words: Sequence[str] = ()) -> Iterator[Stage]:
 
     Args:
         path: file, from the root of the repository.
-        words: names; files of tests that contain one come before others of their kind.
+        words: names; files of tests that contain them often come before others of their kind.
 
     Yields:
         first the quick tests of the file that mirrors the module, then those of files that import
         it, then their slow tests, and finally tests of indirect importers and of the same room.
     """
     mirrors, near, far, indirect, room = (
-        sorted(tests, key=lambda test: not _contains(ROOT / test, words))
+        sorted(tests, key=lambda test: -_count(ROOT / test, words))
         for tests in _tests_by_rank(path)
     )
     quick, slow = "not slow", "slow"
@@ -131,9 +147,9 @@ def _tests_by_rank(path: str) -> list[list[str]]:
     return [[test.relative_to(ROOT).as_posix() for test in tests] for tests in ranks]
 
 
-def _contains(path: Path, words: Sequence[str]) -> bool:
+def _count(path: Path, words: Sequence[str]) -> int:
     text = path.read_text(encoding="utf-8")
-    return any(word in text for word in words)
+    return sum(map(text.count, words))
 
 
 @cache
@@ -165,9 +181,11 @@ class Workshop:
 
     Args:
         folder: an empty folder.
+        programs: folder of compiled programs, for this and later starts. Mutants change few of the
+            programs that their tests compile.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path) -> None:
         self.folder = folder
         ignored = shutil.ignore_patterns("__pycache__")
         for name in _COPIED:
@@ -176,9 +194,8 @@ class Workshop:
                 shutil.copytree(source, folder / name, ignore=ignored, symlinks=True)
             else:
                 shutil.copy(source, folder / name)
-        # It asks a process that imports jax, before every run.
         with (folder / "conftest.py").open("a", encoding="utf-8") as conftest:
-            conftest.write("\n\ndef _are_known(flags):\n    return True\n")
+            conftest.write(_CONFTEST.format(programs=str(programs.resolve())))
         for name in _HEAVY.split():
             importlib.import_module(name)
         os.environ["PYTHONPATH"] = str(folder)
@@ -193,8 +210,8 @@ class Workshop:
         Args:
             mutant: a change of a file.
             stages: the tests.
-            words: names of the function and the class of the change; tests that name them are
-                the first ones of their file.
+            words: names of the file, the functions and the classes of the change; tests that name
+                them are the first ones of their file.
             seconds: limit of time for all tests together.
 
         Returns:
@@ -310,8 +327,10 @@ class _Plugin:
         items.sort(key=lambda item: (files.index(item.path), not self._names(item)))
 
     def _names(self, item: Any) -> bool:
-        names = set(item.function.__code__.co_names) if hasattr(item, "function") else set()
-        return not names.isdisjoint(self.words)
+        code = item.function.__code__ if hasattr(item, "function") else None
+        names = (*code.co_names, *map(str, code.co_consts)) if code else ()
+        text = " ".join((item.name, *names))
+        return any(word in text for word in self.words)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._note(event="start", test=nodeid, time=time.time())

@@ -19,9 +19,10 @@ from longsum_jax.inference.programs import Search
 from longsum_jax.models.salient_vectors import document_vectors, gather_vectors
 from longsum_jax.ops.losses import count_labels
 from longsum_jax.summarization.model import Model
+from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import init_state
-from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss, make_train_step
+from longsum_jax.training.step import make_train_step
 from longsum_jax.typing import IGNORED_LABEL, Array, Params
 
 Row = dict[str, Any]

@@ -148,7 +148,7 @@ class PreparedShards(Subject):
     name = "prepared shards"
 
     def write(self) -> None:
-        from longsum_jax.data.prepared import write_prepared
+        from longsum_jax.data.preparation import write_prepared
         from longsum_jax.data.tasks import get_task
         from longsum_jax.tokenizers.loading import load_tokenizer
 

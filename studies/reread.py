@@ -36,6 +36,7 @@ from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.experiment.config_files import split_overrides
 from longsum_jax.experimental.metrics.bartscore import mean_log_probs, target_ids
 from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.summary_options import SummaryOptions
 
 TRAINED = "trained"
 
@@ -46,14 +47,8 @@ def read_otherwise(
     """The row of an attention and a length."""
     reader = model if attention == TRAINED else model.with_lsg_options(**lsg_options(attention))
     metrics = make_metrics(("rouge",), {"rouge": {"stemmer": args.stemmer}})
-    rows = predict(
-        reader,
-        pairs,
-        metrics,
-        batch_size=args.batch,
-        max_source_length=length or None,
-        on_overflow="truncate",
-    )
+    options = SummaryOptions(batch_size=args.batch, max_source_length=length or None)
+    rows = predict(reader, pairs, metrics, options)
     found = summary_of(rows, pairs, metrics)
     bits = bits_per_token(reader, pairs, length, args.batch)
     scores = {name: round(value, 2) for name, value in found["scores"].items()}

@@ -5,10 +5,10 @@
 
 The server is the command, in a process of its own on a loopback address, with a random tiny model.
 
-    load     Clients ask without pause for --minutes. Rows are tenths of the time: answers, answers
-             that differ from the first one for the same document, errors, the least resident memory
-             of the tenth, open files, compiled programs. At the end the requests that the server
-             counted are compared with the answers that arrived.
+    load     Clients ask for --minutes, each --wait seconds after its last answer. Rows are tenths
+             of the time: answers, answers that differ from the first one for the same document,
+             errors, the least resident memory of the tenth, open files, compiled programs. At the
+             end the requests that the server counted are compared with the answers that arrived.
     kills    The server is ended while clients wait, by turns with SIGKILL and SIGTERM, and started
              again. After SIGTERM it has to answer all that it has (`cut` counts connections without
              an answer); what SIGKILL cuts is asked again and must have the same answer.
@@ -46,7 +46,7 @@ import benchmarks_path  # noqa: F401
 import numpy as np
 from common import print_table, rows_before, write_report
 from server_process import HOST, ServerProcess, serve_command
-from serving_hostile import CLOSED, LIMITS, SENTENCE, attacks, send
+from serving_hostile import CLOSED, LIMITS, SENTENCE, Attack, attacks, send
 
 SECTIONS = ("load", "kills", "hostile")
 PARTS = 10
@@ -55,6 +55,7 @@ WORDS = (5, 400)  # shortest and longest document
 LONGEST_TIME = 120.0  # seconds for an answer
 GOOD_CLIENTS = 2
 HOSTILE_CLIENTS = 8
+SLOW_KINDS = ("slow bodies", "slow headers")  # most of their time is waiting
 SERVED = 'longsum_requests_total{status="200"}'
 
 
@@ -97,6 +98,7 @@ class Load:
         clients: number of clients.
         post: function that sends a text and returns status and answer; it raises OSError or
             HTTPException if the connection is cut.
+        wait: seconds between an answer and the client's next question.
 
     Attributes:
         counts: answers, different ones, connections that were cut, and errors.
@@ -105,12 +107,16 @@ class Load:
     """
 
     def __init__(
-        self, texts: Sequence[str], clients: int, post: Callable[[str], tuple[int, Any]]
+        self,
+        texts: Sequence[str],
+        clients: int,
+        post: Callable[[str], tuple[int, Any]],
+        wait: float = 0.0,
     ) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self.first: dict[int, str] = {}
         self.asking = 0
-        self._texts, self._post = texts, post
+        self._texts, self._post, self._wait = texts, post, wait
         self._lock = threading.Lock()
         self._may_ask, self._ended = threading.Event(), threading.Event()
         self._indices = itertools.cycle(range(len(texts)))
@@ -143,6 +149,7 @@ class Load:
             with self._lock:
                 index = next(self._indices)
             self._ask(index)
+            self._ended.wait(self._wait)
 
     def _ask(self, index: int) -> None:
         deadline = time.monotonic() + LONGEST_TIME
@@ -192,7 +199,7 @@ def served(directory: Path, log: Path, **flags: Any) -> Iterator[ServerProcess]:
 
 def soak(server: ServerProcess, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yields the rows of the steady load."""
-    load = Load(documents(DOCUMENTS, args.seed), args.clients, partial(ask, server))
+    load = Load(documents(DOCUMENTS, args.seed), args.clients, partial(ask, server), args.wait)
     load.start()
     part = 60 * args.minutes / PARTS
     before = load.counts.copy()
@@ -294,11 +301,10 @@ def attack(
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of the hostile requests; descriptions of failures are appended."""
     text = documents(1, args.seed)[0]
-    calm = latencies(server, text, lambda: time.sleep(args.calm))
+    requests = list(attacks(args.hostile, args.seed))
     outcomes: dict[str, list[tuple[str, float]]] = {}
 
-    def run() -> None:
-        requests = list(attacks(args.hostile, args.seed))
+    def run(requests: Sequence[Attack]) -> None:
         with ExitStack() as connections, ThreadPoolExecutor(HOSTILE_CLIENTS) as threads:
             for _ in range(args.connections):
                 address = (HOST, server.port)
@@ -307,7 +313,17 @@ def attack(
             for request, result in zip(requests, results, strict=True):
                 outcomes.setdefault(request.kind, []).append(result)
 
-    besieged = latencies(server, text, run)
+    slow = [request for request in requests if request.kind in SLOW_KINDS]
+    fast = [request for request in requests if request.kind not in SLOW_KINDS]
+    seconds: dict[str, list[float]] = {}
+    # In turns, because other work on the machine changes meanwhile.
+    for turn in range(args.turns):
+        for name, meanwhile in (
+            ("nothing else", partial(time.sleep, args.calm)),
+            ("hostile requests", partial(run, fast[turn :: args.turns])),
+            ("slow bodies and headers", partial(run, slow[turn :: args.turns])),
+        ):
+            seconds.setdefault(name, []).extend(latencies(server, text, meanwhile))
     for kind, results in outcomes.items():
         names = [name for name, _ in results]
         failures += [f"{kind}: {name}" for name in names if name not in (SENTENCE, CLOSED)]
@@ -320,10 +336,11 @@ def attack(
             "failed": len(names) - names.count(SENTENCE) - names.count(CLOSED),
             "largest_seconds": round(max(seconds for _, seconds in results), 2),
         }
-    for name, values in (("nothing else", calm), ("hostile requests", besieged)):
+    calm = np.percentile(seconds["nothing else"], 50)
+    for name, values in seconds.items():
         p50, p95 = np.percentile(values, (50, 95))
         row = {"section": "neighbours", "beside": name, "answers": len(values)}
-        yield row | {"p50": float(p50), "p95": float(p95), "ratio": p50 / np.percentile(calm, 50)}
+        yield row | {"p50": float(p50), "p95": float(p95), "ratio": float(p50 / calm)}
 
 
 def latencies(server: ServerProcess, text: str, meanwhile: Callable[[], None]) -> list[float]:
@@ -378,14 +395,20 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=3.0, help="seconds before a kill, at most")
     parser.add_argument("--hostile", type=int, default=200, help="requests; default: 200")
     parser.add_argument("--connections", type=int, default=1000, help="idle ones; default: 1,000")
-    parser.add_argument("--calm", type=float, default=10.0, help="seconds without hostile requests")
+    parser.add_argument(
+        "--calm", type=float, default=5.0, help="seconds of a turn without hostile requests"
+    )
+    parser.add_argument("--turns", type=int, default=8, help="default: 8")
     parser.add_argument("--clients", type=int, default=8, help="default: 8")
+    parser.add_argument(
+        "--wait", type=float, default=0.0, help="seconds between answer and question; default: 0"
+    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     sections = args.sections.split(",")
     if unknown := set(sections) - set(SECTIONS):
         parser.error(f"--sections: {', '.join(unknown)} is none of {', '.join(SECTIONS)}")
-    names = ("minutes", "hostile", "connections", "clients", "seed")
+    names = ("minutes", "wait", "hostile", "connections", "clients", "seed")
     settings = {name: getattr(args, name) for name in names}
     rows = rows_before(args.out, **settings)
     failures: list[str] = []

@@ -24,7 +24,7 @@ allowed.
 "thresholds": the share of reference sentences that reach a support, beside their own document and
 beside the next one of the data set, and the area under the curve (AUC) between the two.
 
-"corrupted": sentences are changed by the rules of FactCC (`longsum_jax.text.claims`), with what
+"corrupted": sentences are changed by the rules of FactCC (`experimental.tasks.claims`), with what
 stands elsewhere in the document ("same"), or in the next one ("other"). Claims are sentences of the
 document with FactCC's noise, and those of references. AUC says how often a changed sentence looks
 worse than an unchanged one, by one less the support, by the number of flags, by that of names,
@@ -45,13 +45,7 @@ from input import synthetic_documents
 from scipy.stats import rankdata
 
 from longsum_jax.configs import builtin_extractor as recipe
-from longsum_jax.readers.document import PARAGRAPH
-from longsum_jax.summarization.attended import attended_sources
-from longsum_jax.summarization.loading import load
-from longsum_jax.summarization.model import Model
-from longsum_jax.summarization.summary import Request, Summary
-from longsum_jax.text.alignment import MAX_SOURCES, MIN_GAIN, SUPPORTED, Support, align
-from longsum_jax.text.claims import (
+from longsum_jax.experimental.tasks.claims import (
     CORRECT,
     TRANSFORMATIONS,
     Claim,
@@ -59,6 +53,12 @@ from longsum_jax.text.claims import (
     ClaimSentence,
     add_noise,
 )
+from longsum_jax.readers.document import PARAGRAPH
+from longsum_jax.summarization.attended import attended_sources
+from longsum_jax.summarization.loading import load
+from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.summary import Request, Summary
+from longsum_jax.text.alignment import MAX_SOURCES, MIN_GAIN, SUPPORTED, Support, align
 from longsum_jax.text.entities import Entity, find_entities
 from longsum_jax.text.ngrams import count_ngrams, unicode_words
 from longsum_jax.text.oracle import greedy_oracle

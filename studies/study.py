@@ -67,8 +67,8 @@ from longsum_jax.inference.loading import TRAINING_MODEL
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
+from longsum_jax.training.loss import document_loss
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
-from longsum_jax.training.step import document_loss
 from longsum_jax.typing import NumpyBatch
 
 CONFIG = (

@@ -47,6 +47,19 @@ def test_a_full_disk_is_an_error_of_the_file(tmp_path, monkeypatch):
     assert names(tmp_path) == ["a.txt"]
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch, name):
+    path = tmp_path / name
+    synced = []
+
+    def fsync(descriptor):
+        synced.append((os.fstat(descriptor).st_size, path.exists()))
+
+    monkeypatch.setattr(atomic.os, "fsync", fsync)
+    atomic.write_text(path, "new")
+    assert synced == [(path.stat().st_size, False)]
+
+
 def test_a_link_of_the_temporary_name_is_not_followed(tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("kept")

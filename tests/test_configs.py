@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 from longsum_jax import checksums
 from longsum_jax.commands import convert, train
-from longsum_jax.data.prepared import write_prepared
+from longsum_jax.data.preparation import write_prepared
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import run_config
@@ -118,6 +118,15 @@ def test_tiny_keeps_files_of_ones_own(path, data, source, held_out):
         with pytest.raises(InputError, match=r'json:rows\.jsonl has no split "test"'):
             task.source_split("test")
     assert run_config(read_config(f"{path}:tiny", {})).task.source == "embedded"
+
+
+def test_tiny_keeps_files_at_the_default_path(tmp_path, monkeypatch):
+    path = next(path for path, _ in ALL if path.stem == "finetune").resolve()
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    Path("data/train.jsonl").touch()
+    task = run_config(read_config(f"{path}:tiny,data=data/{{split}}.jsonl", {})).task
+    assert task.source == "json:data/{split}.jsonl"
 
 
 @pytest.mark.parametrize("path", sorted({path for path, _ in ALL}), ids=lambda path: path.stem)

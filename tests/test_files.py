@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longsum_jax.data.prepared import write_prepared
+from longsum_jax.data.preparation import write_prepared
 from longsum_jax.errors import InputError, in_one_line
 from longsum_jax.files import check_utf8_name, json_text, parse_json
 from longsum_jax.training.checkpointing import restore_params

@@ -13,6 +13,7 @@ from longsum_jax.schema import (
     Size,
     check_ranges,
     compare_trees,
+    field_docs,
     first_names,
     from_dict,
 )
@@ -159,3 +160,21 @@ def test_a_message_is_one_printable_line_of_bounded_length():
     assert message.isprintable()
     assert message.startswith('model_type "a\\nb\\ud800\\x1b[31m" xxx')
     assert len(message) < 4100
+
+
+def test_descriptions_of_fields():
+    @dataclass
+    class Described:
+        """Options.
+
+        Attributes:
+            first, second: text that is
+                ``long``.
+            third: value: 3.
+
+        Raises:
+            InputError: never.
+        """
+
+    text = "text that is long."
+    assert field_docs(Described) == {"first": text, "second": text, "third": "value: 3."}

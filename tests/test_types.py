@@ -18,6 +18,7 @@ from longsum_jax.models.family import Family
 from longsum_jax.readers.document import Document
 from longsum_jax.summarization.model import Model
 from longsum_jax.summarization.summary import Summary
+from longsum_jax.summarization.summary_options import SummaryOptions
 
 [document] = longsum_jax.readers.read_documents("report.pdf")
 assert_type(document, Document)
@@ -27,6 +28,8 @@ model = longsum_jax.load("runs/quickstart")
 assert_type(model, Model)
 assert_type(model.summarize(document.text, num_beams=4)[0], str)
 assert_type(model.summaries([document.text], batch_size="auto")[0].dropped_tokens, int)
+options = SummaryOptions(length="short", batch_size="auto")
+assert_type(model.summaries(document.text, options, strategy="refine", top_p=0.9)[0], Summary)
 assert_type(model.to_lsg(max_source_length=4096, block_size=128), Model)
 assert_type(get_family("t5"), Family)
 assert_type(LocostConfig(d_model=64).d_model, int)

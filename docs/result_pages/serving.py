@@ -118,6 +118,8 @@ PAGES: Mapping[str, Page] = {
                     Column("documents/s", "documents_per_second", digits(3)),
                     Column("compilation, s", "compile_seconds", digits(0)),
                     Column("CPU seconds", "cpu_seconds", digits(0)),
+                    Column("tokens of a summary: median", "summary_tokens_p50", digits(0)),
+                    Column("95 %", "summary_tokens_p95", digits(0)),
                     Column("added, %", "adds", SIGNED),
                     Column("equal", "equal", digits(2)),
                 ],

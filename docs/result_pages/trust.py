@@ -126,8 +126,9 @@ def mutants_page() -> Page:
         "minute of a shared machine. Mutants that survived this were examined: some change "
         "nothing (the file gives the reason for each), some are noticed by tests that had not run "
         "in time, and for the others tests were added. *Killed before* counts mutants that the "
-        "existing tests notice; *killed now* includes those that the new tests notice. For changes "
-        "outside the sample, expect the share before rather than the share now.",
+        "existing tests notice, as far as these had run; *killed now* includes those that the new "
+        "tests notice. For changes outside the sample, expect the share before rather than the "
+        "share now. Mutants of files that have moved since are counted in their new rooms.",
         [
             Table(
                 "",

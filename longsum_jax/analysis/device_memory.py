@@ -6,8 +6,9 @@ import jax
 import optax
 
 from longsum_jax.ops.device_memory import held_bytes
+from longsum_jax.training.loss import LossFn, SegmentedLoss
 from longsum_jax.training.state import init_state
-from longsum_jax.training.step import LossFn, SegmentedLoss, make_train_step
+from longsum_jax.training.step import make_train_step
 
 
 def step_bytes(

@@ -6,7 +6,7 @@ in memory twice.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from longsum_jax.typing import Params
 _PART = re.compile(r"(.+)\[(\d+)/(\d+)\]")
 # bytes; XLA's CPU client copies arrays with a different alignment
 _ALIGNMENT = 64
+_PIECE_BYTES = 2**20  # read and converted at a time
 
 Shape = tuple[int, ...]
 
@@ -37,14 +38,26 @@ class LazyArray:
     """An array of known shape and dtype that is read on demand.
 
     ``np.asarray`` reads it again each time, into new memory.
+
+    Args:
+        shape: its shape.
+        dtype: its dtype.
+        read: function that reads it.
+        read_rows: function that reads the rows from a first index to another
+            one, for arrays of which a part can be read; None for others.
     """
 
     def __init__(
-        self, shape: Sequence[int], dtype: Any, read: Callable[[], np.ndarray]
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        read: Callable[[], np.ndarray],
+        read_rows: Callable[[int, int], np.ndarray] | None = None,
     ) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self._read = read
+        self._read_rows = read_rows
 
     def __array__(
         self, dtype: Any = None, copy: bool | None = None
@@ -57,8 +70,19 @@ class LazyArray:
     def take(self) -> np.ndarray:
         """Returns the array for the last time, and frees its source."""
         array = self._read()
-        del self._read
+        del self._read, self._read_rows
         return array
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        """Yields consecutive rows, about a megabyte at a time if a part can be read."""
+        if self._read_rows is None or not self.shape:
+            yield self._read()
+            return
+        num_rows = self.shape[0]
+        row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
+        count = max(1, _PIECE_BYTES // max(row_bytes, 1))
+        for first in range(0, num_rows, count):
+            yield self._read_rows(first, min(first + count, num_rows))
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
@@ -376,10 +400,26 @@ def _read_row(
             _to_flax(_take(arrays, key, where), row, shape[1:]) for key in keys
         )
         return _stack(layers, aligned_empty(shape, dtype))
-    x = _to_flax(_take(arrays, keys[0], where), row, shape)
-    if x.dtype == dtype and x.flags.c_contiguous:
-        return x
-    return _stack([x], aligned_empty((1, *shape), dtype))[0]
+    if arrays[keys[0]].dtype == dtype and row.layout != "linear":
+        return _to_flax(_take(arrays, keys[0], where), row, shape)
+    # A table in another type is never in memory as a whole.
+    array, out = arrays.pop(keys[0]), aligned_empty(shape, dtype)
+    rows = np.atleast_1d(_torch_view(out, row))
+    first = 0
+    for piece in map(np.atleast_1d, _pieces(array)):
+        if not _is_finite(piece):
+            check_finite(np.asarray(array), keys[0], where)
+        rows[first : first + len(piece)] = piece
+        first += len(piece)
+    return out
+
+
+def _pieces(array: Any) -> Iterator[np.ndarray]:
+    """Yields consecutive rows of an array."""
+    if isinstance(array, LazyArray):
+        yield from array.pieces()
+    else:
+        yield np.asarray(array)
 
 
 def _take(arrays: dict[str, Any], key: str, where: str) -> np.ndarray:
@@ -388,18 +428,27 @@ def _take(arrays: dict[str, Any], key: str, where: str) -> np.ndarray:
     if isinstance(x, LazyArray):
         x = x.take()
     else:
-        x = np.array(x)
+        x = np.array(x, order="C")
     check_finite(x, key, where)
     return x
 
 
 def check_finite(x: np.ndarray, name: str, where: str) -> None:
     """Raises InputError, with the name and the file, if a float array contains NaN or infinity."""
-    if not np.isfinite(x).all():
+    if not _is_finite(x):
         raise InputError(
             f'{where}: "{name}" holds {np.count_nonzero(~np.isfinite(x))} numbers that are not '
             "finite; fetch it again, or take a checkpoint from before its training diverged"
         )
+
+
+def _is_finite(x: np.ndarray) -> bool:
+    """Returns True for an array without NaN and infinity, with little additional memory."""
+    flat = x.reshape(-1)
+    return all(
+        np.isfinite(flat[i : i + _PIECE_BYTES]).all()
+        for i in range(0, flat.size, _PIECE_BYTES)
+    )
 
 
 def _stack(layers: Iterable[np.ndarray], out: np.ndarray) -> np.ndarray:
@@ -437,6 +486,14 @@ def _to_flax(x: np.ndarray, row: WeightRow, shape: Shape) -> np.ndarray:
     """Returns a view in Flax's layout; ``_stack`` makes the transposing copy."""
     if row.layout == "linear":
         x = x.T
+    return x.reshape(shape)
+
+
+def _torch_view(x: np.ndarray, row: WeightRow) -> np.ndarray:
+    """Returns a view of a contiguous parameter in PyTorch's layout."""
+    shape = _torch_shape(row, x.shape)
+    if row.layout == "linear":
+        return x.reshape(shape[::-1]).T
     return x.reshape(shape)
 
 

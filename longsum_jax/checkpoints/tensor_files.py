@@ -208,13 +208,26 @@ def _check_torch_file(path: Path) -> bool:
 def _of_torch(tensor: Any) -> LazyArray:
     """Returns a torch tensor as an array."""
     if tensor.is_floating_point():
-        return LazyArray(
-            tensor.shape,
-            np.float32,
-            lambda: tensor.detach().float().numpy().copy(),
-        )
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return LazyArray(tensor.shape, dtype, lambda: tensor.numpy().copy())
+        dtype = np.dtype(np.float32)
+    else:
+        dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+
+    def read() -> np.ndarray:
+        return _copy_of(tensor, dtype)
+
+    def read_rows(first: int, last: int) -> np.ndarray:
+        return _copy_of(tensor[first:last], dtype)
+
+    return LazyArray(tensor.shape, dtype, read, read_rows)
+
+
+def _copy_of(tensor: Any, dtype: np.dtype) -> np.ndarray:
+    """Returns the values of a torch tensor in memory that a device can use."""
+    import torch
+
+    out = aligned_empty(tensor.shape, dtype)
+    torch.from_numpy(out).copy_(tensor.detach())
+    return out
 
 
 def _header_length(first: bytes, size: int) -> int:
@@ -273,7 +286,8 @@ def _tensors_of_header(
     tensors = {}
     for name, (dtype, shape, first, _) in entries.items():
         read = partial(_read, path, shape, dtype, start + first)
-        tensors[name] = LazyArray(shape, dtype, read)
+        rows = partial(_read_rows, path, shape, dtype, start + first)
+        tensors[name] = LazyArray(shape, dtype, read, rows)
     return tensors
 
 
@@ -318,6 +332,20 @@ def _read(
     if count < data.nbytes:
         raise _damaged(path, "it was truncated while it was read")
     return data
+
+
+def _read_rows(
+    path: Path,
+    shape: list[int],
+    dtype: np.dtype,
+    offset: int,
+    first: int,
+    last: int,
+) -> np.ndarray:
+    """Reads some rows of a tensor that begins at byte ``offset`` of a file."""
+    row_bytes = math.prod(shape[1:]) * dtype.itemsize
+    part = [last - first, *shape[1:]]
+    return _read(path, part, dtype, offset + first * row_bytes)
 
 
 def _damaged(path: Path, reason: object) -> InputError:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from longsum_jax.evaluation.rows_file import Row
     from longsum_jax.summarization.model import Model
+    from longsum_jax.summarization.summary_options import SummaryOptions
     from longsum_jax.text.documents import DataRow
 
 EXAMPLES = """\
@@ -144,19 +145,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="only the first N documents; default: all",
     )
-    flags.add_batch_size_flag(parser)
     flags.add_beam_flag(
         parser, "summarize with Apache Beam, whose workers load the model"
     )
     flags.add_report_flag(parser)
     flags.add_align_flag(parser)
     flags.add_metric_flags(parser)
-    flags.add_strategy_flags(
-        parser, "as the model was trained, direct or memory"
+    flags.add_summary_flags(
+        parser, strategy="as the model was trained, direct or memory"
     )
-    flags.add_reading_flags(parser)
-    flags.add_length_flag(parser, "the model's own length")
-    flags.add_generation_flags(parser)
     flags.add_dry_run_flag(parser)
     return parser
 
@@ -216,7 +213,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     from longsum_jax.summarization.loading import load
 
     flags.check_file("report", args.report)
-    flags.check_length(args)
+    flags.summary_options(args)  # refuses invalid options
     metrics = flags.metrics_of(args)
     aligner = flags.aligner_of(args)
     pairs = _read(args)
@@ -368,17 +365,14 @@ def _dry_run(
 ) -> None:
     from longsum_jax.commands.plan import dry_run_summaries
 
+    options = _options(args, model)
     lengths = model.read_lengths(
         [pair.source for pair in pairs],
-        **_reading(args, model),
-        max_source_length=args.max_source_length,
-        on_overflow=args.on_overflow,
+        options,
         names=[f'document "{pair.id}"' for pair in pairs],
         queries=[pair.query for pair in pairs],
     )
-    dry_run_summaries(
-        model, lengths, args.batch_size, **flags.generation_options(args)
-    )
+    dry_run_summaries(model, lengths, options)
 
 
 def _predict(
@@ -428,19 +422,8 @@ def _predict_all(
     from longsum_jax.evaluation.predictions import predict
 
     with flags.on_devices(args, model) as parallel:
-        return predict(
-            parallel,
-            pairs,
-            metrics,
-            batch_size=args.batch_size,
-            on_row=on_row,
-            **_reading(args, model),
-            **flags.given(args, ("length",)),
-            max_source_length=args.max_source_length,
-            on_overflow=args.on_overflow,
-            seed=args.seed,
-            **flags.generation_options(args),
-        )
+        options = _options(args, model)
+        return predict(parallel, pairs, metrics, options, on_row=on_row)
 
 
 def _rows_of_beam(
@@ -452,10 +435,8 @@ def _rows_of_beam(
 ) -> Iterator["Row"]:
     """Yields the predictions of documents, made on Beam, in the order of ``predict``."""
     from longsum_jax.commands.beam_results import corpus_results
-    from longsum_jax.evaluation.predictions import (
-        documents_at_once,
-        prediction_order,
-    )
+    from longsum_jax.evaluation.predictions import prediction_order
+    from longsum_jax.summarization.stream import window_size
 
     results = corpus_results(
         out,
@@ -463,7 +444,7 @@ def _rows_of_beam(
         partial(_load_predictor, args),
         beam,
         settings=settings,
-        window=documents_at_once(args.batch_size),
+        window=window_size(args.batch_size),
     )
     for result in results:
         yield result.results
@@ -488,9 +469,9 @@ def _load_predictor(args: argparse.Namespace) -> "Summarize":
     return predictions
 
 
-def _reading(args: argparse.Namespace, model: "Model") -> dict[str, Any]:
-    """Returns the reading options: the model's training strategy, overridden by flags."""
-    return {"strategy": model.trained_strategy} | flags.strategy_options(args)
+def _options(args: argparse.Namespace, model: "Model") -> "SummaryOptions":
+    """Returns the options of the flags; the default strategy is the one of the model's training."""
+    return flags.summary_options(args, strategy=model.trained_strategy)
 
 
 def _score_last(

@@ -4,13 +4,15 @@ import argparse
 import contextlib
 import json
 import os
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
+from longsum_jax.schema import field_docs
 
 if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.report import ReportContent
     from longsum_jax.readers import ReadOptions
     from longsum_jax.summarization.model import Model
+    from longsum_jax.summarization.summary_options import SummaryOptions
 
 
 def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
@@ -453,66 +456,85 @@ def write_report(
     show(f"{path}: the report, to open in a browser")
 
 
-def add_reading_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds --max_source_length, --on_overflow."""
-    parser.add_argument(
-        "--max_source_length",
-        type=int,
-        metavar="N",
-        help="maximum tokens to read of a document; default: no limit",
-    )
-    parser.add_argument(
-        "--on_overflow",
-        choices=("truncate", "error"),
-        default="truncate",
-        help="for documents above a maximum: read their beginning and report it "
-        "(truncate), or stop (error); default: truncate",
-    )
-
-
-_STRATEGIES = (
-    "direct (in one piece, truncated if it is too long), extract (only the most"
-    " important sentences, selected by the built-in ranker so that they fit), "
-    "segments (a summary of each segment, concatenated), hierarchical "
-    "(segments, then a summary of their summaries), refine (each segment "
-    "together with the summary so far), memory (segments with the memory that "
-    "the model was trained with), or auto (memory if the model has one, "
-    "otherwise direct for documents that fit and hierarchical for longer ones)"
-)
-
-
-def add_strategy_flags(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds --strategy, --segment_length, --prompt; see ``strategy_options``.
+def add_summary_flags(
+    parser: Any, names: Iterable[str] | None = None, **defaults: str
+) -> None:
+    """Adds the fields of ``SummaryOptions`` and generation options; see ``summary_options``.
 
     Args:
         parser: parser of a command.
-        default: behavior without --strategy, for the help.
+        names: names of the fields; None for all.
+        **defaults: descriptions of the defaults that the command replaces.
     """
-    from longsum_jax.summarization.summary import Strategy
-
-    parser.add_argument(
-        "--strategy",
-        choices=get_args(Strategy),
-        help=f"how a document is read: {_STRATEGIES}; default: {default}",
-    )
-    parser.add_argument(
-        "--segment_length",
-        type=int,
-        metavar="N",
-        help="maximum tokens of a segment; default: the model's maximum input length, or 1024",
-    )
-    parser.add_argument(
-        "--prompt",
-        metavar="TEXT",
-        help="text around every document or segment, with {document} and possibly {query}; the "
-        "user's message for models with a chat template; default: the model's prefix, or with a "
-        "chat template an instruction to summarize",
+    from longsum_jax.summarization.summary_options import (
+        READING_OPTIONS,
+        SummaryOptions,
     )
 
+    for name in names or READING_OPTIONS:
+        # --seed follows the options of sampling
+        if name != "seed":
+            _add_field(parser, SummaryOptions, name, defaults.get(name))
+    add_generation_flags(parser)
 
-def strategy_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of ``Model.summaries`` set by the flags of ``add_strategy_flags``."""
-    return given(args, ("strategy", "segment_length", "prompt"))
+
+# What the flags say about a field in addition to its description.
+_NOTES = {
+    "batch_size": "above 1, documents are split over all devices, and an interruption "
+    "loses the ones in progress",
+}
+_SHORT_NAMES = {"length": ("-l",)}
+
+
+def _add_field(
+    parser: Any, cls: type, name: str, default: str | None = None
+) -> None:
+    """Adds a flag with the name, type, default and description of a dataclass's field.
+
+    Args:
+        parser: parser, or group of flags.
+        cls: dataclass.
+        name: name of the field.
+        default: description of the default, if the command replaces it; "" for
+            none.
+    """
+    text, _, described = (
+        field_docs(cls).get(name, "").rstrip(".").partition(". None for ")
+    )
+    if name in _NOTES:
+        text += f"; {_NOTES[name]}"
+    argument = _argument(typing.get_type_hints(cls)[name])
+    text = text.removeprefix("True to ")
+    if default is None:
+        argument["default"] = getattr(cls, name)
+        default = described or argument["default"]
+    if default != "":
+        text += f"; default: {default}"
+    parser.add_argument(
+        *_SHORT_NAMES.get(name, ()),
+        f"--{name}",
+        help=text.replace("%", "%%"),
+        **argument,
+    )
+
+
+def _argument(hint: Any) -> dict[str, Any]:
+    """Returns the arguments of ``add_argument`` for values of a type."""
+    types = typing.get_args(hint) or (hint,)
+    words = [word for item in types for word in typing.get_args(item)]
+    if bool in types and not words:
+        return {"action": "store_true", "default": None}
+    if bool in types:
+        return {"type": _parsed_flag}
+    if int in types and words:
+        return {"type": _number_or_auto, "metavar": "N"}
+    if typing.get_origin(hint) is typing.Literal:
+        return {"choices": types}
+    if words:
+        return {"choices": words}
+    if str in types:
+        return {"metavar": "TEXT"}
+    return {"type": float if float in types else int}
 
 
 def _parsed_flag(value: str) -> bool | str:
@@ -520,60 +542,42 @@ def _parsed_flag(value: str) -> bool | str:
     return {"true": True, "false": False}.get(value, value)
 
 
-_GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "max_new_tokens": (int, "maximum tokens of a summary"),
-    "min_new_tokens": (int, "minimum tokens of a summary"),
-    "num_beams": (int, "number of beams; 1 is greedy search"),
-    "length_penalty": (float, "values above 0 favor longer beams"),
-    "early_stopping": (
-        _parsed_flag,
-        "when beam search stops: true, false or never, as in transformers",
-    ),
-    "no_repeat_ngram_size": (int, "size of n-grams that must not repeat"),
-    "segments_no_repeat_ngram_size": (
-        int,
-        "with --strategy=memory: size of n-grams that must not repeat from the "
-        "summaries of earlier segments",
-    ),
-    "prompt_lookup_num_tokens": (
-        int,
-        "tokens that greedy search drafts from the document at a time",
-    ),
-    "repetition_penalty": (
-        float,
-        "values above 1 discourage tokens that were generated before",
-    ),
-    "temperature": (float, "sampling temperature"),
-    "top_k": (int, "sample from the k most likely tokens"),
-    "top_p": (
-        float,
-        "sample from the most likely tokens with this total probability",
-    ),
-}
+def _number_or_auto(text: str) -> int | str:
+    if text == "auto" or text.removeprefix("-").isdecimal():
+        return text if text == "auto" else int(text)
+    raise argparse.ArgumentTypeError(f'"{text}" is neither a number nor auto')
 
 
-# All flags of ``add_generation_flags``.
-GENERATION_FLAGS = (
-    *_GENERATION_FLAGS,
+# Fields of ``GenerationOptions`` with a flag.
+_GENERATION_FLAGS = (
+    "max_new_tokens",
+    "min_new_tokens",
+    "num_beams",
+    "length_penalty",
+    "early_stopping",
+    "no_repeat_ngram_size",
+    "segments_no_repeat_ngram_size",
+    "prompt_lookup_num_tokens",
+    "repetition_penalty",
     "do_sample",
-    "generation_option",
-    "seed",
+    "temperature",
+    "top_k",
+    "top_p",
 )
+# All flags of ``add_generation_flags``.
+GENERATION_FLAGS = (*_GENERATION_FLAGS, "generation_option", "seed")
 
 
 def add_generation_flags(parser: argparse.ArgumentParser) -> None:
     """Adds generation options under their generation_config names."""
+    from longsum_jax.decoding.options import GenerationOptions
+    from longsum_jax.summarization.summary_options import SummaryOptions
+
     group = parser.add_argument_group(
         "generation (defaults come from the model's generation_config.json)"
     )
-    for name, (value_type, text) in _GENERATION_FLAGS.items():
-        group.add_argument(f"--{name}", type=value_type, help=text)
-    group.add_argument(
-        "--do_sample",
-        action="store_true",
-        default=None,
-        help="sample instead of searching",
-    )
+    for name in _GENERATION_FLAGS:
+        _add_field(group, GenerationOptions, name, default="")
     group.add_argument(
         "--generation_option",
         action="append",
@@ -582,25 +586,7 @@ def add_generation_flags(parser: argparse.ArgumentParser) -> None:
         help="any other option of generation_config.json, its value as JSON; may be given several "
         "times",
     )
-    group.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        help="random seed for sampling; default: 0",
-    )
-
-
-def add_batch_size_flag(parser: argparse.ArgumentParser) -> None:
-    """Adds --batch_size, a number or "auto"."""
-    parser.add_argument(
-        "--batch_size",
-        type=_batch_size,
-        default=1,
-        metavar="N",
-        help="number of documents decoded together, or auto for the fastest number; "
-        "above 1, documents are split over all devices, and an interruption loses "
-        "the ones in progress; default: 1",
-    )
+    _add_field(group, SummaryOptions, "seed")
 
 
 def add_beam_flag(parser: argparse.ArgumentParser, use: str) -> None:
@@ -640,10 +626,27 @@ def on_devices(
     return model.on_all_devices()
 
 
-def _batch_size(text: str) -> int | str:
-    if text == "auto" or text.removeprefix("-").isdecimal():
-        return text if text == "auto" else int(text)
-    raise argparse.ArgumentTypeError(f'"{text}" is neither a number nor auto')
+def summary_options(
+    args: argparse.Namespace, **defaults: Any
+) -> "SummaryOptions":
+    """Returns the options set by the flags of ``add_summary_flags``.
+
+    Args:
+        args: parsed command line.
+        **defaults: defaults of the command.
+
+    Raises:
+        InputError: an option is out of range, or as ``generation_options``.
+    """
+    from longsum_jax.summarization.summary_options import (
+        READING_OPTIONS,
+        make_options,
+    )
+
+    names = [name for name in READING_OPTIONS if hasattr(args, name)]
+    return make_options(
+        **defaults | given(args, names) | generation_options(args)
+    )
 
 
 def generation_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -653,14 +656,14 @@ def generation_options(args: argparse.Namespace) -> dict[str, Any]:
         InputError: a --generation_option is not NAME=VALUE, or has a separate
             flag.
     """
-    options = given(args, (*_GENERATION_FLAGS, "do_sample"))
+    options = given(args, _GENERATION_FLAGS)
     for text in args.generation_option:
         name, equals, value = text.partition("=")
         if not equals:
             raise InputError(
                 f"--generation_option={text}: write NAME=VALUE, as suppress_tokens=[3, 4]"
             )
-        if name in (*_GENERATION_FLAGS, "do_sample"):
+        if name in _GENERATION_FLAGS:
             raise InputError(
                 f"--generation_option={text}: has its own flag, --{name}"
             )
@@ -697,25 +700,6 @@ def changed(
         for name in names
         if getattr(args, name) != parser.get_default(name)
     ]
-
-
-def add_length_flag(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds --length, the length of whole summaries."""
-    parser.add_argument(
-        "-l",
-        "--length",
-        metavar="TEXT",
-        help='length of each whole summary: short, medium, long, "150 words" or 150, '
-        f'"7 sentences" or "5%%"; default: {default}',
-    )
-
-
-def check_length(args: argparse.Namespace) -> None:
-    """Refuses an invalid --length, before a model is loaded."""
-    if args.length is not None:
-        from longsum_jax.ranking.selection import parse_length
-
-        parse_length(args.length)
 
 
 def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:

@@ -85,9 +85,9 @@ def add(commands: Any) -> None:
         metavar="N",
         help="only the first N documents; default: all",
     )
-    flags.add_batch_size_flag(parser)
-    flags.add_reading_flags(parser)
-    flags.add_generation_flags(parser)
+    flags.add_summary_flags(
+        parser, ("batch_size", "max_source_length", "on_overflow")
+    )
     parser.set_defaults(run=_run)
 
 
@@ -305,12 +305,8 @@ def _write_pairs(
             summarizer,
             list(missing.values()),
             {},
-            batch_size=args.batch_size,
+            flags.summary_options(args),
             on_row=on_row,
-            max_source_length=args.max_source_length,
-            on_overflow=args.on_overflow,
-            seed=args.seed,
-            **flags.generation_options(args),
         )
 
 

@@ -13,7 +13,7 @@ from longsum_jax.errors import InputError, counted
 if TYPE_CHECKING:
     from longsum_jax.experiment.config import RunConfig
     from longsum_jax.summarization.model import Model
-    from longsum_jax.summarization.summary import BatchSize
+    from longsum_jax.summarization.summary_options import SummaryOptions
     from longsum_plan.devices import Target
     from longsum_plan.plan import ProgramPlan
     from longsum_plan.program import AbstractProgram
@@ -26,7 +26,7 @@ EXAMPLES = """\
       --config.training.accumulation=1
 
   # fine-tuning LED on eight H200 of one host, with a JSON file and a bar chart
-  longsum plan --config=configs/finetune.py:model=led-base,data='reports/{split}.jsonl' \\
+  longsum plan --config=configs/finetune.py:model=allenai/led-base-16384,data=my.jsonl \\
       --device=h200:1x8 --out=plan.json
   longsum plots plan plan.json --out=plan.png
 
@@ -330,23 +330,20 @@ def dry_run_training(run: "RunConfig") -> None:
 
 
 def dry_run_summaries(
-    model: "Model",
-    lengths: Sequence[int],
-    batch_size: "BatchSize",
-    **options: Any,
+    model: "Model", lengths: Sequence[int], options: "SummaryOptions"
 ) -> None:
     """Prints the memory and time of summaries on this machine, for --dry_run.
 
     Args:
         model: loaded model.
         lengths: number of tokens to read of each document.
-        batch_size: number of documents summarized together.
-        **options: generation options.
+        options: options of the summaries.
     """
     from longsum_jax.inference.continuous import num_slots
     from longsum_plan.devices import HERE, find_target
     from longsum_plan.printing import print_target
 
+    batch_size = options.batch_size
     if batch_size == "auto":
         batch_size = num_slots(model.config, lengths)
     target = find_target(HERE).first()
@@ -356,7 +353,11 @@ def dry_run_summaries(
         f"{documents} of at most {max(lengths):,} tokens, {batch_size} at a time"
     )
     plans = plan_summaries(
-        model, target, length=max(lengths), batch_size=batch_size, **options
+        model,
+        target,
+        length=max(lengths),
+        batch_size=batch_size,
+        **options.generation,
     )
     _print_plans(plans, target, TOP)
     if not all(plan.fits for plan in plans):

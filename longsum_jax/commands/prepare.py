@@ -111,7 +111,7 @@ SEGMENT_OPTIONS = {
     ),
     "split_moves": (
         str,
-        "unit that begins the next segment: sentence or window",
+        "text that begins the next segment: sentence, or window of sentences",
     ),
     "target_metric": (str, "precision or f1"),
     "target_stemmer": (
@@ -175,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     args = _parser().parse_args(argv)
 
-    from longsum_jax.data.prepared import write_prepared
+    from longsum_jax.data.preparation import write_prepared
     from longsum_jax.tokenizers.loading import load_tokenizer
 
     task = _task(args)

@@ -145,9 +145,11 @@ def main(argv: Sequence[str]) -> int:
         args, itertools.chain([first], documents)
     )
     if args.model is None:
-        documents = map(_with_language, documents)
         if args.join:
             documents = _joined(documents, PARAGRAPH)
+        documents = (
+            _with_notes(document, args.query) for document in documents
+        )
         run = SummaryRun(args, options, _on_beam(args, _by_ranker(args)))
         return _summarize(args, run, documents, unread, has_several=has_several)
 
@@ -183,14 +185,23 @@ def _count_documents(
     return len(beginning) > 1, itertools.chain(beginning, documents)
 
 
-def _with_language(document: Document) -> Document:
-    """Adds a note to a document in a language that the ranker was not trained on."""
-    from longsum_jax.ranking.lexicon import is_english
+def _with_notes(document: Document, query: str | None) -> Document:
+    """Adds notes to a document that the ranker reads less well.
 
-    if is_english(document.text):
-        return document
-    note = "few of its words are English, the language that the ranker was made for"
-    return document._replace(notes=(*document.notes, note))
+    These are documents in a language that it was not trained on, and documents
+    without a word of the query.
+    """
+    from longsum_jax.ranking.lexicon import is_english, shares_words
+
+    notes = list(document.notes)
+    if not is_english(document.text):
+        notes.append(
+            "few of its words are English, the language that the ranker was made for"
+        )
+    query = query or document.query
+    if query is not None and not shares_words(query, document.text):
+        notes.append("no word of the query occurs in it")
+    return document._replace(notes=tuple(notes))
 
 
 def _joined(
@@ -210,17 +221,16 @@ def _parser() -> argparse.ArgumentParser:
         EVERYDAY,
     )
     flags.add_model_flags(parser, required=False)
-    flags.add_strategy_flags(parser, "auto")
-    flags.add_reading_flags(parser)
-    flags.add_generation_flags(parser)
+    flags.add_summary_flags(
+        parser,
+        strategy="auto",
+        length="the model's own length; without --model medium, 150 words",
+    )
     flags.add_file_flags(parser)
     parser.add_argument(
         "--query",
         metavar="TEXT",
         help="question or topic to focus on; a model reads it before each document or segment",
-    )
-    flags.add_length_flag(
-        parser, "the model's own length; without --model medium, 150 words"
     )
     parser.add_argument(
         "--join",
@@ -248,7 +258,6 @@ def _parser() -> argparse.ArgumentParser:
         help="with --sources: entailment classifier that decides whether the sources "
         "support a sentence; default: shared words",
     )
-    flags.add_batch_size_flag(parser)
     parser.add_argument(
         "-o",
         "--out",
@@ -292,8 +301,7 @@ def _check(args: argparse.Namespace) -> None:
     """Resolves --json and --format, and refuses incompatible flags."""
     if args.query is not None and not args.query.strip():
         raise InputError("--query is blank; give a question or leave it out")
-    flags.generation_options(args)  # refuses invalid options
-    flags.check_length(args)
+    flags.summary_options(args)  # refuses invalid options
     if args.json and args.format not in (None, "jsonl"):
         raise InputError(
             f"--json is --format=jsonl, but --format={args.format}; give one of them"
@@ -352,17 +360,14 @@ def _dry_run(
     """Prints memory and time of the summaries; returns the number of documents."""
     from longsum_jax.commands.plan import dry_run_summaries
 
+    options = flags.summary_options(args)
     lengths = model.read_lengths(
         [document.text for document in documents],
-        **flags.strategy_options(args),
-        max_source_length=args.max_source_length,
-        on_overflow=args.on_overflow,
+        options,
         names=[document.name for document in documents],
         queries=[args.query or document.query for document in documents],
     )
-    dry_run_summaries(
-        model, lengths, args.batch_size, **flags.generation_options(args)
-    )
+    dry_run_summaries(model, lengths, options)
     return len(documents)
 
 
@@ -389,9 +394,9 @@ def _by_ranker(args: argparse.Namespace) -> SummaryBackend:
 
 def _by_model(args: argparse.Namespace, model: "Model") -> SummaryBackend:
     """Returns a model as a summarizer."""
-    generation = flags.generation_options(args)
+    options = flags.summary_options(args)
     stream = _model_stream(args, model)
-    options = dataclasses.asdict(model.summary_options(**generation))
+    generation = dataclasses.asdict(model.summary_options(**options.generation))
     settings = {
         "model": args.model,
         "weights": model.fingerprint,
@@ -401,8 +406,8 @@ def _by_model(args: argparse.Namespace, model: "Model") -> SummaryBackend:
         **flags.given(args, ("matmul_precision", "decoder_storage")),
         "max_source_length": args.max_source_length,
         "on_overflow": args.on_overflow,
-        **_reading(args),
-        "generation": options | {"seed": args.seed},
+        **flags.given(args, ("strategy", "segment_length", "prompt", "length")),
+        "generation": generation | {"seed": args.seed},
     }
     if args.source_method == "alignment":
         return SummaryBackend(stream, settings, "tokens")
@@ -417,21 +422,12 @@ def _by_model(args: argparse.Namespace, model: "Model") -> SummaryBackend:
     )
 
 
-def _reading(args: argparse.Namespace) -> dict[str, Any]:
-    return flags.strategy_options(args) | flags.given(args, ("length",))
-
-
 def _model_stream(args: argparse.Namespace, model: "Model") -> SummaryStream:
     """Returns ``Model.stream`` with the options of the command line."""
     return partial(
         model.stream,
-        **_reading(args),
-        max_source_length=args.max_source_length,
-        on_overflow=args.on_overflow,
-        batch_size=args.batch_size,
-        seed=args.seed,
+        options=flags.summary_options(args),
         on_segment=print_segment if args.stream else None,
-        **flags.generation_options(args),
     )
 
 

@@ -6,8 +6,8 @@ from .govreport import read_govreport as read_govreport
 from .order import ExampleOrder as ExampleOrder
 from .padding import pad_batch as pad_batch
 from .prefetch import Prefetcher as Prefetcher
+from .preparation import write_prepared as write_prepared
 from .prepared import PreparedExamples as PreparedExamples
-from .prepared import write_prepared as write_prepared
 from .qmsum import read_qmsum as read_qmsum
 from .stores import ExampleList as ExampleList
 from .stores import ExampleStream as ExampleStream

@@ -1,12 +1,14 @@
-"""Named data sets: source of the documents, objective, and lengths."""
+"""Tasks: a data set with an objective and lengths, checked, and found by name."""
 
 import dataclasses
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
+from longsum_jax.data.derived import ClaimOptions, ClozeOptions
 from longsum_jax.data.mixture import SCHEME as MIXTURE
 from longsum_jax.data.mixture import parse_mixture, sources_of
+from longsum_jax.data.named_tasks import NAMED_TASKS
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import (
     Positive,
@@ -16,8 +18,6 @@ from longsum_jax.schema import (
     check_ranges,
     from_dict,
 )
-from longsum_jax.text.claims import ClaimOptions
-from longsum_jax.text.cloze import ClozeOptions
 from longsum_jax.text.gap_sentences import GapSentenceOptions
 from longsum_jax.text.segment_inputs import SegmentInputOptions
 
@@ -91,8 +91,8 @@ class Task:
 
     Objectives of models with a head for them:
 
-        mlm, lm              masked tokens, or the next one, in the whole document, in pieces of
-                             max_source_length tokens
+        mlm, lm              masked tokens, or the next token; all of the document is used, cut into
+                             pieces of max_source_length tokens
         classify             labels of the document
         classify_pairs       labels of the document and the query, which is a claim
         claims               the same, for claims generated from the document
@@ -112,7 +112,8 @@ class Task:
             "hf:ORG/NAME[/CONFIG][@REVISION]" (Parquet files of the Hugging Face
             Hub), "seqio:[MODULE:]NAME" (a task or mixture that is registered
             with seqio, see ``data.seqio_source``), "parquet:GLOB" or
-            "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB
+            "json:GLOB" (JSON lines, a JSON array, CSV or TSV, plain or
+            compressed, or Parquet); "{split}" in a GLOB
             is replaced by the split's name. "mix:RATE*SOURCE+RATE*SOURCE" mixes
             sources, or named tasks with their fields, see ``data.mixture``.
         splits: name of a split -> its name in the source.
@@ -125,7 +126,8 @@ class Task:
             followed by a blank line, as in SCROLLS.
         document_separator: text between several documents that have one
             summary and are read as one ("summarize"), as "|||||" in
-            Multi-News; a list has its items joined by it first. Each document
+            Multi-News; if the field is a list, its items are first joined with
+            this text. Each document
             is followed by PRIMERA's token if the tokenizer has it, otherwise by
             a blank line. Empty for single documents.
         id_key: field with the id; None to number the documents.
@@ -234,26 +236,25 @@ class Task:
                 f'task "{self.name}": document_separator="{self.document_separator}" is for '
                 f'objective="summarize", not "{self.objective}"; leave it out'
             )
-        if self.needs_label and self.cache_dir is not None:
-            raise InputError(
-                f'task "{self.name}": a seqio cache holds no labels; leave out '
-                f"cache_dir={self.cache_dir}"
-            )
-        if self.objective == "prefer" and self.cache_dir is not None:
-            raise InputError(
-                f'task "{self.name}": a seqio cache holds no rejected summaries; leave out '
-                f"cache_dir={self.cache_dir}"
-            )
-        if self.cache_dir is not None and len(self.sources) > 1:
-            raise InputError(
-                f'task "{self.name}": a seqio cache holds one task, not a mixture; leave out '
-                f"cache_dir={self.cache_dir}"
-            )
-        if self.half and self.cache_dir is not None:
-            raise InputError(
-                f'task "{self.name}": half={self.half} is a choice of documents, but a seqio cache '
-                f"holds examples; leave out cache_dir={self.cache_dir}"
-            )
+        self._check_cache()
+
+    def _check_cache(self) -> None:
+        """Raises InputError if the task reads what a seqio cache does not hold."""
+        if self.cache_dir is None:
+            return
+        if self.needs_label:
+            problem = "a seqio cache holds no labels"
+        elif self.objective == "prefer":
+            problem = "a seqio cache holds no rejected summaries"
+        elif len(self.sources) > 1:
+            problem = "a seqio cache holds one task, not a mixture"
+        elif self.half:
+            problem = f"half={self.half} is a choice of documents, but a seqio cache holds examples"
+        else:
+            return
+        raise InputError(
+            f'task "{self.name}": {problem}; leave out cache_dir={self.cache_dir}'
+        )
 
     def _check_piece_words(self) -> None:
         if self.piece_words is None:
@@ -431,289 +432,6 @@ def _json_fields(objective: str) -> dict[str, Any]:
     }
 
 
-# Lengths. From the LOCOST paper: 4096 -> 910 tokens in pre-training, targets of
-# 1024 tokens for GovReport and BookSum-Book; 512 otherwise, as generated by its
-# published code. Sources have 4096 tokens, the setting of that code and the
-# shortest in the paper; configs/locost_finetune.py has the longer ones. Field
-# names and splits are from tensorflow-datasets 4.9.
-_TASKS = (
-    Task(
-        "c4",
-        "tfds:c4/en",
-        splits={"train": "train", "validation": "validation"},
-        document_key="text",
-        objective="gap_sentences",
-        max_target_length=910,
-    ),
-    Task(
-        "embedded",
-        "embedded",
-        splits={"train": "train", "validation": "validation"},
-        objective="gap_sentences",
-        max_target_length=910,
-    ),
-    Task(
-        "minutes",
-        "minutes",
-        splits={"train": "train", "validation": "validation"},
-    ),
-    Task(
-        "arxiv",
-        "tfds:scientific_papers/arxiv",
-        document_key="article",
-        summary_key="abstract",
-    ),
-    Task(
-        "pubmed",
-        "tfds:scientific_papers/pubmed",
-        document_key="article",
-        summary_key="abstract",
-    ),
-    # The GovReport release, unpacked in the working directory. SCROLLS has 64
-    # fewer reports and no summaries in its test split; the builder gov_report
-    # has both halves, but all of its summaries are empty (tensorflow-datasets
-    # 4.9).
-    Task("govreport", "govreport:gov-report", max_target_length=1024),
-    Task(
-        "govreport_scrolls",
-        "tfds:scrolls/gov_report",
-        document_key="input",
-        summary_key="output",
-        id_key="pid",
-        max_target_length=1024,
-    ),
-    Task(
-        "govreport_crs",
-        "tfds:gov_report/crs_whitespace",
-        document_key="reports",
-        id_key="id",
-        max_target_length=1024,
-    ),
-    Task(
-        "govreport_gao",
-        "tfds:gov_report/gao_whitespace",
-        document_key="report",
-        summary_key="highlight",
-        id_key="id",
-        max_target_length=1024,
-    ),
-    Task(
-        "summscreenfd",
-        "tfds:summscreen/fd",
-        document_key="transcript",
-        summary_key="recap",
-    ),
-    Task(
-        "summscreentms",
-        "tfds:summscreen/tms",
-        document_key="transcript",
-        summary_key="recap",
-    ),
-    Task("booksum_chapter", "tfds:booksum/chapter"),
-    Task("booksum_book", "tfds:booksum/book", max_target_length=1024),
-    # Whole books as published by the authors of Unlimiformer: a clone of the
-    # Hub repository abertsch/booksum-fullbooks in the working directory.
-    Task(
-        "booksum_fullbooks",
-        "parquet:booksum-fullbooks/data/{split}-*.parquet",
-        document_key="book",
-        max_target_length=1024,
-    ),
-    # A clone of the repository Yale-LILY/QMSum in the working directory.
-    # SCROLLS has no answers in its test split.
-    Task("qmsum", "qmsum:QMSum"),
-    Task(
-        "qmsum_scrolls",
-        "tfds:scrolls/qmsum",
-        document_key="input",
-        summary_key="output",
-        leading_query=True,
-        id_key="pid",
-    ),
-    Task("multinews", "tfds:multi_news"),
-    Task(
-        "mediasum",
-        "tfds:media_sum",
-        splits={"train": "train", "validation": "val", "test": "test"},
-        document_key="speaker+utt",
-        id_key="id",
-    ),
-    Task(
-        "bigpatent",
-        "tfds:big_patent/all",
-        document_key="description",
-        summary_key="abstract",
-    ),
-    Task(
-        "billsum",
-        "tfds:billsum",
-        splits={"train": "train", "test": "test"},
-        document_key="text",
-    ),
-    Task(
-        "pg19",
-        "tfds:pg19",
-        document_key="book_text",
-        id_key="book_id",
-        objective="gap_sentences",
-        max_target_length=910,
-        piece_words=3000,  # below 4,096 tokens, source and target together
-    ),
-    Task(
-        "imdb",
-        "tfds:imdb_reviews/plain_text",
-        splits={
-            "train": "unsupervised[:95%]",
-            "validation": "unsupervised[95%:]",
-        },
-        document_key="text",
-        objective="gap_sentences",
-        max_target_length=910,
-    ),
-)
-
-# Classification, as in Condevaux & Harispe 2022, section 4.2. Directories are
-# clones of the Hub repositories ccdv/arxiv-classification,
-# ccdv/patent-classification and coastalcph/lex_glue; use `source` for other
-# directories. IMDb has no validation split: the last tenth of the training
-# split ranks checkpoints, so that no checkpoint is selected on the test split.
-_LABELED_TASKS = (
-    Task(
-        "imdb_labels",
-        "tfds:imdb_reviews/plain_text",
-        splits={
-            "train": "train[:90%]",
-            "validation": "train[90%:]",
-            "test": "test",
-        },
-        document_key="text",
-        objective="classify",
-    ),
-    Task(
-        "arxiv_labels",
-        "parquet:arxiv-classification/data/{split}-*.parquet",
-        document_key="text",
-        objective="classify",
-    ),
-    Task(
-        "patent_labels",
-        "parquet:patent-classification/patent/{split}-*.parquet",
-        document_key="text",
-        objective="classify",
-    ),
-    Task(
-        "scotus",
-        "parquet:lex_glue/scotus/{split}-*.parquet",
-        document_key="text",
-        objective="classify",
-    ),
-    Task(
-        "ecthr_a",
-        "parquet:lex_glue/ecthr_a/{split}-*.parquet",
-        document_key="text",
-        label_key="labels",
-        objective="classify",
-    ),
-    Task(
-        "ecthr_b",
-        "parquet:lex_glue/ecthr_b/{split}-*.parquet",
-        document_key="text",
-        label_key="labels",
-        objective="classify",
-    ),
-)
-
-# Users' files, for configs that take a data set by file name.
-_JSON_FILES = "json:data/{split}.jsonl"
-_OWN_TASKS = (
-    Task("summaries", _JSON_FILES, query_key="query", id_key="id"),
-    Task(
-        "preferences",
-        _JSON_FILES,
-        query_key="query",
-        id_key="id",
-        objective="prefer",
-    ),
-    Task(
-        "labels",
-        _JSON_FILES,
-        document_key="text|document",
-        id_key="id",
-        objective="classify",
-        max_source_length=512,
-    ),
-    Task(
-        "tags",
-        _JSON_FILES,
-        document_key="text|document",
-        id_key="id",
-        objective="tag",
-        max_source_length=512,
-    ),
-    Task(
-        "masked_tokens",
-        _JSON_FILES,
-        document_key="text|document",
-        id_key="id",
-        objective="mlm",
-        max_source_length=512,
-    ),
-    Task(
-        "extracts",
-        _JSON_FILES,
-        query_key="query",
-        id_key="id",
-        objective="extract",
-        max_source_length=128,
-    ),
-    Task(
-        "pairs",
-        _JSON_FILES,
-        document_key="text|document",
-        query_key="claim",
-        id_key="id",
-        objective="classify_pairs",
-        max_source_length=512,
-    ),
-    Task(
-        "claims",
-        _JSON_FILES,
-        document_key="text|document",
-        id_key="id",
-        objective="claims",
-        max_source_length=512,
-        claims=ClaimOptions(),
-    ),
-    Task(
-        "cloze",
-        _JSON_FILES,
-        id_key="id",
-        objective="cloze",
-        max_source_length=512,
-        cloze=ClozeOptions(),
-    ),
-    Task(
-        "answers",
-        _JSON_FILES,
-        document_key="context",
-        query_key="question",
-        id_key="id",
-        label_key="answer",
-        objective="answer",
-        max_source_length=512,
-    ),
-    Task(
-        "choices",
-        _JSON_FILES,
-        document_key="context",
-        query_key="question",
-        id_key="id",
-        objective="choose",
-        max_source_length=512,
-        max_parts=4,
-    ),
-)
-
 TASKS: Mapping[str, Task] = {
-    task.name: task for task in _TASKS + _LABELED_TASKS + _OWN_TASKS
+    name: Task(name, **fields) for name, fields in NAMED_TASKS.items()
 }

@@ -105,15 +105,15 @@ class GenerationOptions:
     Lengths are in new tokens: the start token is not counted.
 
     Attributes:
-        max_new_tokens: maximum length.
+        max_new_tokens: maximum number of new tokens.
         decoder_start_token_id: id of the start token.
         eos_token_id: end-of-sequence id or ids; stored as a tuple.
         pad_token_id: id after the end of a sequence; None for the first
             end-of-sequence id or, without one, the start token.
-        min_new_tokens: minimum length before an end-of-sequence token.
+        min_new_tokens: minimum number of new tokens before the end.
         num_beams: number of beams; 1 for greedy search or sampling.
         length_penalty: exponent of the length by which the scores of beams are
-            divided (``num_beams`` > 1).
+            divided (``num_beams`` > 1); above 0, it favors longer beams.
         early_stopping: end of a beam search: True as soon as ``num_beams``
             sequences are finished; False when no running beam would improve on
             them at its current length; "never" when none could at any length
@@ -129,17 +129,19 @@ class GenerationOptions:
             sequence; 1 for none.
         do_sample: True to sample tokens instead of choosing the best ones.
         temperature: divisor of the logits (``do_sample``).
-        top_k: number of tokens to sample from; 0 for all (``do_sample``).
-        top_p: probability mass of the tokens to sample from (``do_sample``).
+        top_k: number of most likely tokens to sample from; 0 for all
+            (``do_sample``).
+        top_p: probability mass of the most likely tokens to sample from
+            (``do_sample``).
         forced_bos_token_id: id of the first new token; None for any.
         forced_eos_token_id: id or ids allowed at the maximum length; stored as
             a tuple.
         bad_words_ids: sequences of tokens that are not generated.
         suppress_tokens: ids that are not generated.
         num_return_sequences: number of sequences per document.
-        prompt_lookup_num_tokens: number of draft tokens per step of greedy
-            search, see ``decoding.drafts``; 0 for none. A step keeps the draft
-            tokens that it would have chosen.
+        prompt_lookup_num_tokens: number of tokens that a step of greedy search
+            drafts from the document or the sequence (``decoding.drafts``); it
+            keeps the tokens that it would have chosen; 0 for none.
         max_matching_ngram_size: maximum length of the n-gram at the end of the
             sequence that is looked up in the document and in the sequence. The
             draft consists of the tokens that followed it there.
@@ -337,7 +339,7 @@ def _merge(
     values = {
         name: value for name, value in config.items() if value is not None
     }
-    values = _without_other_unit(values, overrides)
+    values = _without_other_name(values, overrides)
     for name, value in overrides.items():
         if isinstance(value, np.generic):
             value = value.item()
@@ -353,18 +355,23 @@ def _merge(
 def with_options(
     config: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns a config whose options are replaced by ``options``.
+    """Returns a generation config in which ``options`` replace values.
 
-    ``max_length`` replaces ``max_new_tokens`` and vice versa, and likewise the
-    minimum.
+    A length has two names: ``max_length`` and ``min_length`` count the start
+    token of the decoder, ``max_new_tokens`` and ``min_new_tokens`` do not. An
+    option under one name also removes the value under the other name.
+
+    Args:
+        config: content of generation_config.json.
+        options: values by name.
     """
-    return {**_without_other_unit(config, options), **options}
+    return {**_without_other_name(config, options), **options}
 
 
-def _without_other_unit(
+def _without_other_name(
     values: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the values without lengths that an override sets in the other unit."""
+    """Returns the values without lengths that an override sets under the other name."""
     left = dict(values)
     for length, new_tokens in _LENGTHS.items():
         if (

@@ -322,14 +322,15 @@ def compare(
     """Compares a system with others on the same documents.
 
     Args:
-        system: system from which the others are subtracted.
+        system: system from which the others are subtracted; result of
+            ``score_system``.
         others: systems scored on the same documents.
-        metrics: metrics of the scores.
-        sampling: test, rounds and level.
+        metrics: metrics with which the systems were scored.
+        sampling: test, rounds, level and seed.
 
     Returns:
-        System name -> column -> its difference, for columns that have
-        intervals.
+        Name of the other system -> column -> difference, for columns that have
+        intervals (``Metric.is_function_of_means``).
     """
     columns = _columns(metrics)
     if not columns or not others:

@@ -13,7 +13,10 @@ Scores = dict[str, float]
 
 
 class Metric(ABC):
-    """A summary metric: one file in this directory and one line of ``registry.METRICS``.
+    """A summary metric, a class in ``registry.METRICS``.
+
+    ``score`` returns values for each example. The value for a data set is their
+    mean, unless ``from_means`` or ``corpus_values`` is overridden.
 
     Attributes:
         Options: frozen dataclass of the metric's options, with defaults.

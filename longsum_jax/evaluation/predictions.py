@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
@@ -16,9 +16,16 @@ from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.evaluation.rows_file import Row, RowsFile
 from longsum_jax.files import json_text
+from longsum_jax.summarization.stream import window_size
 from longsum_jax.text.documents import DataRow, read_json_lines, split_row
 from longsum_jax.text.joining import split_documents
 from longsum_jax.text.ngrams import num_words
+
+if TYPE_CHECKING:
+    from longsum_jax.summarization.model import Model
+    from longsum_jax.summarization.noisy import NoisySummarizer
+    from longsum_jax.summarization.summary import BatchSize
+    from longsum_jax.summarization.summary_options import SummaryOptions
 
 Metrics = Mapping[str, Metric]  # metrics by name
 
@@ -133,23 +140,6 @@ def pair_of(document: DataRow) -> Pair:
     )
 
 
-class ModelSummary(Protocol):
-    """The attributes of ``summarization.summary.Summary`` used here."""
-
-    @property
-    def text(self) -> str: ...
-
-    def report(self) -> dict[str, Any]: ...
-
-
-class Summarizer(Protocol):
-    """The method of ``summarization.model.Model`` used here."""
-
-    def summaries(
-        self, texts: Sequence[str | list[str]], **options: Any
-    ) -> Sequence[ModelSummary]: ...
-
-
 class PredictionsFile(RowsFile):
     """The file predictions.jsonl; an interrupted evaluation continues after the last row."""
 
@@ -188,20 +178,13 @@ class PredictionsFile(RowsFile):
             ) from error
 
 
-# Work lost if an evaluation is killed: batches, or documents if the model picks
-# the batch size.
-BATCHES_AT_ONCE = 4
-DOCUMENTS_AT_ONCE = 64
-
-
 def predict(
-    model: Summarizer,
+    model: "Model | NoisySummarizer",
     pairs: Sequence[Pair],
     metrics: Metrics,
+    options: "SummaryOptions",
     *,
-    batch_size: int | Literal["auto"] = 1,
     on_row: Callable[[Row], None] = lambda row: None,
-    **options: Any,
 ) -> list[Row]:
     """Summarizes the source of every pair and scores the summary.
 
@@ -214,9 +197,8 @@ def predict(
         pairs: documents with their references.
         metrics: metrics by name; metrics that are ``scored_last`` are left to
             ``score_last``.
-        batch_size: documents decoded together, see ``Model.summaries``.
+        options: options of the summaries.
         on_row: callback with every finished row.
-        **options: options of ``Model.summaries``.
 
     Returns:
         The rows in the order of ``pairs``.
@@ -227,13 +209,18 @@ def predict(
         if not metric.scored_last
     }
     rows: dict[int, Row] = {}
-    window = documents_at_once(batch_size)
-    order = prediction_order(pairs, batch_size)
+    window = window_size(options.batch_size)
+    order = prediction_order(pairs, options.batch_size)
     for start in range(0, len(order), window):
         indices = order[start : start + window]
         batch = [pairs[i] for i in indices]
         began = time.perf_counter()
-        summaries = _summaries(model, batch, batch_size=batch_size, **options)
+        summaries = model.summaries(
+            [pair.documents for pair in batch],
+            options,
+            names=[f'document "{pair.id}"' for pair in batch],
+            queries=[pair.query for pair in batch],
+        )
         seconds = (time.perf_counter() - began) / len(batch)
         scores = example_scores(
             at_once, [summary.text for summary in summaries], batch
@@ -261,32 +248,13 @@ def predict(
 
 
 def prediction_order(
-    pairs: Sequence[Pair], batch_size: int | Literal["auto"]
+    pairs: Sequence[Pair], batch_size: "BatchSize"
 ) -> list[int]:
     """Returns the indices of the pairs in the order in which ``predict`` reads them."""
     order = list(range(len(pairs)))
     if batch_size != 1:
         order.sort(key=lambda i: -len(pairs[i].source))
     return order
-
-
-def documents_at_once(batch_size: int | Literal["auto"]) -> int:
-    """Returns the number of documents that ``predict`` summarizes before it writes their rows."""
-    if batch_size == "auto":
-        return DOCUMENTS_AT_ONCE
-    if batch_size > 1:
-        return batch_size * BATCHES_AT_ONCE
-    return 1
-
-
-def _summaries(
-    model: Summarizer, pairs: Sequence[Pair], **options: Any
-) -> Sequence[ModelSummary]:
-    sources = [pair.documents for pair in pairs]
-    names = [f'document "{pair.id}"' for pair in pairs]
-    if any(pair.query for pair in pairs):
-        options["queries"] = [pair.query for pair in pairs]
-    return model.summaries(sources, names=names, **options)
 
 
 def score_last(

@@ -27,7 +27,7 @@ METRICS: LazyClasses["type[Metric]"] = LazyClasses(
         "entities": f"{_EXPERIMENTAL}.entities:EntityPrecision",
         "entity_graph": f"{_EXPERIMENTAL}.entity_graph:EntityGraph",
         "answers": f"{_PACKAGE}.answers:Answers",
-        "choice": f"{_PACKAGE}.choice:Choice",
+        "choice": f"{_EXPERIMENTAL}.choice:Choice",
         "percentage": f"{_PACKAGE}.percentage:Percentage",
         "ordering": f"{_PACKAGE}.ordering:Ordering",
         "bertscore": f"{_PACKAGE}.bertscore:BertScore",

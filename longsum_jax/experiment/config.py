@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from longsum_jax.data.tasks import Task, get_task
 from longsum_jax.decoding.options import MAX_NEW_TOKENS, GenerationOptions
@@ -29,6 +29,7 @@ from longsum_jax.training.lora import LoraOptions
 from longsum_jax.training.mesh import MeshOptions
 from longsum_jax.training.optimizers import OptimizerOptions
 
+T = TypeVar("T")
 _BatchSize = Annotated[int, Range(1, 2**20)]
 
 
@@ -61,15 +62,18 @@ class DataOptions:
         prepared: directory of prepared examples.
         split: split of the task to train on.
         batch_size: rows per step, over all devices and micro-batches.
-        batch_by_tokens: True for more rows per step in shorter buckets, as many
-            times ``batch_size`` as they fit into the longest one.
+        batch_by_tokens: True for more rows per step in shorter buckets:
+            ``batch_size`` times the longest bucket's length divided by the
+            bucket's, rounded down.
         pack: True to put several short pairs of document and summary into each
-            row, of the only bucket, for objectives that write summaries.
+            row, for objectives that write summaries; ``source_lengths`` then
+            has at most one length, the length of a row.
         source_lengths: padded lengths (buckets) in tokens, or in sentences for
             extraction, ascending; empty for the task's maximum.
         shuffle: "all" (not for streams), "block" (within blocks of
             ``shuffle_block`` examples), or "none".
-        shuffle_block: examples in a block, and in the window of a stream.
+        shuffle_block: number of examples of a block; a stream keeps as many
+            examples in memory.
         epochs: passes over the data; None for as many as the steps require.
         prefetch: number of batches prepared ahead.
     """
@@ -97,9 +101,10 @@ class LossOptions:
     Attributes:
         label_smoothing: probability mass spread over the vocabulary, for
             summaries only.
-        beta: factor of the log-probability ratios between model and reference,
-            for the objective "prefer" only, which needs a value above 0; a
-            larger one keeps the model closer to the reference.
+        beta: factor of the log-probability ratios between the model and the
+            initial model (the reference model of direct preference
+            optimization), for the objective "prefer" only, which needs a value
+            above 0; a larger one keeps the model closer to the initial model.
     """
 
     label_smoothing: Rate = 0.0
@@ -133,7 +138,26 @@ class MaskingOptions:
             )
 
 
+# The model's, and the number of summaries of a document.
+_NOT_SET = (
+    "decoder_start_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "num_return_sequences",
+)
+
+
+def _with_generation_options(cls: type[T]) -> type[T]:
+    """Adds the generation options that a class lacks as fields, with the default None."""
+    for name, hint in typing.get_type_hints(GenerationOptions).items():
+        if name not in _NOT_SET and name not in cls.__annotations__:
+            cls.__annotations__[name] = hint | None
+            setattr(cls, name, None)
+    return cls
+
+
 @dataclass(frozen=True)
+@_with_generation_options
 class EvaluationOptions:
     """Evaluation during training, on the first documents of a split.
 
@@ -163,24 +187,8 @@ class EvaluationOptions:
     metrics: tuple[str, ...] = ("rouge",)
     seed: Count = 0
     max_new_tokens: int | None = 512
-    min_new_tokens: int | None = None
     num_beams: int | None = 1
-    length_penalty: float | None = None
-    early_stopping: bool | Literal["never"] | None = None
     no_repeat_ngram_size: int | None = 0
-    encoder_no_repeat_ngram_size: int | None = None
-    segments_no_repeat_ngram_size: int | None = None
-    repetition_penalty: float | None = None
-    do_sample: bool | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    forced_bos_token_id: int | None = None
-    forced_eos_token_id: int | tuple[int, ...] | None = None
-    bad_words_ids: tuple[tuple[int, ...], ...] | None = None
-    suppress_tokens: tuple[int, ...] | None = None
-    prompt_lookup_num_tokens: int | None = None
-    max_matching_ngram_size: int | None = None
 
     def __post_init__(self) -> None:
         check_ranges(self, "evaluation")

@@ -58,13 +58,13 @@ from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
 from longsum_jax.training.checkpointing import restore_params
-from longsum_jax.training.mesh import check_batch_size, feed_of, make_mesh
-from longsum_jax.training.step import (
+from longsum_jax.training.loss import (
     LossFn,
     SegmentedLoss,
     with_context,
     with_frozen,
 )
+from longsum_jax.training.mesh import check_batch_size, feed_of, make_mesh
 from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Array, Params
 

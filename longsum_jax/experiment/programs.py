@@ -23,16 +23,13 @@ from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES
 from longsum_jax.inference.loading import load_generation
 from longsum_jax.inference.padding import input_length
 from longsum_jax.models.registry import max_input_length
-from longsum_jax.tokenizers.bytes import NUM_BYTE_IDS, ByteTokenizer
+from longsum_jax.tokenizers.bytes import ByteTokenizer
 from longsum_jax.training.loop import initialization_key
+from longsum_jax.training.loss import SegmentedLoss, document_loss
 from longsum_jax.training.mesh import BATCH_AXES, activate, make_mesh
 from longsum_jax.training.optimizers import make_optimizer
 from longsum_jax.training.state import TrainState, plan_state, shardings_of
-from longsum_jax.training.step import (
-    SegmentedLoss,
-    document_loss,
-    make_train_step,
-)
+from longsum_jax.training.step import make_train_step
 from longsum_jax.typing import NumpyBatch
 from longsum_plan.program import AbstractProgram
 
@@ -128,8 +125,7 @@ def _objective(run: RunConfig, devices: Sequence[jax.Device]) -> Objective:
     objective = OBJECTIVES[run.task.objective]
     task, config = objective.resolve(run)
     config = steps.with_start_dropouts(run, config, run.init_from)
-    unused = max(config.vocab_size - NUM_BYTE_IDS - 1, 0)
-    tokenizer = ByteTokenizer(extra_ids=1, unused_ids=unused)
+    tokenizer = ByteTokenizer(extra_ids=1)
     setup = Setup(
         run.family, config, task, tokenizer, run, Path(), _no_model, devices
     )

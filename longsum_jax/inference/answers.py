@@ -9,7 +9,7 @@ import numpy as np
 from longsum_jax.errors import InputError, check_whole, counted
 from longsum_jax.inference.arguments import check_document, listed
 from longsum_jax.inference.rows import ReadingModel, pair_logits
-from longsum_jax.inference.token_states import text_windows
+from longsum_jax.inference.windows import text_windows
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.special_tokens import TokenPair
 

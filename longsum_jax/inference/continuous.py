@@ -16,7 +16,7 @@ programs, and slots get shorter over time.
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,12 +34,24 @@ from longsum_jax.typing import Params
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
 # (index of a document that is not finished, its sequences so far on the host)
 OnProgress = Callable[[int, Generated], None]
-# (indices in slots, number of slots) -> indices of cancelled documents, new
-# (ids, mask)
-Arrivals = Callable[
-    [Sequence[int], int],
-    tuple[set[int], Sequence[tuple[np.ndarray, np.ndarray]]],
-]
+
+
+class Arrived(NamedTuple):
+    """The documents that leave and enter slots.
+
+    Attributes:
+        cancelled: indices of documents that leave.
+        inputs: new documents.
+        are_more: True if others enter before the next decoding step.
+    """
+
+    cancelled: set[int]
+    inputs: Sequence[Any]
+    are_more: bool = False
+
+
+# (indices in slots, number of slots) -> new documents as (ids, mask)
+Arrivals = Callable[[Sequence[int], int], Arrived]
 # On CPUs, a matrix product with 32 rows takes twice as long as one with 16.
 MAX_SLOTS = 16
 # decoding steps after which documents that have arrived enter
@@ -145,15 +157,15 @@ class ContinuousBatch:
             length: slot length in tokens, at least the padded length of every
                 document.
             arrivals: function from the indices of the documents in slots and
-                the number of slots to the indices of cancelled documents, and
-                to the ids and masks [1, length] of new documents, which are
-                numbered in order of arrival.
+                the number of slots to cancelled and new documents. New ones are
+                ids and masks [1, length], numbered in order of arrival.
             on_progress: callback for each unfinished document after some steps;
                 beam search has no sequences before a document is finished.
 
         Yields:
             Indices of the documents that are finished after some steps, often
-            none, with their sequences on the host.
+            none, with their sequences on the host; [] without a step if more
+            documents arrive before it.
         """
         return self._decode_kind([], [], deque(), arrivals, length, on_progress)
 
@@ -198,14 +210,15 @@ class ContinuousBatch:
         new_rows: dict[int, PaddedInputs] = {}
         while True:
             if arrivals is not None:
-                dropped, arrived = arrivals(list(inside.values()), batch_size)
+                arrived = arrivals(list(inside.values()), batch_size)
+                dropped = arrived.cancelled
                 cancelled |= {
                     slot for slot in inside if inside[slot] in dropped
                 }
                 inside = {
                     slot: i for slot, i in inside.items() if i not in dropped
                 }
-                for ids, mask in arrived:
+                for ids, mask in arrived.inputs:
                     new_rows[num_arrived] = self._pad(ids, mask)
                     waiting.append(num_arrived)
                     num_arrived += 1
@@ -237,6 +250,9 @@ class ContinuousBatch:
                 source, state = slots.enter(
                     source, state, read, np.int32(slot), **sizes
                 )
+            if arrivals is not None and arrived.are_more:
+                yield []
+                continue
             # Stop as soon as one slot is done; if no document is waiting, only
             # when all are.
             num_running = len(inside) + len(cancelled)

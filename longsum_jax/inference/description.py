@@ -1,7 +1,7 @@
 """Describes a loaded model in one line."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.padding import kernel_limit
@@ -10,25 +10,19 @@ from longsum_jax.models.registry import max_input_length
 from longsum_jax.text.segment_inputs import segment_options
 
 
-class DescribedModel(Protocol):
-    """The attributes of ``inference.model.Model`` that its description needs."""
-
-    family: Family
-    config: Any
-    summarization: dict[str, Any]
-
-    @property
-    def num_parameters(self) -> int: ...
-
-
-def describe(model: DescribedModel) -> str:
+def describe(
+    family: Family,
+    config: Any,
+    num_parameters: int,
+    summarization: Mapping[str, Any],
+) -> str:
     """Returns family, parameters, attention, longest input and dtype of a model."""
     about = [
-        model.family.name,
-        f"{_short_count(model.num_parameters)} parameters",
-        f"{model.config.encoder_attention} encoder attention",
-        _longest_input(model.config, model.summarization),
-        model.config.dtype,
+        family.name,
+        f"{_short_count(num_parameters)} parameters",
+        f"{config.encoder_attention} encoder attention",
+        _longest_input(config, summarization),
+        config.dtype,
     ]
     return ", ".join(about)
 

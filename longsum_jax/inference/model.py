@@ -57,8 +57,10 @@ class LoadedModel:
         config: the family's config dataclass.
         module: the Flax module.
         params: the module's parameter tree, which may be replaced.
-        tokenizer: the tokenizer. If the directory has none, this attribute
-            raises InputError, and the model accepts and returns only ids.
+        tokenizer: the tokenizer. A model that was loaded without one
+            (``has_tokenizer`` is False) reads and generates token ids, but not
+            texts; accessing this attribute then raises InputError. It may be
+            set.
         generation_config: defaults of ``generate`` under their
             generation_config names.
         summarization: settings of ``summarize`` in the checkpoint's
@@ -68,8 +70,11 @@ class LoadedModel:
             by segment.
         decoder_storage: storage type of the decoder's weights and the
             document's keys in decoding, see ``load``.
-        sentence_modules: modules of a directory of sentence-transformers, which
-            compute sentence embeddings; None to average the encoder states.
+        sentence_modules: pooling, dense layers and normalization that map the
+            encoder states to the embedding of a sentence, as read from the
+            modules.json of a sentence-transformers directory; None if the
+            directory has no modules.json: a sentence embedding is then the mean
+            of the states.
     """
 
     def __init__(
@@ -105,7 +110,7 @@ class LoadedModel:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer.
+        """The tokenizer that was passed to ``load``, or the model directory's.
 
         Raises:
             InputError: the model directory has no tokenizer, and none was
@@ -131,7 +136,10 @@ class LoadedModel:
 
     def __repr__(self) -> str:
         """Returns family, parameters, attention, longest input and dtype in one line."""
-        return f"{type(self).__name__}({describe(self)})"
+        about = describe(
+            self.family, self.config, self.num_parameters, self.summarization
+        )
+        return f"{type(self).__name__}({about})"
 
     def __reduce__(self) -> Any:
         """Raises InputError: compiled programs can be neither pickled nor copied."""
@@ -283,7 +291,7 @@ class LoadedModel:
         seed: int = 0,
         **options: Any,
     ) -> np.ndarray:
-        """Decodes summaries.
+        """Generates a sequence of token ids for every row of input ids.
 
         Args:
             input_ids: int [batch, length].

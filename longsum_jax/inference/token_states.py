@@ -1,8 +1,7 @@
 """Encoder states of the tokens of texts; texts that are too long are read in windows."""
 
-import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,23 +11,11 @@ from longsum_jax.inference.padding import (
     bucket_length,
     pad_rows,
 )
+from longsum_jax.inference.windows import Window, text_windows
 from longsum_jax.layers.attention.global_tokens import without_globals
-from longsum_jax.typing import Array
 
-
-class StatesModel(Protocol):
-    """The attributes of ``inference.model.Model`` used here."""
-
-    config: Any
-
-    def encode(
-        self,
-        input_ids: Any,
-        attention_mask: Any = None,
-        *,
-        layer: int | None = None,
-        bucket: int = ...,
-    ) -> Array: ...
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import LoadedModel
 
 
 class SurroundingTokens(NamedTuple):
@@ -51,51 +38,8 @@ class SurroundingTokens(NamedTuple):
         return [*self.before, *ids, *self.after]
 
 
-class Window(NamedTuple):
-    """A part of a text that is read in one input.
-
-    Attributes:
-        start, stop: token range of the window.
-        first, last: token range whose states are used, the last one exclusive.
-    """
-
-    start: int
-    stop: int
-    first: int
-    last: int
-
-
-def text_windows(length: int, size: int | None) -> list[Window]:
-    """Returns windows that overlap by half, the last of which ends with the text.
-
-        tokens   0 1 2 3 4 5 6 7 8       windows of 4
-                [0 1 2]3
-                     2[3 4]5             in brackets the tokens whose states are used: each
-                         4[5]6 7         one in the window with the most context around it
-                           5[6 7 8]
-
-    Args:
-        length: token count of the text.
-        size: maximum tokens of a window; None for the whole text.
-    """
-    if size is None or length <= size:
-        return [Window(0, length, 0, length)]
-    # The last window is moved back to end with the text.
-    starts = [*range(0, length - size, max(size // 2, 1)), length - size]
-    # Split the overlap of two windows in the middle.
-    middles = [
-        (previous + size + start) // 2
-        for previous, start in itertools.pairwise(starts)
-    ]
-    ranges = itertools.pairwise([0, *middles, length])
-    return [
-        Window(start, start + size, *ends)
-        for start, ends in zip(starts, ranges, strict=True)
-    ]
-
-
 def token_states(
-    model: StatesModel,
+    model: "LoadedModel",
     texts: Sequence[Sequence[int]],
     special: SurroundingTokens,
     *,

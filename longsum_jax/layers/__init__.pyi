@@ -29,11 +29,11 @@ from .attention.standalone import Lsg as Lsg
 from .attention.state_space import StateSpaceAttention as StateSpaceAttention
 from .chunking import map_over_length as map_over_length
 from .decoder import Decoder as Decoder
-from .decoder import DecoderLayer as DecoderLayer
 from .decoder_cache import DecoderCache as DecoderCache
 from .decoder_cache import DecoderSource as DecoderSource
 from .decoder_cache import KeyValueCache as KeyValueCache
 from .decoder_cache import LayerSource as LayerSource
+from .decoder_layer import DecoderLayer as DecoderLayer
 from .dense import FeedForward as FeedForward
 from .dense import LayerNorm as LayerNorm
 from .dense import Linear as Linear

@@ -1,4 +1,4 @@
-"""The transformer decoder: one layer, its cache, and the stack of layers.
+"""The transformer decoder: the stack of layers.
 
 Training and scoring process all target positions at once
 (``Decoder.__call__``), with scanned layers. Generation processes one token at a
@@ -16,13 +16,11 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.cross import CrossAttention
 from longsum_jax.layers.attention.multi_head import (
-    MultiHeadAttention,
     RelativePositionBias,
-    causal_mask,
 )
 from longsum_jax.layers.attention.registry import get_cross_attention
 from longsum_jax.layers.decoder_cache import (
@@ -30,12 +28,10 @@ from longsum_jax.layers.decoder_cache import (
     DecoderSource,
     DraftCache,
     KeyValueCache,
-    LayerSource,
-    MemorySource,
-    StoredKeyValues,
 )
+from longsum_jax.layers.decoder_layer import DecoderLayer
 from longsum_jax.layers.dense import Dropout
-from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
+from longsum_jax.layers.layer import StackMemory, empty_memory, stack_of
 from longsum_jax.layers.layer_groups import (
     LayerGroup,
     LayerSpec,
@@ -43,12 +39,9 @@ from longsum_jax.layers.layer_groups import (
     unstacked_layers,
 )
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
-from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.attention.dense import prepend_keys
-from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
 from longsum_jax.ops.device_memory import target_memory
-from longsum_jax.ops.packing import SegmentIds, same_segment, segment_positions
+from longsum_jax.ops.packing import SegmentIds, same_segment
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
 
@@ -66,329 +59,16 @@ def max_cross_cache_bytes() -> int:
     return max(MAX_CROSS_CACHE_BYTES, target_memory() // 8)
 
 
-class DecoderLayer(Layer):
-    """Self-attention, cross-attention and feed-forward, each with a residual.
-
-    With ``StackConfig.merged_attention``, one attention replaces the first two.
-    """
-
-    def setup(self) -> None:
-        stack = self.stack
-        self.self_norm = stack.make_sublayer_norm()
-        self.ff_norm = stack.make_sublayer_norm()
-        self.self_attention = MultiHeadAttention(**stack.self_attention_fields)
-        cross_attention = get_cross_attention(stack.cross, stack.num_heads)
-        if stack.merged_attention:
-            self.cross_attention = cross_attention.from_stack(
-                stack, self.self_attention
-            )
-        else:
-            self.cross_norm = stack.make_sublayer_norm()
-            self.cross_attention = cross_attention.from_stack(stack)
-        self.feed_forward = stack.make_feed_forward()
-        self.dropout = Dropout(stack.dropout_rate)
-        self.make_memory()
-
-    def __call__(
-        self,
-        x: Float[AnyArray, "batch target_length d_model"],
-        encoder_states: Float[AnyArray, "batch length source_size"],
-        bias: Float[AnyArray, "1 heads target_length target_length"] | None,
-        cross_mask: Bool[AnyArray, "batch mask_heads #target_length num_keys"],
-        deterministic: bool,
-        state: MemoryState | tuple[()],
-        valid: Bool[AnyArray, "batch target_length"],
-        segment_ids: Int[AnyArray, "batch target_length"] | None = None,
-    ) -> tuple[
-        Float[AnyArray, "batch target_length d_model"], MemoryState | tuple[()]
-    ]:
-        """Applies the layer to all positions at once.
-
-        Args:
-            x: states of the target.
-            encoder_states: states of the source.
-            bias: bias of the self-attention scores.
-            cross_mask: mask of the source keys that may be read.
-            deterministic: False in training.
-            state: state of the memory, () without a memory.
-            valid: mask of the positions that the memory may store.
-            segment_ids: segment ids of packed rows, None for one segment.
-
-        Returns:
-            The states after the layer; the memory's state after the segment.
-        """
-        # Self-attention, which may read keys of a memory and of the source.
-        u = self.sublayer_input(self.self_norm, x)
-        memories, extra = self.replay_memory(state)
-        positions = None
-        if segment_ids is not None:
-            positions = segment_positions(segment_ids)
-        k, v = self.self_attention.project_kv(u, positions)
-        options: dict[str, Any] = {"bias": bias, "causal": True}
-        length, window = x.shape[1], self.window
-        # [1, 1, target_length, target_length]
-        mask = causal_mask(length)
-        if window and length > window:
-            # Key position minus query position, [target_length, target_length].
-            distances = jnp.arange(length) - jnp.arange(length)[:, None]
-            mask = mask & _in_window(distances, window)
-            options = {"bias": bias, "mask": mask}
-        if segment_ids is not None:
-            mask = mask & same_segment(segment_ids, segment_ids)[:, None]
-            options = {"bias": bias, "mask": mask}
-        # With a memory, its keys are prepended, so that the causal mask must be
-        # explicit.
-        if extra is not None:
-            extra_arrays = (
-                *self.self_attention.project_extra(extra),
-                extra.valid,
-            )
-            k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
-            options = {"bias": bias, "mask": mask}
-        source_kv = self.cross_attention.project_kv(encoder_states)
-        if self.stack.merged_attention:
-            y = self.cross_attention.attend_with(
-                u,
-                *source_kv,
-                [KeySet(k, v, mask, bias)],
-                mask=cross_mask,
-                positions=positions,
-                deterministic=deterministic,
-            )
-        else:
-            y = self.self_attention.attend(
-                u,
-                k,
-                v,
-                **options,
-                positions=positions,
-                deterministic=deterministic,
-            )
-        x = self.add_residual(self.self_norm, x, y, deterministic)
-        x, state = self.advance_memory(
-            x, u, y, state, memories, valid, deterministic
-        )
-
-        # Cross-attention
-        if not self.stack.merged_attention:
-            u = self.sublayer_input(self.cross_norm, x)
-            y = self.cross_attention.attend(
-                u, *source_kv, mask=cross_mask, deterministic=deterministic
-            )
-            x = self.add_residual(self.cross_norm, x, y, deterministic)
-
-        # Feed-forward
-        u = self.sublayer_input(self.ff_norm, x)
-        y = self.feed_forward(u, deterministic)
-        x = self.add_residual(self.ff_norm, x, y, deterministic)
-        return constrain(x, "batch", "length", "act_embed"), state
-
-    @property
-    def window(self) -> int:
-        """Number of tokens that a token sees, itself included; 0 for all."""
-        if self.stack.windows:
-            return self.stack.windows[0]
-        return 0
-
-    def read_source(
-        self,
-        encoder_states: Float[AnyArray, "batch length source_size"] | None,
-        memory: MemoryState | tuple[()],
-    ) -> LayerSource:
-        """Returns the layer's cached inputs from a document.
-
-        Args:
-            encoder_states: states of the source, or None to store no keys and
-                values of them.
-            memory: state of the memory, () without a memory.
-        """
-        cross_kv = None
-        if encoder_states is not None:
-            cross_kv = KeyValueCache.of(
-                *self.cross_attention.project_kv(encoder_states)
-            )
-        return LayerSource(
-            cross_kv, self._memory_source(memory) if memory else ()
-        )
-
-    def _memory_source(
-        self, memory: MemoryState
-    ) -> tuple[KeyValueCache, AnyArray]:
-        memories, extra = self.replay_memory(memory)
-        # The memory after the pending segments, which this segment reads.
-        slots = memories[-1]
-        # An attentive memory has its own projections, a compressive one uses
-        # the projections of self-attention.
-        if extra is None:
-            k, v = self.memory.project_kv(slots)
-        else:
-            k, v = self.self_attention.project_extra(extra)
-        return KeyValueCache.of(k, v), slots.valid
-
-    def step(
-        self,
-        x: Float[AnyArray, "batch beams d_model"],
-        self_kv: KeyValueCache,
-        source: LayerSource,
-        states: Float[AnyArray, "batch length source_size"] | None,
-        bias: Float[AnyArray, "bias_batch heads queries num_columns"] | None,
-        mask: Bool[AnyArray, "batch 1 beams num_columns"],
-        cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
-        column: Int[AnyArray, "*rows"],
-        positions: Int[AnyArray, "batch queries"],
-        distances: Int[AnyArray, "..."],
-    ) -> tuple[Float[AnyArray, "batch beams d_model"], KeyValueCache]:
-        """Applies the layer to one token of every beam, or to several of one sequence.
-
-        Args:
-            x: states of the tokens.
-            self_kv: keys and values of the tokens decoded so far, see
-                ``DecoderCache``.
-            source: cached inputs from the document.
-            states: encoder states, if the source has no keys and values of
-                them.
-            bias: bias of the self-attention scores.
-            mask: mask of the columns of ``self_kv`` that each beam reads,
-                including its new one.
-            cross_mask: mask of the source keys that may be read.
-            column: column of ``self_kv`` at which the first of these tokens is
-                written, one for all rows or one per row.
-            positions: positions of the tokens, one per row for all beams or one
-                per token.
-            distances: position of each column's token relative to the tokens of
-                ``x``.
-
-        Returns:
-            The states after the layer; the keys and values of self-attention
-            including these tokens.
-        """
-        # No operation here may copy a weight or the keys of the source; a test
-        # checks the compiled program for it.
-        u = self.sublayer_input(self.self_norm, x)
-        positions = jnp.broadcast_to(positions, x.shape[:2])
-        # [batch, beams, heads, head_dim]: in a step, beams are where positions
-        # are in training.
-        k, v = self.self_attention.project_kv(u, positions)
-        # A batch of one has no batch axis in the cache.
-        if self_kv.k.ndim == 3:
-            k, v = k[0], v[0]
-        self_kv = self_kv.write(k, v, column)
-        # Beams replace target positions: they share one set of keys, of the
-        # tokens of all beams, of the memory and of the encoder.
-        is_compressive = self.stack.memory.memory == "compressive"
-        extra = source.memory_kv if is_compressive else ()
-        if self.window:
-            # Columns of tokens outside of the window remain in the cache, but
-            # are masked.
-            mask = mask & _in_window(distances, self.window)[:, None]
-        sets = self._target_keys(self_kv, mask, bias, extra)
-        if not self.stack.merged_attention:
-            y = self._attend_beams(u, sets, positions)
-        elif isinstance(source.cross_kv, StoredKeyValues):
-            y = self.cross_attention.attend_stored(
-                u,
-                *source.cross_kv,
-                mask=cross_mask,
-                positions=positions,
-                others=sets,
-            )
-        else:
-            y = self.cross_attention.attend_with(
-                u,
-                *self._source_kv(source, states),
-                sets,
-                mask=cross_mask,
-                positions=positions,
-            )
-        x = self.add_residual(self.self_norm, x, y)
-        # An attentive memory has a separate attention.
-        if source.memory_kv and not is_compressive:
-            memory_kv, _ = source.memory_kv
-            u = self.sublayer_input(self.memory_norm, x)
-            y = self.memory.attention.attend(u, *memory_kv.read())
-            x = self.add_residual(self.memory_norm, x, y)
-        if not self.stack.merged_attention:
-            u = self.sublayer_input(self.cross_norm, x)
-            y = self._attend_source(u, source, states, cross_mask)
-            x = self.add_residual(self.cross_norm, x, y)
-        y = self.feed_forward(self.sublayer_input(self.ff_norm, x))
-        return self.add_residual(self.ff_norm, x, y), self_kv
-
-    def _target_keys(
-        self,
-        self_kv: KeyValueCache,
-        mask: AnyArray,
-        bias: AnyArray | None,
-        memory: MemorySource,
-    ) -> list[KeySet]:
-        """Returns the keys of the memory, if there is one, and of the tokens of all beams."""
-        # A batch of one has no batch axis in the cache.
-        k, v = (y.reshape(len(mask), *y.shape[-3:]) for y in self_kv.read())
-        tokens = KeySet(k, v, mask, bias)
-        if not memory:
-            return [tokens]
-        memory_kv, valid = memory
-        return [KeySet(*memory_kv.read(), valid[:, None, None]), tokens]
-
-    def _attend_beams(
-        self, u: AnyArray, sets: list[KeySet], positions: AnyArray
-    ) -> Array:
-        """Attends from every beam to its own tokens and to the memory."""
-        attention = self.self_attention
-        if len(sets) == 1:
-            [tokens] = sets
-            return attention.attend(
-                u,
-                tokens.k,
-                tokens.v,
-                mask=tokens.mask,
-                bias=tokens.bias_of_all(),
-                positions=positions,
-            )
-        # One softmax over the slots of the memory, which all beams share, and
-        # the columns of the cache.
-        q = attention.q(u, positions)
-        return attention.o(attend_jointly(q, sets, scale=attention.scale))
-
-    def _attend_source(
-        self,
-        u: AnyArray,
-        source: LayerSource,
-        states: AnyArray | None,
-        mask: AnyArray,
-    ) -> Array:
-        """Attends from every beam to the source."""
-        attention = self.cross_attention
-        if isinstance(source.cross_kv, StoredKeyValues):
-            return attention.attend_stored(u, *source.cross_kv, mask=mask)
-        # Without stored keys and values, cross-attention reads the encoder
-        # states.
-        if source.cross_kv is None and not self.stack.qk_norm:
-            assert states is not None
-            return attention.attend_absorbed(u, states, mask=mask)
-        return attention.attend(u, *self._source_kv(source, states), mask=mask)
-
-    def _source_kv(
-        self, source: LayerSource, states: AnyArray | None
-    ) -> tuple[AnyArray, AnyArray]:
-        """Returns keys and values of the source, projected again if only its states are stored."""
-        if source.cross_kv is None:
-            assert states is not None
-            return self.cross_attention.project_kv(states)
-        assert isinstance(source.cross_kv, KeyValueCache)
-        return source.cross_kv.read()
-
-
-def _in_window(
-    distances: Int[AnyArray, "*shape"], window: int
-) -> Bool[Array, "*shape"]:
-    """Returns True at keys that are less than ``window`` positions before the query."""
-    return jnp.asarray(distances > -window)
-
-
 class Decoder(nn.Module):
     """A stack of decoder layers, with T5's relative position bias and a final norm if
     the stack has them.
+
+    ``__call__`` and ``with_memory`` decode all target positions at once, for
+    training and scoring. ``read_source``, ``init_cache`` and ``step`` decode
+    token by token, see the module's docstring.
+
+    Attributes:
+        stack: sizes and options of the layers.
     """
 
     stack: StackConfig

@@ -201,7 +201,15 @@ def _join_extra(
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers."""
+    """A stack of encoder layers, from token embeddings to states.
+
+    Parameters of consecutive equal layers (``groups``) are stacked, and a scan
+    applies them. The attention's context (``layers.attention.base``) is
+    computed once, before the first layer.
+
+    Attributes:
+        stack: sizes and options of the layers.
+    """
 
     stack: StackConfig
 
@@ -369,8 +377,8 @@ class Encoder(nn.Module):
             deterministic: False in training.
             salient: vectors that all layers read as extra keys, for encoders
                 with ``salient_vectors``.
-            embedding_norm: norm of the token embeddings, for embeddings that
-                the attention adds.
+            embedding_norm: norm of the token embeddings, which is also applied
+                to global tokens that the attention prepends.
             layer: number of layers after which the states are returned, 0 for
                 the embeddings; None for all. Fewer are allowed only outside of
                 training, and the returned memories are then invalid.

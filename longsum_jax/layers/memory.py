@@ -221,8 +221,12 @@ def _queue(pending: AnyArray, segment: AnyArray) -> Array:
 
 
 class CompressiveMemory(Memory):
-    """The newest states of a layer's input and compressions of older ones, which
-    self-attention reads as extra keys.
+    """The newest states of a layer and compressions of older ones, which self-attention
+    reads as extra keys (Rae et al. 2020; AWESOME, section 3.1).
+
+    Half of the ``memory_size`` slots contain the newest states. A learned
+    convolution compresses ``memory_compression`` states that leave this half
+    into one state of the other half, whose oldest states are dropped.
     """
 
     def setup(self) -> None:
@@ -315,11 +319,12 @@ class CompressiveMemory(Memory):
 
 
 class AttentiveMemory(Memory):
-    """Slots that gates rewrite after every segment (as in MART, Lei et al. 2020), read by a
-    separate attention.
+    """Slots that gates update after every segment (as in MART, Lei et al. 2020), read by a
+    separate attention (AWESOME, section 3.1).
 
-    Slots that were never written hold ``initial``, which is learned: equal
-    slots would remain equal forever.
+    There are ``memory_size`` slots of size ``d_model``. Before the first segment,
+    they contain the parameter ``initial``, which differs by slot: equal slots
+    would get equal updates and remain equal.
     """
 
     def setup(self) -> None:

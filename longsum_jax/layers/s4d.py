@@ -36,11 +36,12 @@ class S4D(nn.Module):
 
     where u is the input. All three linear maps have biases; the kernels of the
     convolution come from a learned diagonal state-space model (SSM) per
-    channel. Keys are masked after their projection because of its bias. Outputs
-    outside the mask are arbitrary.
+    channel. The mask is applied after ``k_proj``, whose bias would otherwise
+    enter the convolution at padding positions. Outputs outside the mask are
+    arbitrary.
 
     The kernels only depend on the parameters and the length. If the collection
-    KERNELS is mutable, a layer stores its kernels there, for the length of the
+    "kernels" (``KERNELS``) is mutable, a layer stores its kernels there, for the length of the
     input; if the collection contains kernels, the layer uses them instead of
     recomputing them.
 
@@ -56,13 +57,13 @@ class S4D(nn.Module):
         b_init: initial B, "one" (published code) or "normal" (paper, appendix
             E), which is standard complex normal, like C.
         discretization: "zoh" (published code) or "none" (paper, equation 2).
-        backend, operands: method of the convolution and type of its factors,
-            see ``ops.ssm.convolution.ssm_convolution``.
-        length_chunk: number of positions per chunk in the dense maps; 0 for all
-            at once.
-        recompute: True to recompute chunks of the dense maps for the gradients
-            (``map_over_length``).
-        dtype: dtype of the linear maps.
+        backend: method of the convolution, see
+            ``ops.ssm.convolution.ssm_convolution``.
+        length_chunk: number of positions for which the linear maps are computed
+            at a time; 0 for all at once.
+        recompute: True to recompute the linear maps in the backward pass, chunk
+            by chunk, instead of storing their results (``map_over_length``).
+        dtype: dtype of the linear maps; the convolution is in float32.
     """
 
     d_model: int
@@ -76,7 +77,6 @@ class S4D(nn.Module):
     b_init: InputInit = "one"
     discretization: Discretization = "zoh"
     backend: Backend | Literal["auto"] = "auto"
-    operands: Literal["float32", "bfloat16"] = "float32"
     length_chunk: int = 0
     recompute: bool = False
     dtype: Any = jnp.float32
@@ -202,7 +202,6 @@ class S4D(nn.Module):
         options: dict[str, Any] = {
             "discretization": self.discretization,
             "backend": self.backend,
-            "operands": self.operands,
         }
         # With a mesh, every device convolves its own rows and channels.
         if spec is not None:

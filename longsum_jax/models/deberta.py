@@ -182,7 +182,7 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
             "supported (DeBERTaV3: 256)"
         )
     positions = raw.get("max_relative_positions", -1)
-    # Values of other types are refused later, as in all fields.
+    # Other types are refused later, with the types of all fields.
     if isinstance(positions, int) and positions < 1:  # the number of positions
         positions = values.get(
             "max_position_embeddings", DebertaConfig.max_position_embeddings

@@ -91,8 +91,21 @@ _UNSUPPORTED_TYPES = {
         "a decoder",
     ),
     **dict.fromkeys(
-        ("clip_vision_model", "siglip_vision_model", "swin", "vit"),
+        (
+            "clip",
+            "clip_vision_model",
+            "dinov2",
+            "siglip",
+            "siglip_vision_model",
+            "swin",
+            "vision-encoder-decoder",
+            "vit",
+        ),
         "a vision model",
+    ),
+    **dict.fromkeys(
+        ("speech-encoder-decoder", "speech_to_text", "wav2vec2", "whisper"),
+        "a speech model",
     ),
 }
 

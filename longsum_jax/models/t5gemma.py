@@ -486,7 +486,8 @@ def read_rotary(raw: Mapping[str, Any], section: str) -> dict[str, float]:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "linear"):
         raise InputError(
-            f'{section}: rope_type "{kind}" is not supported; supported: default, linear'
+            f'{section}: rope_type "{kind}" is not supported; supported: default, linear; '
+            "give a checkpoint with one of them"
         )
     values = {}
     base = rope.get("rope_theta", raw.get("rope_theta"))

@@ -96,7 +96,8 @@ def _explanation(
     score: float, mean: float, totals: dict[str, float]
 ) -> Explanation:
     """Returns rounded numbers that still add up."""
-    score, mean = round(score, _DIGITS), round(mean, _DIGITS)
+    # Adding 0.0 turns -0.0 into 0.0.
+    score, mean = round(score, _DIGITS), round(mean, _DIGITS) + 0.0
     largest = sorted(totals.items(), key=lambda item: -abs(item[1]))[
         :NUM_REASONS
     ]

@@ -38,6 +38,7 @@ _COLONS = (":", "\uff1a")
 _DIGITS = 0.1  # minimum share of digits in the characters of a row of numbers
 # minimum share of words, with and without a final stop
 _NUMBERS, _UNSTOPPED_NUMBERS = 0.5, 0.3
+_NOTES = 0.5  # share of words in short lines above which a document is notes
 # Share of finished sentences in a document above which unfinished ones are
 # excluded: transcripts without stops or capitals have only unfinished
 # sentences.
@@ -126,12 +127,31 @@ def are_fragments(document: ParsedDocument) -> np.ndarray:
     """Returns bool [n], True for sentences that a summary should avoid."""
     return (
         document.headings
-        | _are_short(document)
+        | _are_unfinished(document)
+        | _are_uninformative(document)
+    )
+
+
+def are_notes(document: ParsedDocument) -> np.ndarray:
+    """Returns bool [n], True for short lines that may fill a summary up.
+
+    In slides, curricula vitae and other notes, most words are in short lines
+    without a stop, which are headings in other documents.
+    """
+    words = document.lengths[document.headings].sum()
+    if words <= _NOTES * document.lengths.sum():
+        return np.zeros(len(document.sentences), bool)
+    return document.headings & ~_are_uninformative(document)
+
+
+def _are_uninformative(document: ParsedDocument) -> np.ndarray:
+    """Returns True for sentences without content, whether finished or not."""
+    return (
+        _are_short(document)
         | _are_numbered_headings(document)
         | _lead_in(document)
         | _are_numbers(document)
         | _in_captions(document)
-        | _are_unfinished(document)
         | _are_markup(document)
         | _are_code(document)
         | _are_announcements(document)

@@ -171,6 +171,16 @@ def is_english(text: str) -> bool:
     return len(words) < _FEWEST_WORDS or num_stops >= _STOP_SHARE * len(words)
 
 
+def shares_words(query: str, text: str) -> bool:
+    """Returns True if a text has a word of a query, or if the query has only stop words."""
+    other_words = frozenset().union(*OTHER_STOP_WORDS.values())
+    stems = {light_stem(word) for word in unicode_words(query)}
+    stems -= STOP_WORDS | other_words
+    return not stems or not stems.isdisjoint(
+        map(light_stem, unicode_words(text))
+    )
+
+
 # Words that indicate the function of a sentence.
 CUES: Mapping[str, frozenset[str]] = {
     "we": _stems("we our us"),

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.lexicon import OTHER_STOP_WORDS, STOP_WORDS, light_stem
-from longsum_jax.text.boundaries import text_style
+from longsum_jax.text.languages import text_style
 from longsum_jax.text.ngrams import num_words, unicode_words
+from longsum_jax.text.person_names import is_capitalized, words_of_name
 from longsum_jax.text.sentences import bounded_sentences, sentence_spans
 from longsum_jax.text.word_table import WordTable, word_table
 
@@ -19,6 +21,12 @@ LONGEST_SPEAKER = 40  # characters of a speaker's name before a colon
 LONGEST_NAME = 4  # words of a speaker's name
 FEWEST_TURNS = 2  # minimum turns of a speaker
 TALK_SHARE = 0.3  # minimum share of lines that begin a turn in talk
+LOWER_CASE_SHARE = 0.5  # the same, if names begin in lower case
+MOST_NAME_WORDS = 7  # of a name with titles
+# Words before a colon at the beginning of a line.
+_NAMED = re.compile(
+    r"((?:[^\W_]|[+~(])[^:\uff1a\n?!;<>\u201c\u201d\"]{0,60})(?::\s|\uff1a)"
+)
 # share after a blank line below which lines are paragraphs
 RARE_BLANK_LINES = 0.02
 _STOPS = tuple(".!?,;…।؟、。」』\u06d4\uff01\uff0c\uff1b\uff1f")
@@ -223,26 +231,50 @@ def speakers(document: ParsedDocument) -> list[str]:
     """Returns the speaker of each sentence of talk; "" for all sentences of other documents.
 
     A document is talk if many of its lines are turns of speakers with several
-    turns.
+    turns. The rest of a line after words before a colon that need not be a name
+    ("the chair:", once) has no speaker: a wrong one is worse.
     """
     unknown = [""] * len(document.sentences)
-    turns = np.flatnonzero(document.turns).tolist()
-    names = {turn: speaker_of(document.sentences[turn]) for turn in turns}
-    num_turns = collections.Counter(names.values())
     names = {
-        turn: name
-        for turn, name in names.items()
-        if num_turns[name] >= FEWEST_TURNS
+        number: name
+        for number in np.flatnonzero(document.breaks).tolist()
+        if (name := name_before_colon(document.sentences[number]))
     }
-    if len(names) < max(
-        TALK_SHARE * (document.breaks > 0).sum(), 2 * FEWEST_TURNS
-    ):
+    num_turns = collections.Counter(names.values())
+    repeated = {
+        name for name, count in num_turns.items() if count >= FEWEST_TURNS
+    }
+    turns = [name for name in names.values() if name in repeated]
+    num_lines = int((document.breaks > 0).sum())
+    # Labels of lists are often in lower case, names seldom.
+    num_certain = sum(not name[0].islower() for name in turns)
+    is_talk = num_certain >= TALK_SHARE * num_lines or (
+        len(turns) >= LOWER_CASE_SHARE * num_lines and len(repeated) > 1
+    )
+    if not is_talk or len(turns) < 2 * FEWEST_TURNS:
         return unknown
-    result, speaker = [], ""
-    for number in range(len(document.sentences)):
-        speaker = names.get(number, speaker)
-        result.append(speaker)
+    result: list[str] = []
+    speaker = ""  # of the last turn
+    current = ""  # of the line
+    for number, is_line in enumerate((document.breaks > 0).tolist()):
+        line_name = names.get(number)
+        if line_name is None:
+            if is_line:
+                current = speaker
+        elif line_name in repeated or is_capitalized(line_name):
+            current = speaker = line_name
+        else:
+            current = ""
+        result.append(current)
     return result
+
+
+def name_before_colon(line: str) -> str:
+    """Returns a possible speaker's name before the first colon of a line; "" without one."""
+    match = _NAMED.match(line)
+    if match is None or len(words_of_name(match[1])) > MOST_NAME_WORDS:
+        return ""
+    return match[1]
 
 
 def without_speaker(sentence: str) -> str:

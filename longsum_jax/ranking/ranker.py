@@ -16,8 +16,17 @@ from longsum_jax.ranking.features import (
     feature_table,
     sentence_features,
 )
-from longsum_jax.ranking.fragments import are_fragments, depend_on_previous
-from longsum_jax.ranking.parsing import ParsedDocument, parse_document, speakers
+from longsum_jax.ranking.fragments import (
+    are_fragments,
+    are_notes,
+    depend_on_previous,
+)
+from longsum_jax.ranking.parsing import (
+    ParsedDocument,
+    name_before_colon,
+    parse_document,
+    speakers,
+)
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
 from longsum_jax.text.ngrams import num_words
@@ -217,8 +226,13 @@ class Ranker:
 def without_fragments(
     document: ParsedDocument, scores: np.ndarray
 ) -> np.ndarray:
-    """Returns scores with minus infinity for fragments, see ``are_fragments``."""
-    return np.where(are_fragments(document), -np.inf, scores)
+    """Returns scores with minus infinity for fragments, see ``are_fragments``.
+
+    Lines of notes, see ``are_notes``, come after all sentences.
+    """
+    finished = np.where(are_fragments(document), -np.inf, scores)
+    notes = are_notes(document)
+    return np.where(notes, scores - np.ptp(scores) - 1, finished)
 
 
 def _is_layout(document: ParsedDocument, outline: Outline) -> np.ndarray:
@@ -250,9 +264,9 @@ def _placed(
 def _labels(document: ParsedDocument) -> list[str]:
     """Returns a label with the speaker for each sentence of talk that lacks it; "" for others."""
     return [
-        f"{name}: " if name and not is_turn else ""
-        for name, is_turn in zip(
-            speakers(document), document.turns.tolist(), strict=True
+        f"{name}: " if name and name_before_colon(sentence) != name else ""
+        for name, sentence in zip(
+            speakers(document), document.sentences, strict=True
         )
     ]
 

@@ -147,7 +147,7 @@ def heading_of_box(text: str) -> BoxHeading | None:
     """Returns the kind of box that a heading introduces; None for a heading of the text."""
     if _NUMBERED.match(text):
         return None
-    words = _BRACKETS_AND_MARKS.sub(" ", text[:120]).strip().lower()
+    words = _BRACKETS_AND_MARKS.sub(" ", text).strip().lower()
     for kind, pattern in (
         (BoxHeading.COMMENTS, _COMMENTS_HEADING),
         (BoxHeading.REQUEST, _REQUEST_HEADING),

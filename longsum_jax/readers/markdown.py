@@ -27,6 +27,8 @@ _KEY = re.compile(r"(?:\s*#.*\n)*\s*[\w.\"'-]+(?::|[ \t]*=)\s")
 _TITLE = re.compile(
     r"^title(?::|[ \t]*=)[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.MULTILINE
 )
+# The first line of a note of GitHub or Obsidian: "> [!NOTE]"
+_ALERT = re.compile(r"\A\[!\w+\][+-]?[ \t]*\n?")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 # A link target looks like an address or a path; "[Ann]: Yes" and "[00:01]: Yes"
@@ -153,7 +155,7 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
         elif kind == "list_item_open":
             mark = f"{'  ' * (depth - 1)}{token.info}{token.markup} "
         elif kind == "paragraph_open":
-            content = next(tokens).content
+            content = _ALERT.sub("", next(tokens).content)
             if mark:
                 content = _BOX.sub("", content)
             line = _plain(content, references)

@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 
+from longsum_jax.text.person_names import is_capitalized, words_of_name
+
 # Direction marks, which WhatsApp puts before notices and around numbers.
 DIRECTION_MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 LONGEST_NAME = 60  # characters
@@ -71,7 +73,7 @@ def split_turn(line: str) -> tuple[str, str] | None:
     name = plain_name(match["name"] or match["bracketed"] or match["rounded"])
     if (
         not any(map(str.isalnum, name))
-        or len(name.split()) > MOST_WORDS
+        or len(words_of_name(name)) > MOST_WORDS
         or is_label(name)
     ):
         return None
@@ -108,9 +110,8 @@ def speakers_in(
 
 
 def looks_like_name(name: str) -> bool:
-    """Returns True if every word of a name begins with a capital or a digit."""
-    words = name.split()
-    return len(words) <= 4 and not any(word[0].islower() for word in words)
+    """Returns True if a name is short and its words begin with capitals or digits."""
+    return len(words_of_name(name)) <= 4 and is_capitalized(name)
 
 
 def repeated_share(names: Iterable[str]) -> float:

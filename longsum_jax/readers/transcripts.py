@@ -92,9 +92,15 @@ _BARE_TIME = re.compile(
     re.IGNORECASE,
 )
 _NAME = r"[^\W_+][^:\uff1a\n?!;<>\[\]]{0,59}?|\+[\d \u2011\xa0-]{6,20}"
+# A date or day before a time, as in "Today at 10:02".
+_DAY = (
+    rf"(?:{_DATE} |(?:today|yesterday|(?:mon|tues|wednes|thurs|fri|satur|sun)day|heute|gestern"
+    r"|aujourd[\u2019']hui|hier|hoy|ayer|oggi|ieri)(?:,| at| um| à| a las| alle)? )?"
+)
 _HEAD = re.compile(
-    rf"(?:(?P<before>{_NAME})(?:\s+|\s*[|,\u2013-]\s*)[\[(]?(?:{_DATE} )?{_TIME}[\])]?"
-    rf"|(?:\[(?:{_DATE} )?{_TIME}\]|\((?:{_DATE} )?{_TIME}\)|{_TIME})(?:\s+|\s*[|\u2013-]\s*)"
+    rf"(?:\[?(?P<before>{_NAME})\]?(?:\s+|\s*[|,\u2013\u2014-]\s*)"
+    rf"[\[(]?{_DAY}{_TIME}[\])]?"
+    rf"|(?:\[{_DAY}{_TIME}\]|\({_DAY}{_TIME}\)|{_TIME})(?:\s+|\s*[|\u2013-]\s*)"
     rf"(?P<after>{_NAME})):?",
     re.IGNORECASE,
 )

@@ -6,7 +6,8 @@
     row 2                book 1 ----------------------
 
 Books and letters are long and short documents. In each turn, a few new pieces
-are encoded, and a few tokens of every row are decoded.
+are encoded. Once no row is free, or no piece waits, a few tokens of every row
+are decoded: a step takes about as long for one row as for all.
 """
 
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from longsum_jax.inference.continuous import num_slots
+from longsum_jax.inference.continuous import Arrived, num_slots
 from longsum_jax.serving.lengths import read_length
 from longsum_jax.serving.pieces import JobPiece, fail
 from longsum_jax.serving.statistics import SecondsHistogram
@@ -53,6 +54,8 @@ class OpenBatch:
         kind: kind of the pieces.
         num_rows: number of rows.
         num_running: number of rows that decode a piece in this turn.
+        has_decoded: False if the last turn has only encoded pieces, because
+            others wait for the rows that are still free.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class OpenBatch:
             model.config, [first.kind.row_length] * max_rows
         )
         self.num_running = 0
+        self.has_decoded = True
         self._config = model.config
         self._warm_up = first.future if first.is_warm_up else None
         self._num_turns = 0
@@ -108,16 +112,14 @@ class OpenBatch:
         ]
         return [pair for pair in pieces if not pair[0].is_warm_up]
 
-    def _arrivals(
-        self, inside: Sequence[int], size: int
-    ) -> tuple[set[int], list[TokenizedDocument]]:
+    def _arrivals(self, inside: Sequence[int], size: int) -> Arrived:
         """Returns the pieces that leave and enter, see ``ContinuousBatch``."""
         cancelled = {
             index for index in inside if self._inside[index].future.done()
         }
         for index in cancelled:
             del self._inside[index]
-        documents = []
+        documents: list[TokenizedDocument] = []
         for piece in self._entering(size - len(self._inside)):
             self._inside[self._num_arrived] = piece
             self._num_arrived += 1
@@ -125,12 +127,13 @@ class OpenBatch:
                 self._waits.add(time.monotonic() - piece.queued)
             documents.append(piece.document)
         self.num_running = len(self._inside)
-        return cancelled, documents
+        return Arrived(cancelled, documents, are_more=not self.has_decoded)
 
     def _entering(self, num_free: int) -> list[JobPiece]:
         """Takes the pieces that enter in this turn from the queue, at most ``num_free``."""
         pieces: list[JobPiece] = []
         num_tokens = 0
+        self.has_decoded = True
         if self._first is not None:
             pieces.append(self._first)
             num_tokens += self._num_read(self._first)
@@ -140,7 +143,9 @@ class OpenBatch:
             total = num_tokens + self._num_read(piece)
             if piece.is_warm_up and len(pieces) == _WARM_UP_PIECES_PER_TURN:
                 return False
-            return not pieces or total <= _TOKENS_PER_TURN
+            # A free row, but no time in this turn.
+            self.has_decoded = not pieces or total <= _TOKENS_PER_TURN
+            return self.has_decoded
 
         while len(pieces) < num_free:
             piece = self._take(has_room)

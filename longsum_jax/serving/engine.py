@@ -47,18 +47,12 @@ from longsum_jax.summarization.summarizer import make_engine
 from longsum_jax.summarization.summary import Request, Summary, check_text
 from longsum_jax.summarization.summary_options import (
     SummaryOptions,
-    check_arguments,
+    make_options,
 )
 
 if TYPE_CHECKING:
     from longsum_jax.summarization.model import Model
 
-# Options for reading documents; the server sets batch_size.
-READING_OPTIONS = tuple(
-    field.name
-    for field in dataclasses.fields(SummaryOptions)
-    if field.name != "batch_size"
-)
 _MAX_BEAMS = 16
 _WARM_UP = Request("The server reads this sentence.", "the warm-up", None)
 
@@ -217,7 +211,7 @@ class Engine:
         """
         engine = None
         if self.model is not None:
-            engine = make_engine(self.model, SummaryOptions(), {})
+            engine = make_engine(self.model, SummaryOptions())
         if not isinstance(engine, StrategyEngine):
             for number in range(len(self._workers)):
                 yield self._warm_up_whole(number)
@@ -282,17 +276,10 @@ class Engine:
             return partial(self._extract, length)
         if "batch_size" in options:
             raise InputError("batch_size is set by the server; leave it out")
-        reading = {
-            name: options[name] for name in READING_OPTIONS if name in options
-        }
-        generation = {
-            name: options[name] for name in options if name not in reading
-        }
-        check_arguments(generation)
-        call = SummaryOptions(**reading)
-        make_engine(self.model, call, generation)  # checks the options
-        self._check_generation(self.model.summary_options(**generation))
-        return partial(self._summarize, call, generation)
+        call = make_options(**options)
+        make_engine(self.model, call)  # checks the options
+        self._check_generation(self.model.summary_options(**call.generation))
+        return partial(self._summarize, call)
 
     def _check_generation(self, options: GenerationOptions) -> None:
         """Raises InputError for options that need too much memory."""
@@ -320,7 +307,6 @@ class Engine:
     def _summarize(
         self,
         call: SummaryOptions,
-        generation: Mapping[str, Any],
         future: "Future[Summary]",
         request: Request,
         stream: TextStream | None,
@@ -333,7 +319,7 @@ class Engine:
         if stream is not None and strategy in ("segments", "memory"):
             on_segment = stream.add_segment
             call = dataclasses.replace(call, strategy=strategy)
-        engine = make_engine(self.model, call, generation, on_segment)
+        engine = make_engine(self.model, call, on_segment)
         if isinstance(engine, StrategyEngine):
             plan = engine.plan(request)
             self._check_length(request, plan.num_tokens, "tokens")
@@ -342,9 +328,7 @@ class Engine:
         limit = call.max_source_length
         read = num_tokens if limit is None else min(limit, num_tokens)
         self._check_length(request, read, "tokens")
-        summarize = partial(
-            _summarize_whole, call, generation, on_segment, request
-        )
+        summarize = partial(_summarize_whole, call, on_segment, request)
         return [WholeJob(future, summarize, stream, time.monotonic())]
 
     def _check_length(self, request: Request, length: int, unit: str) -> None:
@@ -388,12 +372,11 @@ def _stream(on_part: Callable[[SummaryPart], None], index: int) -> TextStream:
 
 def _summarize_whole(
     call: SummaryOptions,
-    generation: Mapping[str, Any],
     on_segment: Callable[[str], None] | None,
     request: Request,
     model: "Model",
 ) -> Summary:
-    engine = make_engine(model, call, generation, on_segment)
+    engine = make_engine(model, call, on_segment)
     return engine.summaries([request])[0].of(request)
 
 

@@ -3,14 +3,23 @@
     line of kind A     book 7   letter 0   book 8   book 9   ...
     line of kind B     letter 0
 
-In a line, requests take turns: the first piece of a letter (a short document)
-comes right after the first waiting piece of a book, not after its last one
-(start-time fair queueing, Goyal et al. 1996). Each replica opens batches for a
-few lines. As soon as work in another line has waited for ``_PATIENCE`` seconds,
-no more pieces enter these batches, so that one of them ends and makes room.
+In a line, requests take turns, measured in tokens (self-clocked fair queueing,
+Golestani 1994): the clock of a line is the time of the work taken last, and a
+piece has the time of its arrival plus the tokens of its request up to its end.
+
+    clock of the line    0
+    book 7               its pieces of 900 tokens: 900, 1,800, 2,700 ...
+    letter 0             300 tokens: 300
+
+So a letter (a short document) comes before a long one that arrived a little
+earlier, but not before one that waits since the clock was its length behind.
+Each replica opens batches for a few lines. As soon as work in another line has
+waited for ``_PATIENCE`` seconds, no more pieces enter these batches, so that
+one of them ends and makes room.
 """
 
 import bisect
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -22,17 +31,35 @@ _PATIENCE = 2.0  # seconds
 
 
 class _LineEntry(NamedTuple):
-    """Work in its line; entries are sorted by turn, then by arrival.
+    """Work in its line; entries are sorted by time, then by arrival.
 
     Attributes:
-        turn: turn of the work, in which every request has at most one piece.
+        time: time of the work on the clock of the line.
         arrival: number of pieces that arrived before, in all lines.
         work: a piece or a whole job.
     """
 
-    turn: int
+    time: int
     arrival: int
     work: Work
+
+
+@dataclasses.dataclass
+class _Line:
+    """Waiting work of one kind.
+
+    Attributes:
+        entries: work in the order in which it is taken.
+        clock: time of the work taken last.
+    """
+
+    entries: list[_LineEntry] = dataclasses.field(default_factory=list)
+    clock: int = 0
+
+    @property
+    def first(self) -> Work:
+        """The work that is taken next."""
+        return self.entries[0].work
 
 
 class FairQueue:
@@ -40,24 +67,28 @@ class FairQueue:
 
     def __init__(self) -> None:
         # Empty lines are deleted.
-        self._lines: dict[BatchKind | None, list[_LineEntry]] = {}
+        self._lines: dict[BatchKind | None, _Line] = {}
         self._num_arrived = 0
         self._changed = threading.Condition()
         self._is_closed = False
 
     def __len__(self) -> int:
         with self._changed:
-            return sum(map(len, self._lines.values()))
+            return sum(len(line.entries) for line in self._lines.values())
 
     def put(self, works: Iterable[Work]) -> None:
         """Adds the pieces of a round, or whole jobs."""
         with self._changed:
+            num_tokens = 0
             for work in works:
-                line = self._lines.setdefault(work.kind, [])
-                # The first piece of a request has the turn of the first entry,
-                # its second piece the next turn, and so on.
-                turn = (line[0].turn if line else 0) + work.number
-                bisect.insort(line, _LineEntry(turn, self._num_arrived, work))
+                line = self._lines.setdefault(work.kind, _Line())
+                # The pieces of a request follow one another.
+                if work.number == 0:
+                    num_tokens = 0
+                num_tokens += work.num_tokens
+                end = line.clock + num_tokens
+                entry = _LineEntry(end, self._num_arrived, work)
+                bisect.insort(line.entries, entry)
                 self._num_arrived += 1
             self._changed.notify_all()
 
@@ -75,7 +106,7 @@ class FairQueue:
         with self._changed:
             while True:
                 for line in self._oldest_lines():
-                    if can_open(line[0].work):
+                    if can_open(line.first):
                         return self._pop(line)
                 if not waits or self._is_closed:
                     return None
@@ -98,13 +129,12 @@ class FairQueue:
         latest = time.monotonic() - _PATIENCE
         with self._changed:
             for line in self._oldest_lines():
-                work = line[0].work
-                if work.queued < latest and is_due(work):
+                if line.first.queued < latest and is_due(line.first):
                     return None
-            line = self._lines.get(kind, [])
-            if not line:
+            if kind not in self._lines:
                 return None
-            piece = line[0].work
+            line = self._lines[kind]
+            piece = line.first
             assert isinstance(piece, JobPiece)  # whole jobs have no kind
             if not can_take(piece):
                 return None
@@ -117,19 +147,17 @@ class FairQueue:
             self._is_closed = True
             self._changed.notify_all()
 
-    def _oldest_lines(self) -> list[list[_LineEntry]]:
+    def _oldest_lines(self) -> list[_Line]:
         """Returns the lines by the arrival of their first work, after removing ended requests."""
         for kind, line in tuple(self._lines.items()):
-            while line and line[0].work.future.done():
-                del line[0]
-            if not line:
+            while line.entries and line.first.future.done():
+                del line.entries[0]
+            if not line.entries:
                 del self._lines[kind]
-        return sorted(
-            self._lines.values(), key=lambda line: line[0].work.queued
-        )
+        return sorted(self._lines.values(), key=lambda line: line.first.queued)
 
-    def _pop(self, line: list[_LineEntry]) -> Work:
-        work = line.pop(0).work
-        if not line:
+    def _pop(self, line: _Line) -> Work:
+        line.clock, _, work = line.entries.pop(0)
+        if not line.entries:
             del self._lines[work.kind]
         return work

@@ -2,8 +2,6 @@
 
 import dataclasses
 import html
-import inspect
-import re
 import types
 import typing
 from functools import cache
@@ -11,8 +9,7 @@ from typing import Any, Literal
 
 from longsum_jax import __version__
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.serving.engine import READING_OPTIONS
-from longsum_jax.summarization.model import Model
+from longsum_jax.schema import field_docs
 from longsum_jax.summarization.summary_options import (
     SummaryOptions,
     strategy_names,
@@ -25,7 +22,6 @@ _TYPES = {
     str: "string",
     type(None): "null",
 }
-_ENTRY = re.compile(r"^(\w+): (.*(?:\n +.*)*)", re.MULTILINE)
 _JSON = "application/json"
 _TEXT = {"type": "string"}
 _BOOLEAN = {"type": "boolean", "default": False}
@@ -43,29 +39,20 @@ _ERRORS = {
 
 def option_schemas() -> dict[str, Any]:
     """Returns the JSON schemas of the options of a summary by name."""
-    described = dict(
-        _ENTRY.findall(_arguments(inspect.getdoc(Model.summaries) or ""))
-    )
     schemas: dict[str, Any] = {}
     for config in (SummaryOptions, GenerationOptions):
+        descriptions = field_docs(config)
         hints = typing.get_type_hints(config)
         for field in dataclasses.fields(config):
-            if config is SummaryOptions and field.name not in READING_OPTIONS:
+            if field.name in ("batch_size", "generation"):
                 continue
             schema = _schema(hints[field.name])
             if field.name == "strategy":  # its type accepts names of others
                 schema = {"enum": strategy_names()}
-            if field.name in described:
-                text = " ".join(described[field.name].split())
-                schema["description"] = text.replace("``", "")
+            if field.name in descriptions:
+                schema["description"] = descriptions[field.name]
             schemas[field.name] = schema
     return schemas
-
-
-def _arguments(doc: str) -> str:
-    """Returns the entries of the arguments of a docstring, not indented."""
-    lines = doc.partition("Args:\n")[2].partition("\nReturns:")[0]
-    return inspect.cleandoc(lines)
 
 
 def _schema(hint: Any) -> dict[str, Any]:

@@ -84,6 +84,11 @@ class JobPiece(NamedTuple):
         """The result of the request."""
         return self.job.future
 
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens of the input."""
+        return len(self.document.ids)
+
     def single(self) -> "JobPiece":
         """Returns this piece for a batch that it shares with no other."""
         kind = self.kind._replace(single=(id(self.job), self.number))
@@ -115,6 +120,11 @@ class WholeJob(NamedTuple):
     @property
     def number(self) -> int:
         """Index of the part: always 0, because the request has only one."""
+        return 0
+
+    @property
+    def num_tokens(self) -> int:
+        """0: whole jobs are taken in the order of their arrival."""
         return 0
 
 

@@ -37,9 +37,9 @@ class ReplicaStatistics:
         num_batches: open batches.
         num_rows: rows of the open batches.
         running_rows: rows that decode an input.
-        row_turns: rows of all turns so far.
-        running_row_turns: rows of all turns so far that decoded an input;
-            divided by ``row_turns``, the average fill of batches.
+        row_turns: rows of all turns so far that decoded tokens.
+        running_row_turns: rows of these turns that decoded an input; divided
+            by ``row_turns``, the average fill of batches.
         waits: seconds from the queue to a row.
     """
 

@@ -142,8 +142,9 @@ class Worker:
         if finished is None:
             self._batches.remove(batch)
             return
-        self.statistics.row_turns += batch.num_rows
-        self.statistics.running_row_turns += batch.num_running
+        if batch.has_decoded:
+            self.statistics.row_turns += batch.num_rows
+            self.statistics.running_row_turns += batch.num_running
         for piece, summary in finished:
             self._take_summary(piece, summary)
 

@@ -11,7 +11,12 @@ import numpy as np
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
-from longsum_jax.inference.continuous import ContinuousBatch, num_slots
+from longsum_jax.inference.continuous import (
+    Arrivals,
+    Arrived,
+    ContinuousBatch,
+    num_slots,
+)
 from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.padding import check_kernel_length, padded_rows
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
@@ -187,9 +192,7 @@ class DocumentSummarizer:
 
     def decode_arriving(
         self,
-        arrivals: Callable[
-            [Sequence[int], int], tuple[set[int], list[TokenizedDocument]]
-        ],
+        arrivals: Arrivals,
         *,
         slot_length: int,
         padded_length: Callable[[int], int],
@@ -207,8 +210,8 @@ class DocumentSummarizer:
 
         Args:
             arrivals: function from the indices of the documents in slots and
-                the number of slots to the indices of cancelled documents, and
-                to new documents, which are numbered in order of arrival.
+                the number of slots to cancelled and new documents. New ones are
+                ``TokenizedDocument``, numbered in order of arrival.
             slot_length: length of the slots, at least the padded length of
                 every document; the model may pad it further.
             padded_length: function from the length of a document to its padded
@@ -222,20 +225,17 @@ class DocumentSummarizer:
         num_arrived = 0
         documents: dict[int, TokenizedDocument] = {}
 
-        def new_rows(
-            inside: Sequence[int], size: int
-        ) -> tuple[set[int], list[Any]]:
+        def new_rows(inside: Sequence[int], size: int) -> Arrived:
             nonlocal num_arrived
-            cancelled, arrived = arrivals(inside, size)
-            for index in cancelled:
+            arrived = arrivals(inside, size)
+            for index in arrived.cancelled:
                 documents.pop(index, None)
-            for document in arrived:
+            rows = []
+            for document in arrived.inputs:
                 documents[num_arrived] = document
                 num_arrived += 1
-            rows = [
-                self._rows([document], padded_length) for document in arrived
-            ]
-            return cancelled, rows
+                rows.append(self._rows([document], padded_length))
+            return arrived._replace(inputs=rows)
 
         def on_progress(index: int, out: Generated) -> None:
             if on_text is not None and options.num_beams == 1:

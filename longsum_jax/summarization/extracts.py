@@ -26,8 +26,8 @@ def summarize(
 ) -> Summary:
     """Summarizes a document extractively, with the ranker bundled with the package.
 
-    No model is loaded and nothing is downloaded. For abstractive summaries, see
-    ``load``.
+    No model is loaded and nothing is downloaded. For abstractive summaries, use
+    ``longsum_jax.load`` and ``Model.summarize``.
 
     Args:
         text: document of any length. The ranker was trained on English.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -13,22 +13,16 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.model import LoadedModel
 from longsum_jax.inference.padding import PaddedInputs, document_inputs
 from longsum_jax.inference.programs import EncodedDocuments
-from longsum_jax.ranking.selection import Length
 from longsum_jax.summarization.documents import DocumentSummarizer
 from longsum_jax.summarization.memory_engine import MemoryEngine
 from longsum_jax.summarization.segments import SegmentSummarizer
 from longsum_jax.summarization.stream import Result, summarize_stream
 from longsum_jax.summarization.summarizer import make_engine, summarize_all
-from longsum_jax.summarization.summary import (
-    BatchSize,
-    Overflow,
-    Request,
-    Strategy,
-    Summary,
-)
+from longsum_jax.summarization.summary import Request, Strategy, Summary
 from longsum_jax.summarization.summary_options import (
+    OptionChanges,
     SummaryOptions,
-    check_arguments,
+    make_options,
     make_requests,
 )
 from longsum_jax.text.joining import BLANK_LINE, document_token_id
@@ -70,91 +64,54 @@ class Model(LoadedModel):
         return result
 
     def summarize(
-        self, texts: Sequence[str] | str, **options: Any
+        self,
+        texts: Sequence[str] | str,
+        options: SummaryOptions | None = None,
+        **changes: Unpack[OptionChanges],
     ) -> list[str]:
         """Returns a summary of every document; takes the arguments of ``summaries``."""
-        return [summary.text for summary in self.summaries(texts, **options)]
+        summaries = self.summaries(texts, options, **changes)
+        return [summary.text for summary in summaries]
 
     def summaries(
         self,
         texts: Sequence[str | list[str]] | str,
+        options: SummaryOptions | None = None,
         *,
-        strategy: Strategy | str = "auto",
-        length: str | int | Length | None = None,
-        max_source_length: int | None = None,
-        segment_length: int | None = None,
-        on_overflow: Overflow = "truncate",
-        batch_size: BatchSize = 1,
-        seed: int = 0,
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
-        prompt: str | None = None,
         join: bool = False,
-        **options: Any,
+        **changes: Unpack[OptionChanges],
     ) -> list[Summary]:
         """Summarizes documents in batches of ``batch_size`` documents of similar length.
 
         A finished document is replaced by the next one
-        (``inference.continuous``). With segment memories and on a mesh, the
+        (``inference.continuous``). With segment memories, or on a mesh, the
         documents of a batch start and end together instead.
 
-        The checkpoint's settings (``summarization``) are the defaults: its
-        prefix is prepended to every input, and its options apply unless
-        overridden here. If they contain "segments", documents of any length are
-        read and summarized segment by segment (``segments``).
+        The checkpoint's settings (attribute ``summarization``) are the
+        defaults: its prefix is prepended to every input, and its options apply
+        unless overridden here. If they contain "segments", documents of any
+        length are read segment by segment, with strategy "memory".
 
         Args:
             texts: one or more documents; a list of several documents is read as
                 one, as with ``join``.
-            strategy: strategy for reading documents (``summarization.strategies``);
-                ``Summary.strategy`` records the strategy that was used:
-
-                    direct        the whole document, or its beginning
-                    extract       sentences that fit, selected by the ranker
-                    segments      each segment; summaries are concatenated
-                    hierarchical  each segment, then the summaries of segments
-                    refine        each segment with the summary of earlier ones
-                    memory        segments with a memory, as in training
-                    auto          memory if the model has segment settings,
-                                  otherwise direct for documents that fit, and
-                                  hierarchical for longer ones
-            length: length of each whole summary: "short" (75 words), "medium"
-                (150), "long" (400), "250 words", "7 sentences" or "5%" of the
-                document's words; a number counts words. Summaries are cut at
-                sentence ends and have at least one sentence. None leaves the
-                length to the model.
-            max_source_length: maximum tokens to read of each document,
-                including special tokens, at least 2. None reads everything, or
-                with "direct" up to the model's number of positions. With
-                "memory", reading ends after a complete segment.
-            segment_length: tokens of an input when documents are cut; default:
-                the model's number of positions, or 1,024. With "auto", longer
-                documents are cut.
-            on_overflow: behavior for documents longer than
-                ``max_source_length``, or with "direct" than the model's
-                positions: "truncate" reads their beginning, "error" raises.
-            batch_size: documents or segments decoded together; affects speed
-                and memory, not results. "auto" picks the fastest number on
-                CPUs, at most 16, reduced if keys and values would take more
-                than 2 GiB; with "memory" it is 1.
-            seed: random seed for sampling.
+            options: options for reading documents and generating summaries;
+                None for the defaults.
             names: document names for error messages; default: "document 1",
                 "document 2", ...
             queries: question or topic of each summary, or None; a query is
                 prepended to its document or to every segment, or replaces
                 "{query}" in the prompt.
-            prompt: text around each document or segment, with the field
-                "{document}" and possibly "{query}". None uses the checkpoint's
-                prefix; models with a chat template and without a prefix get an
-                instruction to summarize. With a chat template, the prompt is
-                the message of the user. Special tokens in documents are read as
-                text.
             join: True to read all documents as one, with the first name and
-                query. If the tokenizer has PRIMERA's document token, this token
-                follows each document and has global attention; otherwise an
-                empty line separates the documents.
-            **options: options of ``generate``, but with one sequence per
-                document.
+                query. If the tokenizer has PRIMERA's document token "<doc-sep>",
+                this token follows each document and has global attention;
+                otherwise an empty line separates the documents.
+            **changes: changes of ``options`` by name: any field of
+                ``SummaryOptions``, such as ``length="short"``, and any option
+                of ``generate`` except several sequences, such as
+                ``num_beams=4``.
 
         Returns:
             A summary of every document, or one of all documents with ``join``,
@@ -166,54 +123,32 @@ class Model(LoadedModel):
                 unsupported strategy, a number or length out of range, or
                 num_return_sequences above 1.
         """
-        check_arguments(options)
-        call = SummaryOptions(
-            strategy=strategy,
-            length=length,
-            max_source_length=max_source_length,
-            segment_length=segment_length,
-            on_overflow=on_overflow,
-            batch_size=batch_size,
-            seed=seed,
-            prompt=prompt,
-        )
-        engine = make_engine(self, call, options)
+        options = make_options(options, **changes)
+        engine = make_engine(self, options)
         requests = make_requests(
             texts, names, queries, self.separator, join=join
         )
-        return summarize_all(engine, requests, longest_first=batch_size != 1)
+        longest_first = options.batch_size != 1
+        return summarize_all(engine, requests, longest_first=longest_first)
 
     def read_lengths(
         self,
         texts: Sequence[str | list[str]] | str,
+        options: SummaryOptions | None = None,
         *,
-        strategy: Strategy | str = "auto",
-        max_source_length: int | None = None,
-        segment_length: int | None = None,
-        on_overflow: Overflow = "truncate",
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
-        prompt: str | None = None,
         join: bool = False,
+        **changes: Unpack[OptionChanges],
     ) -> list[int]:
         """Returns the token count of the longest input that ``summaries`` makes of each document.
 
-        Args:
-            texts, strategy, max_source_length, segment_length: as for
-                ``summaries``.
-            on_overflow, names, queries, prompt, join: as for ``summaries``.
+        Takes the arguments of ``summaries``.
 
         Raises:
             InputError: as ``summaries``, or the model reads segment by segment.
         """
-        call = SummaryOptions(
-            strategy=strategy,
-            max_source_length=max_source_length,
-            segment_length=segment_length,
-            on_overflow=on_overflow,
-            prompt=prompt,
-        )
-        engine = make_engine(self, call, {})
+        engine = make_engine(self, make_options(options, **changes))
         if isinstance(engine, MemoryEngine):
             raise InputError(
                 f"this model ({self._runner.name}) reads segment by segment, so its memory does "
@@ -227,53 +162,36 @@ class Model(LoadedModel):
     def stream(
         self,
         requests: Iterable[Request],
+        options: SummaryOptions | None = None,
         *,
-        strategy: Strategy | str = "auto",
-        length: str | int | Length | None = None,
-        max_source_length: int | None = None,
-        segment_length: int | None = None,
-        on_overflow: Overflow = "truncate",
-        batch_size: BatchSize = 1,
-        seed: int = 0,
-        prompt: str | None = None,
         on_segment: Callable[[str], None] | None = None,
-        **options: Any,
+        **changes: Unpack[OptionChanges],
     ) -> Iterator[list[Result]]:
         """Summarizes a stream of documents; a thread reads and tokenizes ahead.
+
+        With batch_size="auto", documents of similar lengths are grouped within
+        a window of 64.
 
         Args:
             requests: documents with their names and queries
                 (``summary.Request``); may be a generator.
-            strategy, length, max_source_length, segment_length: options of
-                ``summaries``.
-            on_overflow, seed, prompt, **options: options of ``summaries``.
-            batch_size: batch size as for ``summaries``. With "auto", documents
-                of similar lengths are grouped within a window of 64.
+            options, **changes: options as for ``summaries``.
             on_segment: callback with the summary of each segment as soon as it
                 is finished; for strategies "segments" and "memory" with
                 batch_size=1.
 
         Yields:
-            In order of completion, lists of document indices in ``requests``
-            with their summaries, or with the InputError for a document that
-            cannot be summarized.
+            In order of completion, lists of pairs (index in ``requests``,
+            summary). For a document that cannot be summarized, the pair
+            contains an InputError in place of the summary.
 
         Raises:
             InputError: as ``summaries``, except for errors that concern a
                 single document.
         """
-        call = SummaryOptions(
-            strategy=strategy,
-            length=length,
-            max_source_length=max_source_length,
-            segment_length=segment_length,
-            on_overflow=on_overflow,
-            batch_size=batch_size,
-            seed=seed,
-            prompt=prompt,
-        )
-        engine = make_engine(self, call, options, on_segment)
-        return summarize_stream(engine.work(), requests, batch_size)
+        options = make_options(options, **changes)
+        engine = make_engine(self, options, on_segment)
+        return summarize_stream(engine.work(), requests, options.batch_size)
 
     @property
     def trained_strategy(self) -> Strategy:
@@ -332,34 +250,34 @@ class Model(LoadedModel):
     @property
     def segment_decoder(self) -> DocumentSummarizer:
         """The summarizer for segments that carry no memory."""
-        return DocumentSummarizer(
-            self.config,
-            self.tokenizer.plain,
-            generate=partial(self._runner.generate, inputs={}),
-            make_slots=partial(
-                self._runner.slots, partial(self.padded, inputs={})
-            ),
-        )
+        return self._summarizer(lambda ids: {})
 
     @property
     def document_summarizer(self) -> DocumentSummarizer:
         """The summarizer for documents that fit in one input."""
+        return self._summarizer(self._document_inputs)
+
+    def _summarizer(
+        self, inputs: Callable[[np.ndarray], Mapping[str, np.ndarray]]
+    ) -> DocumentSummarizer:
+        """Returns a summarizer; ``inputs`` makes the encoder's other inputs from ids."""
+
+        def generate(
+            ids: np.ndarray,
+            mask: np.ndarray,
+            options: GenerationOptions,
+            seed: int,
+        ) -> Generated:
+            return self._runner.generate(ids, mask, options, seed, inputs(ids))
+
+        def pad(ids: np.ndarray, mask: np.ndarray) -> PaddedInputs:
+            return self.padded(ids, mask, inputs(ids))
+
         return DocumentSummarizer(
             self.config,
             self.tokenizer.plain,
-            generate=self._generate,
-            make_slots=partial(self._runner.slots, self.padded_document),
-        )
-
-    def _generate(
-        self,
-        ids: np.ndarray,
-        mask: np.ndarray,
-        options: GenerationOptions,
-        seed: int,
-    ) -> Generated:
-        return self._runner.generate(
-            ids, mask, options, seed, self._document_inputs(ids)
+            generate=generate,
+            make_slots=partial(self._runner.slots, pad),
         )
 
     def padded_document(

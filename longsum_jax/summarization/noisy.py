@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +17,11 @@ from longsum_jax.summarization.documents import DocumentSummarizer
 from longsum_jax.summarization.model import Model
 from longsum_jax.summarization.segments import SegmentSummarizer
 from longsum_jax.summarization.summarizer import make_engine, summarize_all
-from longsum_jax.summarization.summary import (
-    BatchSize,
-    Overflow,
-    Strategy,
-    Summary,
-)
+from longsum_jax.summarization.summary import Strategy, Summary
 from longsum_jax.summarization.summary_options import (
+    OptionChanges,
     SummaryOptions,
-    check_arguments,
+    make_options,
     make_requests,
 )
 from longsum_jax.text.prompts import Prompt
@@ -77,30 +73,31 @@ class NoisySummarizer:
     def summaries(
         self,
         texts: Sequence[str | list[str]] | str,
+        options: SummaryOptions | None = None,
         *,
-        max_source_length: int | None = None,
-        on_overflow: Overflow = "truncate",
-        batch_size: BatchSize = 1,
-        seed: int = 0,
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
-        **options: Any,
+        **changes: Unpack[OptionChanges],
     ) -> list[Summary]:
         """Returns a noisy summary of every document; arguments as for ``Model.summaries``.
 
         Documents are read in one piece, and tokens are sampled.
+
+        Raises:
+            InputError: as ``Model.summaries``, or a strategy other than
+                "direct".
         """
-        check_arguments(options)
-        call = SummaryOptions(
-            strategy="direct",
-            max_source_length=max_source_length,
-            on_overflow=on_overflow,
-            batch_size=batch_size,
-            seed=seed,
-        )
+        options = make_options(options, **changes)
+        if options.strategy not in ("auto", "direct"):
+            raise InputError(
+                f'strategy="{options.strategy}", but noisy decoding reads documents in one piece; '
+                "leave it out"
+            )
+        options = make_options(options, strategy="direct")
         requests = make_requests(texts, names, queries, self.separator)
-        engine = make_engine(self, call, options)
-        return summarize_all(engine, requests, longest_first=batch_size != 1)
+        engine = make_engine(self, options)
+        longest_first = options.batch_size != 1
+        return summarize_all(engine, requests, longest_first=longest_first)
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -27,7 +27,12 @@ from longsum_jax.ranking.ranker import builtin_ranker, without_fragments
 from longsum_jax.ranking.selection import Length, take_sentences
 from longsum_jax.summarization.documents import TokenizedDocument
 from longsum_jax.summarization.stream import coarse_length
-from longsum_jax.summarization.summary import Request, Strategy, Summary
+from longsum_jax.summarization.summary import (
+    SHORTEST_ROOM,
+    Request,
+    Strategy,
+    Summary,
+)
 from longsum_jax.text.coverage import summary_coverage
 from longsum_jax.text.joining import BLANK_LINE, Joiner, split_documents
 from longsum_jax.text.ngrams import num_words, unicode_words
@@ -41,8 +46,6 @@ from longsum_jax.text.sentences import (
 from longsum_jax.tokenizers.base import Tokenizer
 
 SEGMENT_LENGTH = 1024  # tokens of an input, for models without a maximum length
-# minimum tokens of an input that must be left for the document
-SHORTEST_ROOM = 16
 # a segment repeats the end of the previous one: one tenth of its room
 OVERLAP = 10
 SHORTEST_SUMMARY = 32  # minimum token limit for the summary of a segment

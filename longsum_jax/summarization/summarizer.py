@@ -6,7 +6,7 @@ segment by segment.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
@@ -60,58 +60,58 @@ class SummarizingModel(Protocol):
 
 def make_engine(
     model: SummarizingModel,
-    call: SummaryOptions,
-    options: Mapping[str, Any],
+    options: SummaryOptions,
     on_segment: Callable[[str], None] | None = None,
 ) -> StrategyEngine | MemoryEngine:
     """Returns the engine that summarizes documents with the options of one call.
 
     Args:
         model: loaded model.
-        call: options for reading documents.
-        options: generation options.
+        options: options of the call.
         on_segment: callback with the summary of each segment, in order.
 
     Raises:
         InputError: the model has no tokenizer or does not support the options.
     """
     tokenizer = model.tokenizer.plain
-    generation = model.summary_options(**options)
-    if call.strategy == "auto" and model.trained_strategy == "memory":
-        call = dataclasses.replace(call, strategy="memory")
-    _check(model, call)
+    generation = model.summary_options(**options.generation)
+    if options.strategy == "auto" and model.trained_strategy == "memory":
+        options = dataclasses.replace(options, strategy="memory")
+    _check(model, options)
     if on_segment is not None:
-        _check_segments(call)
-    prompt = model.prompt(call.prompt)
-    if call.strategy == "memory":
+        _check_segments(options)
+    prompt = model.prompt(options.prompt)
+    if options.strategy == "memory":
         return MemoryEngine(
             model.segment_summarizer,
             model.segment_decoder,
             model.params,
             prompt,
             tokenizer,
-            call,
+            options,
             generation,
             on_segment,
         )
-    generation = of_whole_texts(generation, options, f'"{call.strategy}"')
+    generation = of_whole_texts(
+        generation, options.generation, f'"{options.strategy}"'
+    )
     longest = max_input_length(model.config)
     reader = Reader(
         tokenizer,
         prompt=prompt,
         max_new_tokens=generation.max_new_tokens,
-        length=cast(Length | None, call.length),
+        length=cast(Length | None, options.length),
         separator=model.separator,
         on_segment=on_segment,
-        **_lengths(model, call),
+        **_lengths(model, options),
     )
     # An explicit limit also bounds token limits derived from a length.
-    if options.get("max_new_tokens") is not None:
+    if options.generation.get("max_new_tokens") is not None:
         reader = dataclasses.replace(
             reader, longest_summary=generation.max_new_tokens
         )
     return StrategyEngine(
-        model.document_summarizer, reader, call, generation, longest
+        model.document_summarizer, reader, options, generation, longest
     )
 
 
@@ -139,14 +139,16 @@ def summarize_all(
     return [by_index[i] for i in range(len(order))]
 
 
-def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, Any]:
+def _lengths(
+    model: SummarizingModel, options: SummaryOptions
+) -> dict[str, Any]:
     """Returns the fields of a ``Reader`` that depend on the model's positions."""
     model_limits = (max_input_length(model.config), kernel_limit(model.config))
     limits = [limit for limit in model_limits if limit is not None]
-    if call.segment_length is None:
+    if options.segment_length is None:
         requested = []
     else:
-        requested = [call.segment_length]
+        requested = [options.segment_length]
     longest = min([*limits, *requested], default=None)
     return {
         "longest_whole": longest,
@@ -156,37 +158,37 @@ def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, Any]:
     }
 
 
-def _check(model: SummarizingModel, call: SummaryOptions) -> None:
+def _check(model: SummarizingModel, options: SummaryOptions) -> None:
     """Raises InputError for options that a model does not support."""
-    if call.strategy == "memory" and model.trained_strategy != "memory":
+    if options.strategy == "memory" and model.trained_strategy != "memory":
         raise InputError(
             'strategy="memory" needs a model with settings of "segments" in its config.json, '
             "which this model lacks; give another strategy"
         )
-    if call.segment_length is not None and call.strategy in (
+    if options.segment_length is not None and options.strategy in (
         "direct",
         "memory",
     ):
         raise InputError(
-            f"segment_length={call.segment_length} is for strategies that cut documents, not for "
-            f'"{call.strategy}"; leave it out'
+            f"segment_length={options.segment_length} is for strategies that cut documents, "
+            f'not for "{options.strategy}"; leave it out'
         )
     longest = model.config.max_source_length
-    if call.segment_length is not None:
-        check_length(call.segment_length, longest, "segment_length")
-    if call.strategy == "direct" and call.max_source_length is not None:
-        check_length(call.max_source_length, longest, "max_source_length")
+    if options.segment_length is not None:
+        check_length(options.segment_length, longest, "segment_length")
+    if options.strategy == "direct" and options.max_source_length is not None:
+        check_length(options.max_source_length, longest, "max_source_length")
 
 
-def _check_segments(call: SummaryOptions) -> None:
+def _check_segments(options: SummaryOptions) -> None:
     """Raises InputError if segments cannot be streamed."""
-    if call.strategy not in ("segments", "memory"):
+    if options.strategy not in ("segments", "memory"):
         raise InputError(
             "segments cannot be shown one by one, because this model reads documents in one piece; "
             'give strategy="segments", or leave on_segment (--stream) out'
         )
-    if call.batch_size != 1:
+    if options.batch_size != 1:
         raise InputError(
-            f"batch_size={call.batch_size}, but segments are shown for one document at a time; "
+            f"batch_size={options.batch_size}, but segments are shown for one document at a time; "
             "give 1"
         )

@@ -28,6 +28,8 @@ Strategy = Literal[
 ]
 # Documents decoded together; "auto" picks the fastest number.
 BatchSize = int | Literal["auto"]
+# Minimum tokens of an input that must be left for the document.
+SHORTEST_ROOM = 16
 _LONGEST_NAME = 255  # characters
 
 

@@ -49,7 +49,7 @@ class Entry(NamedTuple):
         """Returns the entry of a document."""
         file = document.name
         if document.path == STDIN:
-            file = file.replace("standard input", STDIN, 1)
+            file = STDIN + file.removeprefix("standard input")
         about = (
             document.title,
             document.notes,

@@ -1,15 +1,15 @@
 """The options of a summarization call, and its documents."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict, get_args
 
-from longsum_jax.decoding.options import check_option_names
+from longsum_jax.decoding.options import check_option_names, with_options
 from longsum_jax.errors import InputError, check_whole, did_you_mean
 from longsum_jax.inference.arguments import check_counts, listed
 from longsum_jax.ranking.selection import Length, parse_length
-from longsum_jax.summarization.strategies import SHORTEST_ROOM, STRATEGIES
 from longsum_jax.summarization.summary import (
+    SHORTEST_ROOM,
     BatchSize,
     Overflow,
     Request,
@@ -22,25 +22,53 @@ from longsum_jax.text.joining import join_documents
 
 def strategy_names() -> list[str]:
     """Returns the names of all strategies; names from other packages come last."""
+    # imports jax, which the parsers of commands do without
+    from longsum_jax.summarization.strategies import STRATEGIES
+
     return list(dict.fromkeys([*get_args(Strategy), *STRATEGIES]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SummaryOptions:
-    """Options for reading documents, with the meanings of ``Model.summaries``.
+    """All options of a summary: for reading the document, and for generating text.
+
+    ``Model.summaries``, ``Model.stream``, the flags of commands, the server and
+    evaluations during training take them from here. The descriptions are also
+    the help of the flags, with the words after "None for" as the default.
 
     Attributes:
-        strategy: "auto", "memory" or a name in ``strategies.STRATEGIES``.
-        length: length of each whole summary; None leaves it to the model.
-        max_source_length: maximum tokens to read of a document; None for all
-            that the strategy and the model can read.
-        segment_length: tokens of an input when documents are cut; None for the
-            model's number of positions, or 1,024.
-        on_overflow: "truncate" or "error", for documents that are too long.
-        batch_size: documents or segments decoded together, or "auto".
-        seed: random seed of the sampling, from 0 to 2^63 - 1.
-        prompt: text around each input, with "{document}" and possibly
-            "{query}"; None for the checkpoint's prefix or chat template.
+        strategy: strategy for reading a document: direct (in one piece,
+            truncated if it is too long), extract (only the most important
+            sentences, selected by the built-in ranker so that they fit),
+            segments (a summary of each segment, concatenated), hierarchical
+            (segments, then a summary of their summaries), refine (each segment
+            together with the summary so far), memory (segments with the memory
+            that the model was trained with), or auto (memory if the model has
+            one, otherwise direct for documents that fit and hierarchical for
+            longer ones).
+        length: length of each whole summary: short (75 words), medium (150),
+            long (400), "250 words" or 250, "7 sentences", or "5%" of the
+            document's words; the summary ends with a sentence and has at least
+            one. None for the model's own length.
+        max_source_length: maximum tokens to read of a document, including
+            special tokens; strategy memory stops after a complete segment. None
+            for no limit, but the model's with strategy direct.
+        segment_length: maximum tokens of a segment, and with strategy auto of a
+            document that is read in one piece. None for the model's maximum
+            input length, or 1024.
+        on_overflow: behavior for documents above a maximum: read their
+            beginning and report it (truncate), or stop (error).
+        batch_size: number of documents or segments decoded together, or auto
+            for the fastest number that fits (at most 16 on CPUs, 1 with
+            strategy memory); affects speed and memory, not results.
+        seed: random seed for sampling.
+        prompt: text around every document or segment, with {document} and
+            possibly {query}; the user's message for models with a chat
+            template, in which special tokens of a document are plain text. None
+            for the model's prefix, or with a chat template an instruction to
+            summarize.
+        generation: options of ``Model.generate`` by name, which override the
+            checkpoint's options.
 
     Raises:
         InputError: an unknown name, or a value of the wrong type or out of
@@ -55,12 +83,19 @@ class SummaryOptions:
     batch_size: BatchSize = 1
     seed: int = 0
     prompt: str | None = None
+    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        strategies = strategy_names()
-        if self.strategy not in strategies:
-            hint = did_you_mean(str(self.strategy), strategies)
-            raise InputError(f'strategy="{self.strategy}" is not known; {hint}')
+        check_option_names(
+            self.generation, {*READING_OPTIONS, "join", "names", "queries"}
+        )
+        if self.strategy not in get_args(Strategy):
+            strategies = strategy_names()
+            if self.strategy not in strategies:
+                hint = did_you_mean(str(self.strategy), strategies)
+                raise InputError(
+                    f'strategy="{self.strategy}" is not known; {hint}'
+                )
         if self.on_overflow not in get_args(Overflow):
             hint = did_you_mean(str(self.on_overflow), get_args(Overflow))
             raise InputError(
@@ -88,10 +123,76 @@ class SummaryOptions:
             check_whole("segment_length", self.segment_length, SHORTEST_ROOM)
 
 
-def check_arguments(options: Iterable[str]) -> None:
-    """Raises InputError for an option that ``Model.summaries`` does not accept."""
-    arguments = {field.name for field in dataclasses.fields(SummaryOptions)}
-    check_option_names(options, arguments | {"join", "names", "queries"})
+# The names of all fields except ``generation``.
+READING_OPTIONS = tuple(
+    field.name
+    for field in dataclasses.fields(SummaryOptions)
+    if field.name != "generation"
+)
+
+
+class OptionChanges(TypedDict, total=False):
+    """The keywords of ``Model.summaries``, so that type checkers and editors show them.
+
+    The names and types of ``SummaryOptions`` and ``GenerationOptions``, which
+    also document them, and lengths that count the start token. Other options of
+    transformers have to be passed to ``make_options``.
+    """
+
+    strategy: Strategy | str
+    length: str | int | Length | None
+    max_source_length: int | None
+    segment_length: int | None
+    on_overflow: Overflow
+    batch_size: BatchSize
+    seed: int
+    prompt: str | None
+    max_length: int | None
+    min_length: int | None
+    max_new_tokens: int | None
+    decoder_start_token_id: int | None
+    eos_token_id: int | Sequence[int] | None
+    pad_token_id: int | None
+    min_new_tokens: int | None
+    num_beams: int | None
+    length_penalty: float | None
+    early_stopping: bool | Literal["never"] | None
+    no_repeat_ngram_size: int | None
+    encoder_no_repeat_ngram_size: int | None
+    segments_no_repeat_ngram_size: int | None
+    repetition_penalty: float | None
+    do_sample: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    forced_bos_token_id: int | None
+    forced_eos_token_id: int | Sequence[int] | None
+    bad_words_ids: Sequence[Sequence[int]] | None
+    suppress_tokens: Sequence[int] | None
+    num_return_sequences: int | None
+    prompt_lookup_num_tokens: int | None
+    max_matching_ngram_size: int | None
+
+
+def make_options(
+    options: SummaryOptions | None = None, /, **changes: Any
+) -> SummaryOptions:
+    """Returns options with some changes.
+
+    Args:
+        options: options to change; None for the defaults.
+        **changes: ``READING_OPTIONS``, and options of ``Model.generate``, which
+            are put into ``generation``.
+
+    Raises:
+        InputError: as ``SummaryOptions``.
+    """
+    options = options or SummaryOptions()
+    reading = {
+        name: changes.pop(name) for name in READING_OPTIONS if name in changes
+    }
+    generation = with_options(options.generation, changes)
+    return dataclasses.replace(options, **reading, generation=generation)
 
 
 def make_requests(

@@ -1,12 +1,5 @@
 from .alignment import Support as Support
 from .alignment import align as align
-from .claims import Claim as Claim
-from .claims import ClaimOptions as ClaimOptions
-from .claims import claims_of as claims_of
-from .cloze import ClozeOptions as ClozeOptions
-from .cloze import ClozeQuestion as ClozeQuestion
-from .cloze import cloze_questions as cloze_questions
-from .cloze import question_context as question_context
 from .coverage import covered_parts as covered_parts
 from .coverage import statement_coverage as statement_coverage
 from .coverage import summary_coverage as summary_coverage

@@ -1,5 +1,10 @@
 """Abbreviations and other words near stops, by language: the data of ``boundaries``."""
 
+# Symbols of units, which have no stop in any language: it ends a sentence.
+_UNIT_SYMBOLS = """
+ms ns Hz kHz MHz GHz kB kWh MWh GWh dB px nm mV kV kW dL mL kPa MPa kN
+"""
+UNITS = frozenset(_UNIT_SYMBOLS.split())
 # Classes of abbreviations, by the words that may follow their stop inside a
 # sentence:
 #   always: any word ("Dr. The")

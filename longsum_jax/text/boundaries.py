@@ -10,29 +10,24 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from longsum_jax.text.abbreviation_rules import (
+    AbbreviationRules,
+    is_ordinary,
+    rules_of,
+)
 from longsum_jax.text.abbreviations import (
-    ABBREVIATIONS,
     BEFORE_ORDINAL,
     LETTERED,
-    LETTERS,
     MONTHS,
-    PARTICLES,
     SPEECH,
-    STARTERS,
-    WORDS,
+    UNITS,
 )
+from longsum_jax.text.languages import LANGUAGE_WORDS, Style, language_of
+from longsum_jax.text.quotations import quotations
 
-RULES_VERSION = 1  # increase whenever the sentences of any text change
-LONGEST_QUOTATION = 1500  # characters; marks further apart are not a pair
-SAMPLE = 20_000  # characters of a text that determine its language and case
+RULES_VERSION = 2  # increase whenever the sentences of any text change
 MOST_PARTS = 4  # maximum parts of an abbreviation with white space in it
-LANGUAGE_WORDS = 100  # words of a line that determine its language
-# first words of a line that may confirm the language of its text
-FIRST_WORDS = 24
-# minimum distinct words of a language in a line of that language
-FEWEST_WORDS = 3
 
 _LEFT, _RIGHT = 48, 64  # characters examined before and after a stop
 # Stops of scripts that have no other use.
@@ -81,17 +76,9 @@ _NO_TOKEN = re.compile(
 _ELISION = re.compile(
     r"\A(?:[cdjlmnst]|qu|(?:d|n|s)?(?:a|e|u)?ll|un|quell)['\u2019](?=\w)", re.I
 )
-# An abbreviation with inner stops, such as "i.e".
-_DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+-?[^\W\d_]{1,4}\Z")
 _BETWEEN_PARTS = frozenset({". ", ".\u00a0", ".\u202f"})
 _AFTER_NUMBER = frozenset("0123456789>")  # ">" ends a placeholder for a number
 _PART = re.compile(r"([^\W\d_]{1,4})\.")
-# Roman numerals up to 99; consonants without vowels are likely abbreviations.
-_ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\Z")
-_CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,4}\Z")
-# Sounds, such as "hmm" and "shh", and repeated letters are words without
-# vowels.
-_SOUND = re.compile(r"(?:m*h*m+|sh+|br+|ps+t|tsk|pf+t?|gr+|([^\W\d_])\1+)\Z")
 _LABEL = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})*|[^\W\d_]|[IVXLC]+)\Z")
 _BEFORE_LABEL = " \"'\u201c\u2018(*_"
 # The beginning of a number, a currency, a code or a single letter after "No.",
@@ -100,7 +87,6 @@ _NUMBERED = re.compile(
     r"[\d\u00a7#\u2116\u00b6$\u20ac\u00a3<]|[A-Za-z]{1,5}-?\d|[IVXLC]{2,}\b|[^\W\d_]\b(?!['\u2019.])"
 )
 _LETTERED = frozenset(LETTERED.split())
-_PARTICLES = frozenset(PARTICLES.split())
 _BEFORE_ORDINAL = frozenset(BEFORE_ORDINAL.split())
 _MONTH = re.compile(f"(?:{MONTHS})".replace(" ", "|"))
 _SPEECH = re.compile(
@@ -109,41 +95,6 @@ _SPEECH = re.compile(
 _PRONOUNS = re.compile(r"(?:He|She|They|We|It|You)\b")
 _ORDINAL_LANGUAGES = frozenset({"de", "cs", "tr", "sv", "pl"})
 _FOOTNOTE = re.compile(r"\d{1,2}(?=\s+[\"\u201c]?[A-Z])\s+")
-_UPPER_AFTER_STOP = re.compile(
-    r"[.!?](?<=[a-z]{4}.)[\"'\u201d\u2019]?\s+[\"'\u201c\u2018]?[A-Z]"
-)
-_LOWER_AFTER_STOP = re.compile(
-    r"[.!?](?:(?<=[a-z]{4}.)|(?<=[a-z]{4}\s.))\s+[a-z]"
-)
-_CYRILLIC = re.compile("[\u0400-\u04ff]")
-_GREEK = re.compile("[\u0370-\u03ff\u1f00-\u1fff]")
-# The rest of a quotation for each opening mark. No pattern looks far beyond the
-# next opening mark of its kind, so the time is linear. Groups are never repeated
-# possessively: before Python 3.11.5, `re` matches such groups wrongly.
-_QUOTATIONS = {
-    "\u201c": r"[^\u201c\u201d]*+\u201d",
-    "\u201e": r"[^\u201e\u201c\u201d]*+[\u201c\u201d]",
-    "\u00ab": r"[^\u00ab\u00bb]*+\u00bb",
-    "\u00bb": r"(?<![^\s(\[\u2014\u2013-]\u00bb)(?=\S)[^\u00ab\u00bb]*+\u00ab",
-    "\u300c": r"[^\u300c\u300d]*+\u300d",
-    "\u300e": r"[^\u300e\u300f]*+\u300f",
-    "\u300a": r"[^\u300a\u300b]*+\u300b",
-    "\uff08": r"[^\uff08\uff09]*+\uff09",
-    "(": r"[^()]*+(?:\([^()]*+\)[^()]*+)*\)",
-    "[": r"[^\[\]]*+\]",
-    '"': r'(?<![\w.,!?]")[^"]*+(?:(?<=[\s(])"(?=\w)[^"]*+(?<!\s)"(?!\w)[^"]*+){0,40}(?<!\s)"(?!\w)',
-    "\u2018": r"(?<!\w\u2018)[^\u2018\u2019]*+(?:\u2019(?=\w)[^\u2018\u2019]*+)*\u2019(?!\w)",
-    "'": r"(?<!\w')(?=[A-Z])[^']*+(?:(?<=\w)'(?=\w)[^']*+)*(?<=[.,!?])'(?!\w)",
-}
-_REST_OF_QUOTATION = {
-    mark: re.compile(rest) for mark, rest in _QUOTATIONS.items()
-}
-_OPENING_MARK = re.compile("[" + re.escape("".join(_QUOTATIONS)) + "]")
-# Without apostrophes, which are frequent.
-_OPENING_MARK_BUT_APOSTROPHE = re.compile(
-    "[" + re.escape("".join({*_QUOTATIONS} - {"'"})) + "]"
-)
-_QUOTING_APOSTROPHE = re.compile(r"'(?<!\w')[A-Z]")
 
 
 def _last_token(left: str) -> str:
@@ -180,30 +131,6 @@ def _parts(left: str, token: str) -> list[str]:
     return parts
 
 
-class Style(NamedTuple):
-    """The writing style of a text.
-
-    Attributes:
-        language: code of the language; "" if uncertain.
-        is_lowered: True if sentences begin with lowercase letters.
-    """
-
-    language: str = ""
-    is_lowered: bool = False
-
-
-def text_style(text: str) -> Style:
-    """Returns the style of a text, based on its beginning."""
-    sample = text[:SAMPLE]
-    small = sum(1 for _ in _LOWER_AFTER_STOP.finditer(sample))
-    is_lowered = small > 0 and sample.lower() == sample
-    if small > 2 and not is_lowered:
-        is_lowered = small > 2 * sum(
-            1 for _ in _UPPER_AFTER_STOP.finditer(sample)
-        )
-    return Style(_language(sample, 20 * LANGUAGE_WORDS), is_lowered)
-
-
 def split_line(
     line: str, style: Style, *, inside_marks: bool = False
 ) -> list[str]:
@@ -225,153 +152,12 @@ def split_line(
         stops = _GREEK_STOPS
     else:
         stops = _STOPS
-    marks = () if inside_marks else _quotations(line)
+    marks = () if inside_marks else quotations(line)
     ends = list(_ends(decider, stops, marks))
     return [
         line[start:end]
         for start, end in itertools.pairwise([0, *ends, len(line)])
     ]
-
-
-def _quotations(line: str) -> Iterator[tuple[int, int]]:
-    """Yields the start and end of quotations and brackets."""
-    start = 0
-    has_apostrophes = _QUOTING_APOSTROPHE.search(line) is not None
-    if has_apostrophes:
-        pattern = _OPENING_MARK
-    else:
-        pattern = _OPENING_MARK_BUT_APOSTROPHE
-    while opening := pattern.search(line, start):
-        start = opening.end()
-        rest = _REST_OF_QUOTATION[opening[0]].match(line, start)
-        if rest is not None and rest.end() - start < LONGEST_QUOTATION:
-            yield opening.start(), rest.end()
-            start = rest.end()
-
-
-class _Rules(NamedTuple):
-    """The data of ``abbreviations`` for a language.
-
-    Attributes:
-        language: code of the language; "" if unknown.
-        classes: class of each abbreviation.
-        units: abbreviations of class "unit".
-        beginnings: first parts of abbreviations of several parts ("i.d" of
-            "i.d.R").
-        starters: words that begin many sentences.
-    """
-
-    language: str
-    classes: dict[str, str]
-    units: frozenset[str]
-    beginnings: frozenset[str]
-    starters: frozenset[str]
-
-
-def _words(table: str) -> list[str]:
-    return [word.removesuffix(".") for word in table.split()]
-
-
-@functools.cache
-def _rules(language: str) -> _Rules:
-    """Returns the rules of a language: all abbreviations except ordinary words of the language."""
-    abbreviations = ABBREVIATIONS[language or "en"]
-    starters = set(STARTERS[language or "en"].split())
-    excluded = starters.union(_words(WORDS[language or "en"]))
-    classes: dict[str, str] = {}
-    for table in ABBREVIATIONS.values():
-        for kind, words in table.items():
-            for word in _words(words):
-                if (
-                    kind != "unit"
-                    and len(word) > 1
-                    and word.lower() not in excluded
-                ):
-                    classes.setdefault(word, kind)
-    for kind, words in abbreviations.items():
-        if kind != "unit":
-            classes.update(dict.fromkeys(_words(words), kind))
-    if not language:
-        for words in STARTERS.values():
-            starters.update(word for word in words.split() if len(word) > 2)
-        starters.difference_update(_PARTICLES)
-    beginnings: set[str] = set()
-    for word in classes:
-        parts = word.split(".")
-        beginnings.update(
-            ".".join(parts[:count]) for count in range(2, len(parts) + 1)
-        )
-    return _Rules(
-        language,
-        classes,
-        frozenset(_words(abbreviations["unit"])),
-        frozenset(beginnings),
-        frozenset(starters),
-    )
-
-
-def _is_ordinary(tail: str) -> bool:
-    """Returns True if a word is not an abbreviation, by its last (up to six) letters."""
-    if tail.lower() in _tails() or tail.endswith("str"):
-        return False
-    return len(tail) > 5 or (
-        len(tail) > 1 and tail.islower() and not _CONSONANTS.match(tail)
-    )
-
-
-@functools.cache
-def _tails() -> frozenset[str]:
-    """Returns the last six letters of the abbreviations of all languages, in lower case."""
-    tables = (
-        words for table in ABBREVIATIONS.values() for words in table.values()
-    )
-    return frozenset(
-        word[-6:].lower() for words in tables for word in _words(words)
-    )
-
-
-def _language(line: str, most: int, likely: str = "") -> str:
-    """Returns the code of a line's language; "" if its frequent words are ambiguous.
-
-    Args:
-        line: text of the line.
-        most: maximum number of words to examine.
-        likely: expected language, returned if enough words belong to it.
-    """
-    letters: set[str] = set()
-    if not line.isascii():
-        if len(_CYRILLIC.findall(line)) > len(line) / 3:
-            return "ru"
-        if len(_GREEK.findall(line)) > len(line) / 3:
-            return "el"
-        letters = set(line)
-    known_words = _language_words()
-    if likely in known_words:
-        words = line.split(maxsplit=FIRST_WORDS)[:FIRST_WORDS]
-        if len(known_words[likely].intersection(words)) >= FEWEST_WORDS:
-            return likely
-    words = line.lower().split(maxsplit=most)[:most]
-    counts = {
-        code: len(vocabulary.intersection(words))
-        for code, vocabulary in known_words.items()
-    }
-    if letters:
-        for code, characters in LETTERS.items():
-            counts[code] += 2 * (not letters.isdisjoint(characters))
-    best, second, *_ = sorted(counts, key=counts.__getitem__, reverse=True)
-    is_sure = counts[best] >= FEWEST_WORDS or (
-        counts[best] == 2 and not counts[second]
-    )
-    return best if is_sure else ""
-
-
-@functools.cache
-def _language_words() -> dict[str, frozenset[str]]:
-    return {
-        code: frozenset(words.split())
-        for code, words in STARTERS.items()
-        if code not in {"ru", "el"}
-    }
 
 
 def _ends(
@@ -434,11 +220,11 @@ class _StopLine:
         self._style = style
 
     @functools.cached_property
-    def rules(self) -> _Rules:
+    def rules(self) -> AbbreviationRules:
         """The rules of the line's or its text's language; lazy, because many lines need none."""
         language = self._style.language
-        return _rules(
-            _language(self.line, LANGUAGE_WORDS, language) or language
+        return rules_of(
+            language_of(self.line, LANGUAGE_WORDS, language) or language
         )
 
     def end(self, match: re.Match[str], start: int, opened: int | None) -> int:
@@ -467,7 +253,7 @@ class _StopLine:
                 tail = line[
                     line.rfind(" ", stop - 6, stop) + 1 or stop - 6 : stop
                 ]
-                if tail.isalpha() and _is_ordinary(tail):
+                if tail.isalpha() and is_ordinary(tail):
                     return end
             text = line[begin : begin + _RIGHT]
             if self._is_end(match, start, text, word, before):
@@ -510,7 +296,7 @@ class _StopLine:
             return 0
         if line[end].isdigit():
             footnote = _FOOTNOTE.match(line, end)
-            is_word = len(token) > 2 and self._class(token) is None
+            is_word = len(token) > 2 and self.rules.class_of(token) is None
             if footnote and is_word:
                 return footnote.end()
             return 0
@@ -533,18 +319,6 @@ class _StopLine:
             word is not None
             and not word[0].rstrip(".,;:!?)\"'\u201d\u2019").islower()
         )
-
-    def _class(self, token: str) -> str | None:
-        """Returns the class of an abbreviation; None for other words."""
-        classes = self.rules.classes
-        if token in classes:
-            return classes[token]
-        small = token[:1].lower() + token[1:]
-        if small in classes:
-            return classes[small]
-        if len(token) > 1 and token.isupper() and "." not in token:
-            return classes.get(token.lower()) or classes.get(token.capitalize())
-        return None
 
     def _is_end(
         self,
@@ -589,7 +363,7 @@ class _StopLine:
         """Returns the class of the word before a stop; None for an ordinary word."""
         rules = self.rules
         before = left[: len(left) - len(token)].rstrip()[-1:]
-        if token in rules.units and before.isdigit():
+        if before.isdigit() and (token in rules.units or token in UNITS):
             return "lower"
         parts = _parts(left, token)
         # not initials
@@ -610,11 +384,11 @@ class _StopLine:
             if before in _AFTER_NUMBER:
                 return "lower"
             return "name"
-        kind = self._class(token)
+        kind = rules.class_of(token)
         if kind is None and (elision := _ELISION.match(token)):
             token = token[elision.end() :]
-            kind = self._class(token)
-        return kind or self._guess(token)
+            kind = rules.class_of(token)
+        return kind or rules.guess(token)
 
     def _is_inside(self, left: str, token: str, following: str) -> bool:
         """Returns True if a stop is inside an abbreviation of several parts ("EE. UU.")."""
@@ -626,27 +400,6 @@ class _StopLine:
         return any(
             f"{part}.{next_part[1]}" in self.rules.beginnings for part in joined
         )
-
-    def _guess(self, token: str) -> str | None:
-        """Returns the class of a word that looks like an abbreviation; None for others."""
-        if _DOTTED.match(token):
-            return "name"
-        if _ROMAN.match(token):
-            return "roman"
-        if len(token) == 1 and token.isalpha():
-            return "lower"
-        word = token.lower()
-        if (
-            _CONSONANTS.match(word)
-            and not token.isupper()
-            and not _SOUND.match(word)
-        ):
-            return "name"
-        if token.endswith("str"):
-            return "name"
-        if "-" in token:
-            return self._class(token.rpartition("-")[2])
-        return None
 
     def _ends_number(
         self, left: str, token: str, following: str, word: str | None
@@ -674,26 +427,11 @@ class _StopLine:
             )
         if _MONTH.match(following):
             return False
-        if self._is_starter(word, following):
+        if self.rules.is_starter(word, following):
             return True
         return (
             _word_before(left, token) not in _BEFORE_ORDINAL
             and self.rules.language != "tr"
-        )
-
-    def _is_starter(self, word: str, following: str) -> bool:
-        """Returns True if a word begins many sentences."""
-        starters = self.rules.starters
-        if len(word) == 1:
-            return word.lower() in starters and following[1:2].isspace()
-        lowered = word.lower()
-        if lowered in starters:
-            return True
-        head, apostrophe, _ = lowered.replace("\u2019", "'").partition("'")
-        return (
-            bool(apostrophe)
-            and head in starters
-            and word[len(head) + 1 :].islower()
         )
 
     def _continues(
@@ -714,7 +452,7 @@ class _StopLine:
                 or self.is_lowered
             ):
                 return _NUMBERED.match(following) is not None and not (
-                    word is not None and self._is_starter(word, following)
+                    word is not None and self.rules.is_starter(word, following)
                 )
             return False
         if word is None:
@@ -730,7 +468,7 @@ class _StopLine:
         if kind == "lower":
             return _NUMBERED.match(
                 following
-            ) is not None and not self._is_starter(word, following)
+            ) is not None and not self.rules.is_starter(word, following)
         if is_quoted and kind == "initial":
             return True
-        return not self._is_starter(word, following) and not is_quoted
+        return not self.rules.is_starter(word, following) and not is_quoted

@@ -49,9 +49,12 @@ class SegmentOptions:
             code).
         next_includes_sentence: True if the window after a sentence, with which
             it is compared, includes the sentence itself.
-        split_moves: text that a split moves to the new segment: only the
-            "sentence" (algorithm 1), or the whole "window" of sentences that was
-            compared with the segment (Se3's code).
+        split_moves: sentences with which a new segment begins. A sentence is
+            compared with its segment, and with a window of the following
+            sentences that has at least ``min_tokens`` tokens. If the window is
+            more similar, the new segment begins with only this "sentence"
+            (algorithm 1), or with the sentence and the whole "window" (Se3's
+            code), unless these exceed the hard limit.
     """
 
     min_tokens: int = 512

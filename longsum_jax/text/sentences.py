@@ -6,12 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from longsum_jax.text.boundaries import (
-    RULES_VERSION,
-    Style,
-    split_line,
-    text_style,
-)
+from longsum_jax.text.boundaries import RULES_VERSION, split_line
+from longsum_jax.text.languages import Style, text_style
 from longsum_jax.text.ngrams import num_words, word_spans
 
 # characters; texts with longer lines are not hard-wrapped
@@ -28,6 +24,7 @@ LONGEST_SENTENCE = 150
 # Words of the pieces of longer sentences; the last also limits sentences
 # without a final stop.
 SHORTEST_PIECE, MEAN_PIECE, LONGEST_PIECE = 15, 30, 60
+_FIRST_OF_THAI = "\u0e00"
 # often between clauses of talk
 _CONJUNCTIONS = frozenset(("and", "but", "so", "because"))
 # no white space above U+3000
@@ -307,5 +304,8 @@ def _strength(
         return 3
     between = text[before[1] : after[0]]
     if len(f".{between}.".splitlines()) > 1:
+        return 2
+    # Thai and Khmer have spaces between clauses only: words are characters.
+    if between and before[1] - before[0] == 1 and mark >= _FIRST_OF_THAI:
         return 2
     return int(text[after[0] : after[1]].lower() in _CONJUNCTIONS)

@@ -25,6 +25,7 @@ from jax.sharding import Mesh
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import Count, Positive, Rate, check_ranges
 from longsum_jax.training.checkpointing import TrainingCheckpoints
+from longsum_jax.training.loss import LossFn, SegmentedLoss
 from longsum_jax.training.mesh import (
     MeshOptions,
     activate,
@@ -46,8 +47,6 @@ from longsum_jax.training.step import (
     CheckProgram,
     CompilationWatch,
     CountSeconds,
-    LossFn,
-    SegmentedLoss,
     TrainStep,
     make_train_step,
 )
@@ -211,8 +210,8 @@ def fit(
         init: function from a PRNG key to a parameter tree, boxed with logical
             axis names or not.
         optimizer: optimizer, see `optimizers.make_optimizer`.
-        batches: iterator of batches of this host's rows, equally many in all of
-            them.
+        batches: iterator of batches with this host's rows; every batch has the
+            same number of rows on every host.
         options: loop options, see `LoopOptions`.
         workdir: directory for run.json, metrics.jsonl and checkpoints/; the
             same for every host.
@@ -229,9 +228,9 @@ def fit(
         evaluation_hooks: functions called after every evaluation, when its
             scores are in metrics.jsonl, see `EvaluationHook`.
         check_program: check of compiled steps, see `step.CompilationWatch`.
-        count_seconds: function from a compiled step to the seconds of its
-            products at the peak rate of the devices, for "mfu" in
-            metrics.jsonl; None to leave it out.
+        count_seconds: function from a compiled step to the seconds that its
+            matrix products would take at the devices' peak FLOP rate, for the
+            FLOP utilization "mfu" in metrics.jsonl; None to leave it out.
         debug_nans: True to stop at the first step that is not finite, and to
             repeat it to find the tensor that causes it. The loop then
             waits for every step and keeps a second copy of the state.
@@ -239,10 +238,12 @@ def fit(
             of clipped steps in metrics.jsonl; None to leave the share out.
 
     Raises:
-        InputError: workdir that is not writable, in use or of another run; mesh
-            or batch that does not divide; checkpoint that does not match, is
-            damaged or cannot be written; ``best_metric`` that the evaluation
-            does not return; ``eval_every="epoch"`` for batches without epochs.
+        InputError: the workdir is not writable, in use or of another run; the
+            mesh does not fit the number of devices; the rows of a batch do not
+            divide evenly over micro-batches and devices; a checkpoint does not
+            match the model, is damaged or cannot be written; ``best_metric`` is
+            not a score of the evaluation; ``eval_every="epoch"`` for batches
+            without epochs.
         TrainingDiverged: ``options.max_bad_steps`` consecutive steps were not
             finite; with ``debug_nans``, the first such step.
     """

@@ -18,16 +18,11 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.schema import first_names
+from longsum_jax.training.gradients import gradient_fn, micro_batches
+from longsum_jax.training.loss import LossFn, SegmentedLoss, document_loss
 from longsum_jax.training.mesh import MeshOptions, activate, make_mesh
 from longsum_jax.training.reporter import TrainingDiverged
 from longsum_jax.training.state import TrainState
-from longsum_jax.training.step import (
-    LossFn,
-    SegmentedLoss,
-    document_loss,
-    gradient_fn,
-    micro_batches,
-)
 from longsum_jax.training.trees import name_of
 from longsum_jax.typing import Array, NumpyBatch
 

@@ -209,9 +209,9 @@ class _Writer:
     def with_lsg_options(self, **options):
         return _Writer(options)
 
-    def summaries(self, texts, *, max_source_length, **options):
+    def summaries(self, texts, options, **names):
         words = [text.split() for text in texts]
-        return [_Written(" ".join(read[:max_source_length]), len(read)) for read in words]
+        return [_Written(" ".join(read[: options.max_source_length]), len(read)) for read in words]
 
 
 class _Written:

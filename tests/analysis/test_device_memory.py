@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import optax
 
 from longsum_jax.analysis.device_memory import step_bytes
-from longsum_jax.training.step import LossOutput
+from longsum_jax.training.loss import LossOutput
 
 
 def test_bytes_of_a_step_hold_parameters_batch_and_gradients():

@@ -19,7 +19,7 @@ def serving(scripts):
 def test_servers_write_the_same(report):
     flags = ["--size=tiny", "--model=bart", "--documents=4", "--clients=2", "--rounds=1"]
     flags += ["--shortest=20", "--longest=60", "--max_source_length=128", "--peer_batch_sizes=2"]
-    flags += ["--min_new_tokens=4", "--max_new_tokens=8"]
+    flags += ["--min_new_tokens=4", "--max_new_tokens=8", "--typical_new_tokens=6"]
     found = report("serving", *flags)
     ours, peer, at_once, in_process = found["rows"]
     assert [row["by"] for row in found["rows"]] == [
@@ -29,6 +29,7 @@ def test_servers_write_the_same(report):
         "Model.summaries",
     ]
     assert ours["equal"] == peer["equal"] == at_once["equal"] == in_process["equal"] == 1
+    assert 4 <= in_process["summary_tokens_p50"] <= 7  # half of them end at 6
     assert ours["documents"] == 4
     assert ours["short_p95"] >= ours["short_p50"] > 0
     assert peer["ratio"] > 0

@@ -1,15 +1,20 @@
 import json
 import re
+import tracemalloc
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_torch_file
 
 from longsum_jax.checkpoints import tensor_files
+from longsum_jax.checkpoints.state_dict import to_params
 from longsum_jax.checkpoints.tensor_files import read_safetensors, read_torch, write_safetensors
 from longsum_jax.errors import InputError
+from longsum_jax.models.weight_map import WeightMap, WeightRow
 
 DTYPES = ["float64", "float32", "float16", ml_dtypes.bfloat16, "int64", "int8", "uint8", "bool"]
 
@@ -45,6 +50,25 @@ def test_what_the_format_s_own_library_reads(arrays, tmp_path):
     header = (tmp_path / "x").read_bytes()[8:].decode("latin-1")
     assert header.startswith('{"__metadata__":{"format":"pt"}')
     assert int.from_bytes((tmp_path / "x").read_bytes()[:8], "little") % 8 == 0
+
+
+@pytest.mark.parametrize("read", [read_safetensors, read_torch])
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_loading_takes_at_most_a_tenth_more_than_the_parameters(dtype, stored, read, tmp_path):
+    row, layer = torch.arange(256, dtype=stored), torch.ones((256, 256), dtype=stored)
+    state = {"table": row.repeat(2**15, 1)} | {str(i): layer.clone() for i in range(16)}
+    (torch.save if read is read_torch else save_torch_file)(state, tmp_path / "x")
+    rows = WeightMap([WeightRow("table", "table"), WeightRow("kernel", "{i}", "linear")])
+    shapes = {"table": (2**15, 256), "kernel": (16, 256, 256)}
+    tensors = read(tmp_path / "x")
+    tracemalloc.start()
+    params = to_params(tensors, rows, shapes, "x", dtype=jnp.dtype(dtype), place=np.asarray)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.1 * sum(x.nbytes for x in params.values())
+    assert all(x.dtype == dtype for x in params.values())
+    np.testing.assert_array_equal(params["table"][[0, 4095, -1]], np.arange(256)[None].repeat(3, 0))
 
 
 @pytest.mark.parametrize("length", range(1, 9))
@@ -139,7 +163,7 @@ def test_torch_files_of_both_formats(tmp_path, zipped):
 def test_torch_arrays_are_not_views_of_the_file(tmp_path):
     torch.save({"a": torch.ones(3)}, tmp_path / "x")
     found = np.asarray(read_torch(tmp_path / "x")["a"])
-    assert found.flags.owndata
+    assert found.base.flags.owndata  # memory of NumPy, aligned for devices
     found[:] = 2
     np.testing.assert_array_equal(np.asarray(read_torch(tmp_path / "x")["a"]), np.ones(3))
 

@@ -36,6 +36,7 @@ from longsum_jax.commands import (
     train,
     verify,
 )
+from longsum_jax.errors import InputError
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.registry import METRICS
 from longsum_jax.evaluation.significance import bootstrap_intervals
@@ -200,6 +201,14 @@ def test_trained_workdir(trained):
     assert (longsum_jax.load(trained).fingerprint == latest.fingerprint) == (best_step == 3)
     assert latest.generation_options().max_new_tokens == 4
     assert latest.tokenizer.vocab_size == 384
+
+
+@pytest.mark.slow
+def test_a_workdir_whose_model_lacks_its_sums_is_not_loaded(trained, tmp_path):
+    workdir = shutil.copytree(trained, tmp_path / "run")
+    (workdir / "model" / checksums.SUMS).unlink()
+    with pytest.raises(InputError, match=r"SHA256SUMS is missing, .* --unverified"):
+        longsum_jax.load(workdir)
 
 
 @pytest.mark.slow
@@ -445,9 +454,9 @@ def test_evaluate_writes_summaries_of_a_length(evaluated, tmp_path, monkeypatch)
     asked = []
     write = Model.summaries
 
-    def summaries(model, texts, *, length, **options):
-        asked.append(length)
-        return write(model, texts, length=length, **options)
+    def summaries(model, texts, options, **names):
+        asked.append(str(options.length))
+        return write(model, texts, options, **names)
 
     monkeypatch.setattr(Model, "summaries", summaries)
     assert evaluated("--length=2 sentences")[0] == 0
@@ -460,6 +469,9 @@ def test_evaluate_writes_summaries_of_a_length(evaluated, tmp_path, monkeypatch)
     code, _, err = evaluated("--length=tall")
     assert code == 2
     assert 'length="tall"; write short, medium, long' in err
+    (tmp_path / "out" / "SHA256SUMS").unlink()
+    (tmp_path / "out" / "predictions.jsonl").write_text("")  # as before the first prediction
+    assert evaluated("--length=3 sentences")[0] == 0
 
 
 @pytest.mark.slow

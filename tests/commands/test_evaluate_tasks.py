@@ -44,9 +44,9 @@ class FirstWords:
     def summary_options(self, **options):
         return Options(**options)
 
-    def summaries(self, texts, *, names, queries=None, strategy, **options):
-        self.strategies.add(strategy)
-        self.calls += zip(names, texts, queries or [None] * len(texts), strict=True)
+    def summaries(self, texts, options, *, names, queries):
+        self.strategies.add(options.strategy)
+        self.calls += zip(names, texts, queries, strict=True)
         return [Summary(" ".join(text.split()[:2]), 4, 4, 0, 2, "eos") for text in texts]
 
 

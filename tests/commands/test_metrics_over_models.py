@@ -62,7 +62,7 @@ class FirstSentence:
     def summary_options(self, **options):
         return Options(**options)
 
-    def summaries(self, texts, **options):
+    def summaries(self, texts, options, **names):
         self.count += len(texts)
         return [Summary(text.partition(".")[0] + ".", 4, 4, 0, 2, "eos") for text in texts]
 

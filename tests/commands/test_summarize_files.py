@@ -22,6 +22,7 @@ from longsum_jax.evaluation.comparison import read_predictions
 from longsum_jax.summarization import attended, loading
 from longsum_jax.summarization.stream import StreamFunctions, summarize_stream
 from longsum_jax.summarization.summary import Request, Summary
+from longsum_jax.summarization.summary_options import SummaryOptions
 
 
 class FirstWords:
@@ -44,7 +45,7 @@ class FirstWords:
     def summary_options(self, **options):
         return GenerationOptions(**{"max_new_tokens": 3, "decoder_start_token_id": 0} | options)
 
-    def stream(self, requests, *, batch_size, on_segment, **options):
+    def stream(self, requests, options, *, on_segment):
         self.options = options
 
         def read(request):
@@ -57,7 +58,7 @@ class FirstWords:
                 yield [(place, self.summary(each, on_segment))]
 
         work = StreamFunctions(read, lambda each: len(each.text), write, False)
-        return summarize_stream(work, requests, batch_size)
+        return summarize_stream(work, requests, options.batch_size)
 
     def summary(self, request, on_segment):
         self.asked.append(request)
@@ -709,6 +710,12 @@ def test_another_language_than_the_rankers_is_noted(extract, folder):
     assert re.fullmatch(r"files/b.txt: .* written; [\d.]+ s", english)
 
 
+@pytest.mark.parametrize(("query", "noted"), [("the texts of a", False), ("bridges", True)])
+def test_a_query_without_a_word_of_the_document_is_noted(extract, folder, query, noted):
+    _, _, err = extract(f"--query={query}", "files/b.txt")
+    assert ("; no word of the query occurs in it; " in err) == noted
+
+
 def test_a_terminal_that_is_waited_for_is_told_so(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"The old bridge is of stone.")))
     assert summarize.main([]) == 0
@@ -788,16 +795,14 @@ def test_flags_reach_the_model(run, folder, model, monkeypatch):
         "architecture": "BartModel",
     }
     expected = {
-        "early_stopping": "never",
-        "suppress_tokens": [3],
         "max_source_length": 9,
         "on_overflow": "error",
         "strategy": "refine",
         "segment_length": 64,
         "length": "short",
-        "seed": 0,
+        "generation": {"early_stopping": "never", "suppress_tokens": [3]},
     }
-    assert model.options == expected
+    assert model.options == SummaryOptions(**expected)
 
 
 def test_a_card_for_notebooks():

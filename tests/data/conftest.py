@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from longsum_jax.data.prepared import PreparedExamples, write_prepared
+from longsum_jax.data.preparation import write_prepared
+from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.stores import ExampleStream, load_examples
 from longsum_jax.data.tasks import get_task
 from longsum_jax.tokenizers.loading import load_tokenizer

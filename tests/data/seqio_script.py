@@ -16,7 +16,8 @@ from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples.base import Counts
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.pieces import cut_text
-from longsum_jax.data.prepared import PreparedExamples, write_prepared
+from longsum_jax.data.preparation import write_prepared
+from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleStream
 from longsum_jax.data.tasks import TASKS, Task, get_task

@@ -7,7 +7,7 @@ import pytest
 from longsum_jax import atomic, beam_pipeline, checksums
 from longsum_jax.commands import prepare
 from longsum_jax.data import beam_preparation
-from longsum_jax.data.prepared import write_prepared
+from longsum_jax.data.preparation import write_prepared
 from longsum_jax.errors import InputError
 
 FLAGS = ("--direct_running_mode=in_memory",)

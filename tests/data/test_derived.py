@@ -9,8 +9,8 @@ from longsum_jax.data.labels import collect_labels
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
-from longsum_jax.text.claims import claims_of
-from longsum_jax.text.cloze import MARK
+from longsum_jax.experimental.tasks.claims import claims_of
+from longsum_jax.experimental.tasks.cloze import MARK
 
 STORY = (
     "Ann Lee met the council of Rome in 2019. It was told of 3 dams there by 2 of her engineers. "

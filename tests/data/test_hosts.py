@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from longsum_jax.data.prepared import write_prepared
+from longsum_jax.data.preparation import write_prepared
 from longsum_jax.data.stores import load_examples
 
 WORKER = Path(__file__).with_name("reading_worker.py")

@@ -6,7 +6,8 @@ import pytest
 from longsum_jax.data.examples.classification import class_numbers, label_numbers
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.labels import collect_labels
-from longsum_jax.data.prepared import PreparedExamples, write_prepared
+from longsum_jax.data.preparation import write_prepared
+from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.stores import load_examples
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from longsum_jax import checksums
-from longsum_jax.data import parallel, prepared, spool
-from longsum_jax.data.prepared import PreparedExamples, write_prepared
+from longsum_jax.data import parallel, preparation, spool
+from longsum_jax.data.example_records import pack, unpack
+from longsum_jax.data.preparation import write_prepared
+from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.stores import ExampleStream, load_examples
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
@@ -130,7 +132,7 @@ def test_failure_half_way_leaves_nothing_behind(tmp_path, report_task, tokenizer
             raise OSError("No space left on device")
         return b"record"
 
-    monkeypatch.setattr(prepared, "pack", fail_at_ten)
+    monkeypatch.setattr(preparation, "pack", fail_at_ten)
     with pytest.raises(
         InputError, match=r"cannot write .*/out: No space left on device; nothing was written"
     ):
@@ -143,7 +145,7 @@ def test_a_full_disk_is_noticed_when_the_shards_are_closed(tmp_path):
     own."""
     code = (
         "import resource, signal\n"
-        "from longsum_jax.data.prepared import write_prepared\n"
+        "from longsum_jax.data.preparation import write_prepared\n"
         "from longsum_jax.data.tasks import get_task\n"
         "from longsum_jax.errors import InputError\n"
         "from longsum_jax.tokenizers.loading import load_tokenizer\n"
@@ -164,7 +166,7 @@ def test_a_full_disk_is_noticed_when_the_shards_are_closed(tmp_path):
 
 def test_a_failing_overwrite_keeps_what_was_there(directory, report_task, tokenizer, monkeypatch):
     before = list(PreparedExamples(directory))
-    monkeypatch.setattr(prepared, "pack", lambda example: 1 / 0)
+    monkeypatch.setattr(preparation, "pack", lambda example: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_prepared(directory, report_task, tokenizer, "train", overwrite=True, progress=False)
     assert_same_examples(PreparedExamples(directory), before)
@@ -375,7 +377,7 @@ def rewrite(path, change):
 
     source = grain.sources.ArrayRecordDataSource(str(path))
     records = [source[index] for index in range(len(source))]
-    records[0] = change(prepared.unpack(records[0]))
+    records[0] = change(unpack(records[0]))
     writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
     for record in records:
         writer.write(record)
@@ -387,21 +389,21 @@ def rewrite(path, change):
     [
         (lambda example: b"\x93\x01\x02\x03", "is damaged"),  # a list
         (lambda example: b"\xc1", "is damaged"),  # nothing
-        (lambda example: prepared.pack({"id": "a"}), "is damaged .*input_ids"),
+        (lambda example: pack({"id": "a"}), "is damaged .*input_ids"),
         (
-            lambda example: prepared.pack(example | {"labels": example["labels"][1:]}),
+            lambda example: pack(example | {"labels": example["labels"][1:]}),
             r"example 1 has the lengths .*, but lengths\.npy",
         ),
         (
-            lambda example: prepared.pack(example | {"input_ids": example["input_ids"] + 10**6}),
+            lambda example: pack(example | {"input_ids": example["input_ids"] + 10**6}),
             "example 1 has ids outside of 0 to",
         ),
         (
-            lambda example: prepared.pack(example | {"input_ids": -1 - example["input_ids"]}),
+            lambda example: pack(example | {"input_ids": -1 - example["input_ids"]}),
             "example 1 has ids outside of 0 to",
         ),
         (
-            lambda example: prepared.pack(example | {"input_ids": example["input_ids"] / 2}),
+            lambda example: pack(example | {"input_ids": example["input_ids"] / 2}),
             "example 1 has input_ids that are not a row of int32",
         ),
     ],
@@ -429,7 +431,7 @@ def test_records_hold_the_vectors_of_segments():
         "segment_lengths": np.array([2, 2], np.int32),
         "vectors": (slots, reads),
     }
-    found = prepared.unpack(prepared.pack(example))
+    found = unpack(pack(example))
     assert found.keys() == example.keys()
     assert isinstance(found["vectors"], tuple)
     for array, expected in zip(found["vectors"], example["vectors"], strict=True):
@@ -468,11 +470,11 @@ class TestContinuing:
     @pytest.mark.parametrize(
         ("module", "name", "call"),
         [
-            (prepared, "pack", 1),
-            (prepared, "pack", 14),
-            (prepared, "_write_shard", 1),
-            (prepared, "_write_shard", 3),
-            (prepared, "remove_progress", 1),
+            (preparation, "pack", 1),
+            (preparation, "pack", 14),
+            (preparation, "_write_shard", 1),
+            (preparation, "_write_shard", 3),
+            (preparation, "remove_progress", 1),
         ],
     )
     def test_files_are_equal_to_an_uninterrupted_run(
@@ -484,8 +486,7 @@ class TestContinuing:
         interrupt(module, name, call)
         assert not out.exists()
         packed = []
-        pack = prepared.pack
-        monkeypatch.setattr(prepared, "pack", lambda one: packed.append(one) or pack(one))
+        monkeypatch.setattr(preparation, "pack", lambda one: packed.append(one) or pack(one))
         prepare()
         assert (out / checksums.SUMS).read_bytes() == expected
         assert len(packed) == {1: 25, 14: 14, 3: 0}[call if name == "pack" else 3]
@@ -493,7 +494,7 @@ class TestContinuing:
 
     def test_other_settings_or_documents_begin_again(self, interrupted, report_task, tmp_path):
         out, interrupt, prepare = interrupted
-        interrupt(prepared, "pack", 14)
+        interrupt(preparation, "pack", 14)
         prepare(num_shards=2)
         assert PreparedExamples(out).num_shards == 2
         source = Path(report_task.source.removeprefix("json:"))
@@ -503,7 +504,7 @@ class TestContinuing:
         task = dataclasses.replace(report_task, source=f"json:{changed}")
         shutil.rmtree(out)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(prepared, "remove_progress", interrupt_now)
+            patch.setattr(preparation, "remove_progress", interrupt_now)
             with pytest.raises(KeyboardInterrupt):
                 prepare(task)
         changed.write_text(text.replace("Part 1 ", "Part 0 "), encoding="utf-8")

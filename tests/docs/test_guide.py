@@ -205,7 +205,10 @@ def test_t5gemma(tiny_tokenizer, draw_params, tmp_path, monkeypatch):
     ran = []
     for block in blocks("t5gemma.md", "bash"):
         for line in block.replace("\\\n", " ").strip().splitlines():
-            program, command, *flags = shlex.split(line, comments=True)
+            words = shlex.split(line, comments=True)
+            if not words:
+                continue
+            program, command, *flags = words
             if program != "longsum" or command == "plan":
                 continue
             flags += further[command]

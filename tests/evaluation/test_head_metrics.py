@@ -14,9 +14,10 @@ from longsum_jax.errors import InputError
 from longsum_jax.evaluation.answers import Answers
 from longsum_jax.evaluation.labels import SUPPORTED, label_number
 from longsum_jax.evaluation.registry import make_metrics
+from longsum_jax.evaluation.summac import PERCENTILES
 from longsum_jax.experimental.metrics.blanc import masked_sentences
+from longsum_jax.experimental.tasks.cloze import MARK
 from longsum_jax.inference.rows import pair_logits, pair_probabilities
-from longsum_jax.text.cloze import MARK
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.text.support import find_statements
 
@@ -44,6 +45,8 @@ def test_summac_is_the_published_one(tiny_entailment, tmp_path, bins):
     torch.save(layers, tmp_path / "conv.bin")
     options = {"conv_weights": str(tmp_path / "conv.bin"), "conv_bins": bins, "batch_size": 7}
     metric = make("summac", tiny_entailment, **options)
+    assert (PERCENTILES[0], PERCENTILES[-1]) == (0, 1)
+    assert sorted(PERCENTILES) == list(PERCENTILES)
     assert metric.columns == ("summac_zs", "summac_conv", "summac_unread")
     scores = metric.score(SUMMARIES, NOTHING, SOURCES)
     wanted = golden("summac")
@@ -75,6 +78,7 @@ def test_summac_judges_statements(tiny_entailment):
     by_name = dict(zip(names, np.max(probabilities, 0), strict=True))
     expected = by_name["entailment"] - by_name["contradiction"]
     assert sat.support == pytest.approx(expected, abs=1e-4)
+    assert sat.support == round(sat.support, 4)
     assert sat.is_supported == (expected > 0)
     assert (zebras.sources, zebras.support, zebras.is_supported) == ((), 0, False)
 

@@ -14,6 +14,7 @@ from longsum_jax.evaluation.predictions import Pair, example_scores, predict, sc
 from longsum_jax.inference.padding import batches_by_length, pad_rows
 from longsum_jax.models.registry import get_family
 from longsum_jax.summarization.summary import Summary
+from longsum_jax.summarization.summary_options import SummaryOptions
 
 
 class MeanState(ModelMetric):
@@ -150,14 +151,14 @@ def test_models_that_do_not_fit(tiny_bert):
 class Summarizer:
     """Gives the first word of a document."""
 
-    def summaries(self, texts, **options):
+    def summaries(self, texts, options, **names):
         return [Summary(text.split()[0], 1, 1, 0, 1, "eos") for text in texts]
 
 
 def test_rows_are_scored_when_all_are_there(tiny_bert, sentences):
     pairs = [Pair(str(i), text, text) for i, text in enumerate(sentences)]
     metrics = {"mean_state": make(tiny_bert)}
-    rows = predict(Summarizer(), pairs, metrics)
+    rows = predict(Summarizer(), pairs, metrics, SummaryOptions())
     assert [row["scores"] for row in rows] == [{}] * len(pairs)
     assert score_last(rows, pairs, metrics)
     wanted = example_scores(metrics, [row["prediction"] for row in rows], pairs)
@@ -170,7 +171,7 @@ def test_rows_stay_as_they_are_where_a_score_is_not_finite(tiny_bert):
     model.params["word_embeddings"] = model.params["word_embeddings"] * np.nan
     pairs = [Pair("a", "Rain fell.", "Rain.")]
     metrics = {"mean_state": MeanState(model=model)}
-    rows = predict(Summarizer(), pairs, metrics)
+    rows = predict(Summarizer(), pairs, metrics, SummaryOptions())
     with pytest.raises(InputError, match='mean_state of "a" is nan; leave out the document'):
         score_last(rows, pairs, metrics)
     assert rows[0]["scores"] == {}

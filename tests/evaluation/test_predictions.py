@@ -17,6 +17,7 @@ from longsum_jax.evaluation.predictions import (
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.rouge import rouge
 from longsum_jax.summarization.summary import Summary
+from longsum_jax.summarization.summary_options import SummaryOptions
 
 
 class Model:
@@ -25,8 +26,8 @@ class Model:
     def __init__(self):
         self.calls = []
 
-    def summaries(self, texts, *, names, batch_size, **options):
-        self.calls.append((len(texts), names, batch_size, options))
+    def summaries(self, texts, options, *, names, queries):
+        self.calls.append((len(texts), names, options))
         return [
             Summary(" ".join(t.split()[:2]), 10, 8, 2, 3, "limit" if "long" in t else "eos")
             for t in texts
@@ -43,11 +44,11 @@ PAIRS = [
 
 def test_rows_of_predictions():
     model, seen = Model(), []
-    rows = predict(model, PAIRS, ROUGE, batch_size=2, on_row=seen.append, num_beams=2)
+    options = SummaryOptions(batch_size=2, generation={"num_beams": 2})
+    rows = predict(model, PAIRS, ROUGE, options, on_row=seen.append)
     assert sorted(seen, key=lambda row: row["id"]) == rows
-    options = {"num_beams": 2}
     names = ['document "b"', 'document "a"', 'document "c"']  # the longest first
-    assert model.calls == [(3, names, 2, options)]
+    assert model.calls == [(3, names, options)]
     assert [row["id"] for row in rows] == ["a", "b", "c"]
     assert [row["prediction"] for row in rows] == ["red fish", "long green", "old man"]
     assert [row["ended"] for row in rows] == ["eos", "limit", "eos"]
@@ -63,11 +64,12 @@ def test_several_documents_of_a_row_are_read_as_one(tmp_path):
     assert pairs == {"a": Pair("a", "A b.\n\nC.", "s", borders=(6,))}
 
     class Reader(Model):
-        def summaries(self, texts, **options):
+        def summaries(self, texts, options, **names):
             assert texts == [["A b.", "C."]]
-            return super().summaries(texts[0][:1], **options)
+            return super().summaries(texts[0][:1], options, **names)
 
-    assert [row["prediction"] for row in predict(Reader(), list(pairs.values()), ROUGE)] == ["A b."]
+    [row] = predict(Reader(), list(pairs.values()), ROUGE, SummaryOptions())
+    assert row["prediction"] == "A b."
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_several_documents_of_a_row_are_read_as_one(tmp_path):
 def test_documents_of_some_batches_go_to_the_model_at_once(batch_size, calls):
     model = Model()
     pairs = [Pair(str(i), "a b c", "a") for i in range(10)]
-    rows = predict(model, pairs, ROUGE, batch_size=batch_size)
+    rows = predict(model, pairs, ROUGE, SummaryOptions(batch_size=batch_size))
     assert [row["id"] for row in rows] == [pair.id for pair in pairs]
     assert [call[0] for call in model.calls] == calls
 
@@ -84,15 +86,15 @@ def test_documents_of_some_batches_go_to_the_model_at_once(batch_size, calls):
 def test_batches_hold_documents_of_about_the_same_length():
     model = Model()
     pairs = [Pair(str(i), "word " * length, "a") for i, length in enumerate([1, 9, 2, 8] * 4)]
-    rows = predict(model, pairs, ROUGE, batch_size=2)
+    rows = predict(model, pairs, ROUGE, SummaryOptions(batch_size=2))
     assert [row["id"] for row in rows] == [pair.id for pair in pairs]
     longest = [int(name.split('"')[1]) % 4 for name in model.calls[0][1]]
     assert longest == [1] * 4 + [3] * 4
 
 
 def test_summary_of_rows():
-    rows = predict(Model(), PAIRS, ROUGE)
-    rows[0] |= {"summary_tokens": 9, "seconds": 0.5}
+    rows = predict(Model(), PAIRS, ROUGE, SummaryOptions())
+    rows[0] |= {"summary_tokens": 9, "seconds": 0.504}
     rows[1] |= {"seconds": 0.25}
     rows[2] |= {"seconds": 0.25}
     found = summary_of(rows, PAIRS, ROUGE)
@@ -100,8 +102,8 @@ def test_summary_of_rows():
     assert found["summary_tokens"] == {"mean": 5.0, "min": 3, "max": 9}
     assert (found["examples"], found["ended_by_limit"]) == (3, 1)
     assert (found["document_tokens"], found["read_tokens"], found["dropped_tokens"]) == (30, 24, 6)
-    assert (found["seconds"], found["read_tokens_per_second"]) == (1.0, 24.0)
-    assert found["documents_per_second"] == 3.0
+    assert (found["seconds"], found["read_tokens_per_second"]) == (1.0, 23.9)
+    assert found["documents_per_second"] == 2.988
 
 
 def test_baselines_have_the_length_of_the_references():
@@ -130,8 +132,10 @@ class Compression(Metric):
 
 def test_several_metrics_share_rows_and_give_their_own_corpus_values():
     metrics = ROUGE | {"compression": Compression()}
-    rows = predict(Model(), PAIRS, metrics, batch_size=2)
-    for row, plain, words in zip(rows, predict(Model(), PAIRS, ROUGE), (6, 7, 6), strict=True):
+    rows = predict(Model(), PAIRS, metrics, SummaryOptions(batch_size=2))
+    for row, plain, words in zip(
+        rows, predict(Model(), PAIRS, ROUGE, SummaryOptions()), (6, 7, 6), strict=True
+    ):
         assert row["scores"] == plain["scores"] | {"compression": words / 2}
     found = summary_of(rows, PAIRS, metrics)["scores"]
     assert found == summary_of(rows, PAIRS, ROUGE)["scores"] | {"compression": 19 / 6}
@@ -172,7 +176,7 @@ def test_predictions_continue_after_a_line_cut_short(tmp_path):
 )
 def test_rows_of_texts_that_have_changed_are_refused(tmp_path, place, change):
     file = PredictionsFile(tmp_path / "predictions.jsonl")
-    predict(Model(), PAIRS, ROUGE, on_row=file.append)
+    predict(Model(), PAIRS, ROUGE, SummaryOptions(), on_row=file.append)
     del file.rows[2]["content"]  # as earlier versions wrote rows
     file.check_content([*PAIRS, Pair("d", "not summarized yet", "new")])
     changed = [*PAIRS]

@@ -21,3 +21,9 @@ def test_smoothing_is_refused_where_it_would_have_no_effect(task):
 def test_smoothing_of_summaries_is_taken():
     run = run_config(sections("t5", "summaries") | {"loss": {"label_smoothing": 0.1}})
     assert run.loss.label_smoothing == 0.1
+
+
+def test_seeds_are_zero_by_default():
+    """Stored results depend on them."""
+    run = run_config(sections("t5", "summaries"))
+    assert (run.training.seed, run.evaluation.seed) == (0, 0)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from longsum_jax.inference.token_states import SurroundingTokens, text_windows, token_states
+from longsum_jax.inference.token_states import SurroundingTokens, token_states
+from longsum_jax.inference.windows import text_windows
 
 
 class Reader:

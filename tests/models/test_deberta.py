@@ -37,6 +37,7 @@ def test_fields_that_a_file_lacks():
     [
         ({"relative_attention": None}, "relative_attention is False; only True is supported"),
         ({"share_att_key": False}, "share_att_key is False; only True is supported"),
+        ({"share_att_key": None}, "share_att_key is False; only True is supported"),
         ({"norm_rel_ebd": "none"}, "norm_rel_ebd is 'none'; only 'layer_norm' is supported"),
         ({"position_biased_input": None}, "position_biased_input is True; only False is supported"),
         ({"conv_kernel_size": 3}, "conv_kernel_size is 3; only 0 is supported"),

@@ -12,8 +12,8 @@ import torch
 from longsum_jax.analysis.device_memory import step_bytes
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.models.registry import get_family
+from longsum_jax.training.gradients import gradient_fn
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
-from longsum_jax.training.step import gradient_fn
 
 FAMILY = get_family("bart")
 SIZES = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.cross import NearestAttention
+from longsum_jax.experimental.attention.nearest import NearestAttention
 from longsum_jax.layers.attention.options import NearestOptions
 from longsum_jax.layers.decoder_cache import DecoderCache
 from longsum_jax.layers.dense import normal

@@ -82,6 +82,10 @@ def test_family_of_a_config_json(raw):
             'a: model_type "siglip_vision_model" is not supported; it is a vision model; this ',
         ),
         (
+            lambda: family_of({"model_type": "whisper"}, "a"),
+            'a: model_type "whisper" is not supported; it is a speech model; this ',
+        ),
+        (
             lambda: family_of({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}, "a"),
             'a: model_type "llama" is a decoder; this library reads encoder-decoders and encoders ',
         ),

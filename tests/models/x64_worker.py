@@ -16,9 +16,10 @@ from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import count_labels
 from longsum_jax.summarization.model import Model
+from longsum_jax.training.loss import LossOutput
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import init_state
-from longsum_jax.training.step import LossOutput, make_train_step
+from longsum_jax.training.step import make_train_step
 
 
 def make():

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax.experimental.ops import performer
 from longsum_jax.experimental.ops.linear import efficient_attention, linear_attention
 from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
 from longsum_jax.experimental.ops.performer import performer_attention
@@ -22,7 +23,7 @@ from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import FeedForward, LayerNorm, RMSNorm
 from longsum_jax.models import vocabulary
 from longsum_jax.models.vocabulary import score_labels
-from longsum_jax.ops.attention import blockwise, performer
+from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.bigbird import bigbird_attention
 from longsum_jax.ops.attention.blocks import to_blocks
 from longsum_jax.ops.attention.dense import QKV, CappedScale, dot_product_attention

@@ -54,9 +54,10 @@ def test_each_tpu_of_a_mesh_draws_its_own_part():
     import optax
     from jax.sharding import NamedSharding, PartitionSpec
 
+    from longsum_jax.training.loss import LossOutput
     from longsum_jax.training.mesh import MeshOptions, make_mesh
     from longsum_jax.training.state import init_state
-    from longsum_jax.training.step import LossOutput, make_train_step
+    from longsum_jax.training.step import make_train_step
     from longsum_plan import devices
 
     mesh = make_mesh(MeshOptions(), devices.find_target("v5e:2x2").devices)

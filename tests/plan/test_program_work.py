@@ -112,6 +112,13 @@ def test_groups_that_reach_over_hosts():
     assert beside.collectives["all-gather"].sent_between_hosts > 0
 
 
+def test_collectives_without_groups_are_those_of_all_devices():
+    everyone = LOOPS.replace("replica_groups=[2,2]<=[4]", "replica_groups={}")
+    assert program_work(everyone).collectives["all-reduce"].sent == 18 * 1.5 * 128.0
+    single = everyone.replace(", num_partitions=4", "")
+    assert program_work(single).collectives["all-reduce"].sent == 0
+
+
 @pytest.mark.parametrize(
     ("text", "groups"),
     [
@@ -194,7 +201,12 @@ def test_products_of_libraries_and_what_they_work_in():
 
 
 @pytest.mark.parametrize(
-    ("precision", "name"), [("DEFAULT", "float32"), ("HIGHEST", "float32, highest")]
+    ("precision", "name"),
+    [
+        ("DEFAULT", "float32"),
+        ("HIGH", "float32, high"),
+        ("HIGHEST", "float32, highest"),
+    ],
 )
 def test_the_precision_of_products_of_libraries(precision, name):
     """It stands behind the metadata, whose names are the program's."""

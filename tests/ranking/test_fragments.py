@@ -99,6 +99,12 @@ def test_texts_without_stops_or_capitals_have_no_unfinished_sentences():
     assert kept(text.replace(" .", " by now,"))
 
 
+@pytest.mark.parametrize(("small", "count"), [(2, 5), (1, 4)])
+def test_small_letters_are_fragments_if_more_than_six_tenths_begin_with_capitals(small, count):
+    lines = [PROSE] * (5 - small) + ["the " + PROSE[4:]] * small
+    assert len(kept("\n\n".join(lines))) == count
+
+
 def test_a_book_is_what_stands_between_its_marks():
     text = "\n\n".join(
         (

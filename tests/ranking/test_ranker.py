@@ -74,6 +74,33 @@ def test_talk_has_its_speakers():
     assert "My left knee hurts at night." in alone.text.split("\n")  # no talk yet
 
 
+def test_sentences_of_talk_never_have_a_wrong_speaker():
+    turns = [
+        "Anna Lund: We decide about the warehouse. It is in Aarhus.",
+        "Bo Ek: It costs two million euros. Delivery takes two days.",
+        "Visitor: I live next to the site. The traffic makes our street unsafe.",
+        "Dr. Cleo van der Marsh (Freight, guest): It ends in May. The contract runs two years.",
+        "+44 7700 900123: I object to this plan. Nobody asked the neighbors.",
+        "the one who wrote the letter: This is wrong. My letter said March.",
+        "Anna Lund: We sign this week. The warehouse has to wait for its new owner.",
+        "Bo Ek: I agree. Nobody else wants it.",
+    ]
+    lines = longsum_jax.summarize("\n\n".join(turns), length="100%").text.split("\n")
+    assert "Visitor: The traffic makes our street unsafe." in lines
+    assert "Dr. Cleo van der Marsh (Freight, guest): The contract runs two years." in lines
+    assert "+44 7700 900123: Nobody asked the neighbors." in lines
+    assert "My letter said March." in lines
+    assert "Anna Lund: The warehouse has to wait for its new owner." in lines
+
+
+@pytest.mark.parametrize(("first", "second"), [("mira", "dan"), ("李四", "张三")])
+def test_names_of_talk_need_no_capitals(first, second):
+    said = "The old disk of the server is full. A new disk costs forty euros."
+    text = f"{first}: {said}\n{second}: We need two of them. Ask the office.\n" * 2
+    lines = longsum_jax.summarize(text, length="100%").text.split("\n")
+    assert f"{first}: A new disk costs forty euros." in lines
+
+
 def test_equal_trees_have_equal_fingerprints():
     ranker = builtin_ranker()
     trees = ranker.trees
@@ -214,3 +241,13 @@ def test_fragments_are_no_sentences_of_a_summary_unless_there_are_no_others(text
     assert not {"Good-by!", "He said so."} & set(shown)
     assert shown[-1] == "我们在这里看书。"
     assert longsum_jax.summarize("Stop! Go on. Stop again.", length="1 sentence").text
+
+
+def test_notes_of_short_lines_fill_the_length():
+    lines = [
+        *("Delivery times of eleven weeks", "Compressor supplier bankrupt in August"),
+        *("Training centre for installers", "New plant in Poland: 40,000 units"),
+    ]
+    assert longsum_jax.summarize("\n\n".join(lines), length="100%").text.split("\n") == lines
+    prose = "The board approved the new plant in Poland on Monday after a long debate. " * 2
+    assert "Delivery" not in longsum_jax.summarize(f"{lines[0]}\n\n{prose}", length="100%").text

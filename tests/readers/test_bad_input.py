@@ -296,8 +296,8 @@ CASES = [
         one("a.html", "<p>" + "".join(f"<t{n} a{n}=1>" for n in range(10_001)) + "x"),
         "more than 20000 different names of elements and attributes",
     ),
-    Case("deep bold text", one("a.html", "<b>" * 9000 + "x"), "nested elements"),
-    Case("a deep page", one("a.html", "<div>" * 9000 + "x"), "nested elements"),
+    Case("deep bold text", one("a.html", "<b>" * 4001 + "x"), "nested elements"),
+    Case("a deep page", one("a.html", "<div>" * 4001 + "x"), "nested elements"),
     Case("no cue", one("a.srt", "Nothing is timed here."), "no text remains"),
     Case(
         "endless hours", one("a.srt", f"{'9' * 5000}:00:01,000 --> 00:02,000\nA"), "no text remains"
@@ -322,7 +322,11 @@ CASES = [
         "a bad line", one("a.jsonl", '{"text": "Good."}\n{bad\n'), "a.jsonl:2: not valid", "Good."
     ),
     Case("a line of another kind", one("a.jsonl", "[1, 2]"), "expected a JSON object, got list"),
-    Case("numbers in a list", one("a.json", "[3]"), 'got int; give each document as {"document"'),
+    Case(
+        "numbers in a list",
+        one("a.json", "[3]"),
+        'a.json:1: .*got int; give each document as {"document"',
+    ),
     Case("an empty text in a list", one("a.json", '["Good.", ""]'), "is empty; remove", "Good."),
     Case("null", one("a.jsonl", '{"text": null}'), '"text" is empty; remove the row'),
     Case("no such field", one("a.jsonl", '{"txt": "x"}'), 'no field "document".*--document_key'),

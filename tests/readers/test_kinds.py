@@ -243,6 +243,10 @@ def test_soft_hyphens_of_other_kinds(read_one, make):
         ("pre- and post- war, preand postwar", "pre- and postwar, preand postwar"),
         ("a high- quality product, quality", "a high- quality product, quality"),
         (
+            "har- bour, dis- pute, meas- ure: harbour, dispute",
+            "harbour, dispute, measure: harbour, dispute",
+        ),
+        (
             "har- bour, dis- pute, meas- ure of a high- quality: harbour, dispute, quality",
             "harbour, dispute, measure of a high- quality: harbour, dispute, quality",
         ),
@@ -668,6 +672,7 @@ NESTED = "\n".join(f"{'  ' * depth}- a" for depth in range(15))
         ("As said[^1] and ~~not~~ so.[^long-name]", "As said and not so."),
         ("- [ ] one\n- [x] two", "- one\n- two"),
         ("One\\\ntwo.", "One\ntwo."),
+        ("> [!NOTE]\n> One *two*.\n\n> [!tip]- Three.", "One two.\n\nThree."),
         ("One<br>two, <b>three</b>.", "One\ntwo, three."),
         ("Ask <a@b.org> or <https://b.org>.", "Ask a@b.org or https://b.org."),
         ("**a** [b][c] ***d*** [e]\n\n[c]: http://c\n[e]: http://e", "a b d e"),
@@ -1040,6 +1045,8 @@ def test_boxes_of_web_pages_by_their_structure(read_one, box):
         "<h2>2. Related articles</h2><p>{}</p>",
         "<h2>Recommended Message Style</h2><p>{}</p>",
         "<h2>Chocolate cookies</h2><p>{}</p>",
+        "<p>{0}</p><p>{0}</p><p>{0} <b>Sign up now</b></p>",
+        '<ul><li>{0}</li><li><p><a href="/a">{0}</a></p></li><li>{0}</li></ul>',
         '<div class="toc-section"><h2>Methods</h2>{}</div>',
         '<div class="signature">{}</div>',
         '<div id="reviews"><div id="comments">{}</div></div>',
@@ -1138,6 +1145,11 @@ def test_pdf(read_one, make):
     kept = read_one("b.pdf", content, keep_all=True)
     assert kept.text.count("Running title") == 3
     assert "hyphen-ated" in kept.text
+
+
+def test_a_tenth_of_the_lines_of_pdf_is_of_full_width(read_one, make):
+    sentences = [*(f"Sentence {number} is short." for number in range(1, 10)), f"{MANY_WORDS}."]
+    assert read_one("a.pdf", make.pdf(sentences)).text.split("\n\n") == sentences
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,10 @@ def turns_of(*names):
         ("{name} (00:0{i}):\n{text}\n\n", "Eva,Speaker 2,Eva,Speaker 2"),
         ("[9:0{i} AM] {name}\n{text}\n\n", "Eva,Jan Vos (Guest),Eva,Jan Vos (Guest)"),
         ("{name}\n  9:0{i} AM\n{text}\n", "Eva,Jan,Eva,Jan"),
+        ("[{name}] 10:0{i}:09\n{text}\n\n", "Eva,Jan,Eva,Jan"),
+        ("{name} \u2014 Today at 9:0{i} AM\n{text}\n", "Eva,Jan,Eva,Jan"),
+        ("[Yesterday 09:0{i}] {name}\n{text}\n", "Eva,Jan,Eva,Jan"),
+        ("{name}: {text}\n", "Eva de la Roth (Pumps and Wells Ltd.),Jan," * 2),
         ("0:{i}:3.420 --> 0:{i}:41.90\n\n{name}\n{text}\n\n", "Eva,Jan,Eva,Jan"),
         ("09:0{i}:15\t From {name} to Everyone:\n\t{text}\n", "Eva,Jan,Eva,Jan"),
         ("09:0{i}:15 From {name} : {text}\n", "Eva,Jan,Eva,Jan"),
@@ -52,7 +56,7 @@ def turns_of(*names):
     ],
 )
 def test_forms_of_transcripts(form, names):
-    names = names.split(",")
+    names = names.rstrip(",").split(",")
     said = zip(names, (ONE, TWO, THREE, ONE), strict=True)
     text = "".join(form.format(i=i, name=name, text=text) for i, (name, text) in enumerate(said))
     assert read_turns(text) == turns_of(*names)

@@ -15,7 +15,9 @@ from longsum_jax.inference import continuous
 from longsum_jax.models.registry import get_family
 from longsum_jax.serving.engine import Engine, QueueFullError, TooLongError
 from longsum_jax.serving.fair_queue import FairQueue
+from longsum_jax.serving.lengths import read_length, read_lengths
 from longsum_jax.serving.pieces import BatchKind, Job, JobPiece
+from longsum_jax.summarization.documents import TokenizedDocument
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
 from longsum_jax.summarization.summary import Request
@@ -221,6 +223,31 @@ def test_requests_enter_and_leave_a_running_batch(small_model, monkeypatch):
     engine.close()
 
 
+@pytest.mark.slow
+def test_rows_are_filled_before_tokens_are_decoded(small_model, monkeypatch):
+    monkeypatch.setattr("longsum_jax.serving.batch._TOKENS_PER_TURN", 1)
+    engine = Engine(load(str(small_model)), batch_size=2)
+    futures = engine.submit([Request(text, "text", None) for text in TEXTS[:2]], LONG)
+    assert all(future.result(600).text for future in futures)
+    engine.close()
+    [counts] = engine.statistics.values()
+    # 40 tokens of both in turns of 8, each of which decodes two rows.
+    assert (counts.running_row_turns, counts.row_turns) == (10, 10)
+
+
+def test_lengths_that_are_read():
+    presets = [get_family(name).presets["tiny"] for name in ("t5", "locost")]
+    found = [
+        [read_length(config, length) for length in (9, 300, 1025, 1281, 1900, 4096)]
+        for config in presets
+    ]
+    assert found[0] == [256, 512, 1280, 1536, 2048, 4096]
+    # The kernels of state-space layers are stored for every length.
+    assert found[1] == [256, 512, 2048, 2048, 2048, 4096]
+    assert read_lengths(presets[0], 1700) == [1792, 1536, 1280, 1024, 512, 256]
+    assert read_lengths(presets[1], 1700) == [2048, 1024, 512, 256]
+
+
 def test_ranker_and_queue(engine, monkeypatch):
     assert submit(engine, TEXTS[1], {"length": "1 sentences"}).result(10).unit == "words"
     with pytest.raises(InputError, match="num_beams is for a model"):
@@ -249,11 +276,12 @@ def test_ranker_and_queue(engine, monkeypatch):
         engine.submit([Request("A text.", "text", None)] * 3, {})
 
 
-def waiting_piece(number=0, *, row_length=64, queued=None, job=None):
+def waiting_piece(number=0, *, row_length=64, num_tokens=8, queued=None, job=None):
     job = job or Job(Future(), None, None, None, None)
     kind = BatchKind(None, None, row_length)
     queued = time.monotonic() if queued is None else queued
-    return JobPiece(job, number, None, kind, False, queued)
+    document = TokenizedDocument([5] * num_tokens, num_tokens)
+    return JobPiece(job, number, document, kind, False, queued)
 
 
 def take_all(queue, kind):
@@ -287,3 +315,15 @@ def test_a_letter_does_not_wait_behind_the_pieces_of_a_book():
     cancelled.future.cancel()
     assert [take(), take(), *take_all(queue, kind)] == [book[2], letter, *book[3:]]
     assert len(queue) == 0
+
+
+def test_a_long_document_waits_for_no_more_tokens_than_it_has():
+    queue = FairQueue()
+    long = waiting_piece(num_tokens=20)
+    short = [waiting_piece(num_tokens=8) for _ in range(5)]
+    order = []
+    queue.put([long])
+    for piece in short:  # a client that sends the next one as soon as one is taken
+        queue.put([piece])
+        order.append(queue.take(long.kind, lambda _: True, lambda _: False))
+    assert [*order, *take_all(queue, long.kind)] == [*short[:2], long, *short[2:]]

@@ -20,15 +20,17 @@ from longsum_jax.models.registry import get_family
 from longsum_jax.readers import Failure, ReadOptions, sandbox
 from longsum_jax.serving import bodies, guard, uploads
 from longsum_jax.serving.app import Limits, make_app
-from longsum_jax.serving.engine import READING_OPTIONS, Engine
+from longsum_jax.serving.engine import Engine
 from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.summary_options import READING_OPTIONS
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 
 TEXT = "The council met on Monday. It raised the budget by 5 percent."
 SECRET = "zanzibar"
 JSON = {"content-type": "application/json"}
 FORM = {"content-type": "multipart/form-data; boundary=x"}
-OPTIONS = [*READING_OPTIONS, *(field.name for field in dataclasses.fields(GenerationOptions))]
+READING = [name for name in READING_OPTIONS if name != "batch_size"]
+OPTIONS = [*READING, *(field.name for field in dataclasses.fields(GenerationOptions))]
 SUMMARIES, CHAT, HUB = "/v1/summaries", "/v1/chat/completions", "/summarization"
 
 

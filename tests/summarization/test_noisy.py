@@ -52,6 +52,8 @@ def test_what_does_not_fit_is_refused(model):
         NoisySummarizer(model, other, noise=0.5)
     with pytest.raises(InputError, match="num_beams=4 is not supported; set num_beams=1"):
         NoisySummarizer(model, noise=0.5).summaries(TEXTS, num_beams=4)
+    with pytest.raises(InputError, match='strategy="refine", but noisy decoding reads documents'):
+        NoisySummarizer(model, noise=0.5).summaries(TEXTS, strategy="refine")
     with pytest.raises(InputError, match="do_sample=False, but noisy decoding samples"):
         NoisySummarizer(model, noise=0.5).summaries(TEXTS, do_sample=False)
     reads_segments = model.with_params(model.params)

@@ -15,6 +15,7 @@ from longsum_jax.readers import Document
 from longsum_jax.summarization.model import Model
 from longsum_jax.summarization.strategy_engine import StrategyEngine
 from longsum_jax.summarization.summary import Request
+from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_jax.text.documents import DataRow, split_row
 from longsum_jax.text.joining import DOCUMENT_TOKEN
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
@@ -183,8 +184,11 @@ def test_shorter_inputs_by_wish(make_model, texts):
     model = make_model("t5", num_layers=1, num_decoder_layers=1)
     [whole] = model.summaries(texts[1])
     assert whole.strategy == "direct"
-    [cut] = model.summaries(texts[1], segment_length=POSITIONS)
+    options = SummaryOptions(strategy="direct", segment_length=None)
+    shorter = {"strategy": "auto", "segment_length": POSITIONS}
+    [cut] = model.summaries(texts[1], options, **shorter)
     assert cut.strategy == "hierarchical"
+    assert model.summarize(texts[1], segment_length=POSITIONS) == [cut.text]
     assert model.read_lengths(texts[1]) == [whole.read_tokens]
     assert model.read_lengths(texts[1], segment_length=POSITIONS) == [POSITIONS]
 

@@ -3,7 +3,14 @@ import collections
 import numpy as np
 import pytest
 
-from longsum_jax.text.ngrams import count_ngrams, num_words, unicode_words, word_spans, words_of
+from longsum_jax.text.ngrams import (
+    count_ngrams,
+    is_latin,
+    num_words,
+    unicode_words,
+    word_spans,
+    words_of,
+)
 
 TEXTS = ["the cat and the cat", "", "x", "and the dog", "the"]
 OTHERS = ["the cat and", "dog", "the cat"]
@@ -28,6 +35,14 @@ def test_counts(n):
     tables = [counts.dense() for counts in found]
     overlaps = np.minimum(tables[0][:, None], tables[1][None]).sum(-1)
     assert overlaps.tolist() == [[sum((a & b).values()) for b in bags[1]] for a in bags[0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("é", True), ("aéb β", True), ("é βδ", False), ("aaé β 中 δ", False), ("12 «»", True)],
+)
+def test_latin_texts_have_at_most_a_quarter_of_other_letters(text, expected):
+    assert is_latin(text) == expected
 
 
 def test_words_are_those_of_rouge_score():

@@ -193,6 +193,13 @@ def test_pieces_end_at_lines_or_better_at_clauses():
     assert bounded_sentences(mixed)[0].endswith("word1x9;")
 
 
+def test_pieces_of_text_without_word_spaces_end_at_its_spaces():
+    clauses = ["โรงเรียนจะปิดเรียนในเดือนเมษายน", "อาคารเรียนใหม่จะเปิดใช้ในเดือนพฤษภาคม"] * 4
+    pieces = bounded_sentences(" ".join(clauses))
+    assert len(pieces) > 1
+    assert [clause for piece in pieces for clause in piece.split()] == clauses
+
+
 def test_pieces_of_talk_begin_with_conjunctions():
     talk = " ".join(["the old bridge is in danger and it rots"] * 20)
     assert {piece.split()[0] for piece in bounded_sentences(talk)[1:]} == {"and"}

@@ -1,6 +1,10 @@
+import base64
+import json
+
 import pytest
 
-from longsum_jax.tokenizers.json_checks import check_regex
+from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.json_checks import check_regex, check_tokenizer_json
 
 CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
 
@@ -16,6 +20,7 @@ CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
         "a?" * 10,
         r"\w{1,30}\w{1,30}",
         " {2,}a{0,99}b*?",
+        "((?:a|b)c)d",
     ],
 )
 def test_patterns_that_take_little_time(pattern):
@@ -36,3 +41,14 @@ def test_patterns_that_take_little_time(pattern):
 def test_too_many_ways_to_match_are_refused(pattern):
     with pytest.raises(ValueError, match="match in more than 1024 ways"):
         check_regex(pattern)
+
+
+def test_a_table_of_normalization_is_at_least_as_long_as_its_trie():
+    def check(trie, length):
+        table = base64.b64encode(length.to_bytes(4, "little") + trie).decode()
+        step = {"type": "Precompiled", "precompiled_charsmap": table}
+        check_tokenizer_json(json.dumps({"model": {"vocab": {}}, "normalizer": step}), "a.json")
+
+    check(b"trie", 4)
+    with pytest.raises(InputError, match="precompiled_charsmap is damaged"):
+        check(b"trie", 8)

@@ -17,15 +17,10 @@ from longsum_jax.layers.dense import Linear, LowRank, low_rank_updates, normal
 from longsum_jax.training import loop
 from longsum_jax.training.checkpointing import read_meta, restore_params
 from longsum_jax.training.loop import TRAINED, LoopOptions
+from longsum_jax.training.loss import LossOutput, with_context, with_frozen
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.reporter import TrainingDiverged
-from longsum_jax.training.step import (
-    CompilationWatch,
-    LossOutput,
-    make_train_step,
-    with_context,
-    with_frozen,
-)
+from longsum_jax.training.step import CompilationWatch, make_train_step
 
 
 def saved_steps(workdir):

@@ -7,8 +7,8 @@ import numpy as np
 import optax
 import pytest
 
+from longsum_jax.training.loss import LossOutput, SegmentedLoss
 from longsum_jax.training.reporter import TrainingDiverged
-from longsum_jax.training.step import LossOutput, SegmentedLoss
 
 BAD_STEP = 3
 

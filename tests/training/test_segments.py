@@ -6,14 +6,10 @@ import numpy as np
 import optax
 import pytest
 
+from longsum_jax.training.gradients import gradient_fn
+from longsum_jax.training.loss import LossOutput, SegmentedLoss, with_frozen
 from longsum_jax.training.state import init_state
-from longsum_jax.training.step import (
-    LossOutput,
-    SegmentedLoss,
-    gradient_fn,
-    make_train_step,
-    with_frozen,
-)
+from longsum_jax.training.step import make_train_step
 
 ROWS, S, L, D = 4, 5, 6, 3
 PARAMS = {

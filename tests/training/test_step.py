@@ -4,10 +4,11 @@ import numpy as np
 import optax
 import pytest
 
+from longsum_jax.training.loss import LossOutput, with_frozen
 from longsum_jax.training.mesh import MeshOptions, make_mesh
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import create_state, init_state, plan_state
-from longsum_jax.training.step import LossOutput, make_train_step, with_frozen
+from longsum_jax.training.step import make_train_step
 
 
 def fresh(init, optimizer):

@@ -16,8 +16,8 @@ from longsum_jax.data.batches import Batches
 from longsum_jax.data.stores import ExampleList
 from longsum_jax.training.checkpointing import TrainingCheckpoints
 from longsum_jax.training.loop import LoopOptions, fit
+from longsum_jax.training.loss import LossOutput
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
-from longsum_jax.training.step import LossOutput
 
 VOCAB, EMBED, MLP, LENGTH = 12, 8, 16, 5
 

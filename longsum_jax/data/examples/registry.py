@@ -1,40 +1,36 @@
 """Registry of objectives, with the functions that make their examples."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from longsum_jax.data.examples.answers import answer_examples, cloze_examples
 from longsum_jax.data.examples.base import Counts, Example, Maker
-from longsum_jax.data.examples.choices import choice_examples
-from longsum_jax.data.examples.classification import classification_examples
-from longsum_jax.data.examples.extraction import extraction_examples
-from longsum_jax.data.examples.masked_lm import masked_lm_examples
-from longsum_jax.data.examples.pairs import pair_examples
-from longsum_jax.data.examples.preferences import preference_examples
-from longsum_jax.data.examples.segments import segment_examples
-from longsum_jax.data.examples.summarization import summarization_examples
-from longsum_jax.data.examples.tags import tag_examples
 from longsum_jax.data.pieces import is_first_piece
 from longsum_jax.data.tasks import Task
+from longsum_jax.lazy_classes import LazyClasses
 from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
-MAKERS: Mapping[str, Maker] = {
-    "summarize": summarization_examples,
-    "gap_sentences": summarization_examples,
-    "summarize_segments": segment_examples,
-    "extract": extraction_examples,
-    "classify": classification_examples,
-    "mlm": masked_lm_examples,
-    "lm": masked_lm_examples,
-    "classify_pairs": pair_examples,
-    "claims": pair_examples,
-    "answer": answer_examples,
-    "choose": choice_examples,
-    "cloze": cloze_examples,
-    "tag": tag_examples,
-    "prefer": preference_examples,
-}
+_PACKAGE = "longsum_jax.data.examples"
+_EXPERIMENTAL = "longsum_jax.experimental.tasks"
+
+MAKERS: LazyClasses[Maker] = LazyClasses(
+    {
+        "summarize": f"{_PACKAGE}.summarization:summarization_examples",
+        "gap_sentences": f"{_PACKAGE}.summarization:summarization_examples",
+        "summarize_segments": f"{_PACKAGE}.segments:segment_examples",
+        "extract": f"{_PACKAGE}.extraction:extraction_examples",
+        "classify": f"{_PACKAGE}.classification:classification_examples",
+        "mlm": f"{_PACKAGE}.masked_lm:masked_lm_examples",
+        "lm": f"{_PACKAGE}.masked_lm:masked_lm_examples",
+        "classify_pairs": f"{_PACKAGE}.pairs:pair_examples",
+        "claims": f"{_PACKAGE}.pairs:pair_examples",
+        "answer": f"{_PACKAGE}.answers:answer_examples",
+        "choose": f"{_EXPERIMENTAL}.choice_examples:choice_examples",
+        "cloze": f"{_PACKAGE}.answers:cloze_examples",
+        "tag": f"{_EXPERIMENTAL}.tag_examples:tag_examples",
+        "prefer": f"{_PACKAGE}.preferences:preference_examples",
+    }
+)
 
 
 def make_examples(

@@ -24,8 +24,8 @@ from longsum_jax.models.family import Family
 from longsum_jax.summarization.model import Model
 from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.training.mesh import make_mesh
-from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, NumpyBatch, Params
 
 Row = dict[str, Any]  # one line of predictions.jsonl

@@ -29,7 +29,7 @@ from longsum_jax.experiment.objectives.base import (
     loss_with_counts,
 )
 from longsum_jax.ops.losses import class_cross_entropy
-from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.training.loss import LossFn, LossOutput
 from longsum_jax.typing import Array, Params
 
 COLUMNS = ("accuracy", "micro_f1", "macro_f1")

@@ -29,7 +29,7 @@ from longsum_jax.experiment.objectives.base import (
 )
 from longsum_jax.inference.sentences import taken_sentences
 from longsum_jax.ops.losses import class_cross_entropy
-from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.training.loss import LossFn, LossOutput
 from longsum_jax.typing import IGNORED_LABEL, Array, NumpyBatch, Params
 
 COLUMNS = ("f1", "precision", "recall")

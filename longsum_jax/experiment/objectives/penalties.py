@@ -3,7 +3,7 @@
 from typing import Any
 
 from longsum_jax.layers.attention.registry import get_encoder_attention
-from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
+from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
 
 

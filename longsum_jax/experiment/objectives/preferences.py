@@ -11,7 +11,7 @@ import numpy as np
 from longsum_jax.experiment.objectives.base import loss_with_counts, replicate
 from longsum_jax.experiment.objectives.summarization import Summarization
 from longsum_jax.ops.losses import count_labels, preference_scores
-from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.training.loss import LossFn, LossOutput
 from longsum_jax.typing import Array, NumpyBatch, Params
 
 

@@ -30,7 +30,7 @@ from longsum_jax.inference.answers import (
 from longsum_jax.models.heads import SPAN_OUTPUTS
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.text.documents import DataRow
-from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.training.loss import LossFn, LossOutput
 from longsum_jax.typing import AnyArray, Array, Params
 
 COLUMNS = Answers.columns

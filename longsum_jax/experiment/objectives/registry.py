@@ -1,34 +1,26 @@
 """Registry of training objectives: one class per ``objective`` of a task."""
 
 from longsum_jax.experiment.objectives.base import Objective
-from longsum_jax.experiment.objectives.causal_lm import CausalLanguageModel
-from longsum_jax.experiment.objectives.classification import Classification
-from longsum_jax.experiment.objectives.extraction import Extraction
-from longsum_jax.experiment.objectives.masked_lm import MaskedLanguageModel
-from longsum_jax.experiment.objectives.multiple_choice import MultipleChoice
-from longsum_jax.experiment.objectives.preferences import Preferences
-from longsum_jax.experiment.objectives.question_answering import (
-    QuestionAnswering,
-)
-from longsum_jax.experiment.objectives.segments import SegmentSummarization
-from longsum_jax.experiment.objectives.summarization import Summarization
-from longsum_jax.experiment.objectives.token_classification import (
-    TokenClassification,
-)
+from longsum_jax.lazy_classes import LazyClasses
 
-OBJECTIVES: dict[str, type[Objective]] = {
-    "summarize": Summarization,
-    "summarize_segments": SegmentSummarization,
-    "gap_sentences": Summarization,
-    "classify": Classification,
-    "classify_pairs": Classification,
-    "claims": Classification,
-    "extract": Extraction,
-    "mlm": MaskedLanguageModel,
-    "lm": CausalLanguageModel,
-    "answer": QuestionAnswering,
-    "choose": MultipleChoice,
-    "cloze": QuestionAnswering,
-    "tag": TokenClassification,
-    "prefer": Preferences,
-}
+_PACKAGE = "longsum_jax.experiment.objectives"
+_EXPERIMENTAL = "longsum_jax.experimental.tasks"
+
+OBJECTIVES: LazyClasses[type[Objective]] = LazyClasses(
+    {
+        "summarize": f"{_PACKAGE}.summarization:Summarization",
+        "summarize_segments": f"{_PACKAGE}.segments:SegmentSummarization",
+        "gap_sentences": f"{_PACKAGE}.summarization:Summarization",
+        "classify": f"{_PACKAGE}.classification:Classification",
+        "classify_pairs": f"{_PACKAGE}.classification:Classification",
+        "claims": f"{_PACKAGE}.classification:Classification",
+        "extract": f"{_PACKAGE}.extraction:Extraction",
+        "mlm": f"{_PACKAGE}.masked_lm:MaskedLanguageModel",
+        "lm": f"{_PACKAGE}.causal_lm:CausalLanguageModel",
+        "answer": f"{_PACKAGE}.question_answering:QuestionAnswering",
+        "choose": f"{_EXPERIMENTAL}.multiple_choice:MultipleChoice",
+        "cloze": f"{_PACKAGE}.question_answering:QuestionAnswering",
+        "tag": f"{_EXPERIMENTAL}.token_classification:TokenClassification",
+        "prefer": f"{_PACKAGE}.preferences:Preferences",
+    }
+)

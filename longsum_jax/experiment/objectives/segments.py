@@ -18,7 +18,7 @@ from longsum_jax.layers.memory import LOSSES
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import document_vectors, gather_vectors
 from longsum_jax.ops.losses import TokenScores, count_labels
-from longsum_jax.training.step import LossOutput, SegmentedLoss
+from longsum_jax.training.loss import LossOutput, SegmentedLoss
 from longsum_jax.typing import IGNORED_LABEL, Array, Params
 
 

@@ -27,7 +27,8 @@ from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.ops.losses import count_labels
 from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.summarization.model import Model
-from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
+from longsum_jax.summarization.summary_options import SummaryOptions
+from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
 
 
@@ -94,17 +95,17 @@ class Summarization(Objective):
     def read_evaluation(self) -> None:
         _ = self.pairs
         # checks the options
-        self._model.summaries([], **self._summary_options())
+        self._model.summaries([], self._summary_options())
 
-    def _summary_options(self) -> dict[str, Any]:
-        """Returns the arguments of ``Model.summaries`` for evaluations."""
+    def _summary_options(self) -> SummaryOptions:
+        """Returns the options of the summaries in evaluations."""
         options = self.setup.run.evaluation
-        return {
-            "batch_size": options.batch_size,
-            "max_source_length": self.max_read_tokens,
-            "seed": options.seed,
-            **options.generation(),
-        }
+        return SummaryOptions(
+            batch_size=options.batch_size,
+            max_source_length=self.max_read_tokens,
+            seed=options.seed,
+            generation=options.generation(),
+        )
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -135,7 +136,7 @@ class Summarization(Objective):
         """
         self._model.params = params
         rows = predict(
-            self._model, self.pairs, self.metrics, **self._summary_options()
+            self._model, self.pairs, self.metrics, self._summary_options()
         )
         # free the memory: training continues with other parameters
         self._model.forget_kernels()

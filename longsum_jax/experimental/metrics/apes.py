@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from longsum_jax.data.derived import ClozeOptions
 from longsum_jax.evaluation.answers import Answers
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import ModelMetric, Requirement
@@ -14,8 +15,7 @@ from longsum_jax.experimental.metrics.taggers import (
     entity_tagger,
     tag,
 )
-from longsum_jax.text.cloze import (
-    ClozeOptions,
+from longsum_jax.experimental.tasks.cloze import (
     ClozeQuestion,
     cloze_questions,
     question_context,
@@ -54,7 +54,7 @@ class Apes(ModelMetric):
         Attributes:
             tagger: tagger of the entities, see ``taggers.entity_tagger``.
             context_words, question_words: numbers of words, see
-                ``text.cloze.ClozeOptions``.
+                ``data.derived.ClozeOptions``.
         """
 
         tagger: str = "rules"

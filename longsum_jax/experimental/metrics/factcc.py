@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from longsum_jax.data.derived import ClaimOptions
 from longsum_jax.data.pieces import cut_text
 from longsum_jax.errors import check_whole
 from longsum_jax.evaluation.labels import SUPPORTED, label_number
@@ -15,7 +16,6 @@ from longsum_jax.evaluation.model_metric import (
     Requirement,
     longest_text,
 )
-from longsum_jax.text.claims import ClaimOptions
 from longsum_jax.text.sentences import split_sentences, splitter_name
 from longsum_jax.tokenizers.special_tokens import TokenPair
 

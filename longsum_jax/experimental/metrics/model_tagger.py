@@ -13,7 +13,7 @@ from longsum_jax.evaluation.model_metric import (
     UserModel,
     longest_text,
 )
-from longsum_jax.evaluation.tags import OUTSIDE, entities
+from longsum_jax.experimental.metrics.tags import OUTSIDE, entities
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.base import NO_TOKEN, first_tokens
 
@@ -109,7 +109,7 @@ def _token_labels(
     Sentences longer than the model's positions are read in windows.
     """
     from longsum_jax.inference.rows import most_likely, row_logits
-    from longsum_jax.inference.token_states import text_windows
+    from longsum_jax.inference.windows import text_windows
 
     tokenizer = model.tokenizer
     prefix = tokenizer.encode(model.summarization.get("prefix", ""))

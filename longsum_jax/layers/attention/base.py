@@ -112,8 +112,8 @@ class EncoderAttention:
         can_be_causal: True if it has a form in which tokens see no later tokens
             (``StackConfig``).
         own_tokens: True if its context prepends additional tokens to the text.
-        options: dataclass with the fields of ``Options``, of modules that
-            prepend tokens.
+        options: instance of a dataclass with the fields of ``Options``; only
+            modules that prepend tokens have it.
     """
 
     Options: ClassVar[type] = NoOptions

@@ -399,8 +399,12 @@ def _attend_to_shards(
 
 
 class HeposAttention(SourceAttention):
-    """Head-wise positional strides: head h reads every ``hepos_stride``-th position,
-    beginning with h (Huang et al. 2021, equation 1); no new parameters.
+    """Head-wise positional strides: head h attends to the positions i of the source with
+    (i - h) mod ``hepos_stride`` == 0 (Huang et al. 2021, equation 1).
+
+    It has the parameters of full cross-attention, so that it can replace full
+    cross-attention in a checkpoint. Keys, values and scores are
+    ``hepos_stride`` times smaller.
     """
 
     Options = HeposOptions

@@ -17,15 +17,9 @@ from longsum_jax.layers.attention.options import (
 from longsum_jax.layers.dense import Dropout, LayerNorm, normal
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.attention.dense import (
-    dot_product_attention,
-    product_factor,
-    repeat_heads,
-)
-from longsum_jax.ops.attention.disentangled import (
-    position_scores,
-    table_entries,
-)
+from longsum_jax.ops.attention.dense import repeat_heads
+from longsum_jax.ops.attention.disentangled import disentangled_attention
+from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
 
@@ -59,8 +53,7 @@ class DisentangledContext(Context):
 class DisentangledAttention(EncoderSelfAttention):
     """Full attention whose scores add products of contents and relative positions.
 
-    T5's bias does not apply, since the products replace it. Memory is quadratic
-    in the length.
+    T5's bias does not apply, since the products replace it.
 
     Attributes:
         position_dropout_rate: dropout rate of the table in every layer.
@@ -106,24 +99,18 @@ class DisentangledAttention(EncoderSelfAttention):
         unplaced = jnp.zeros((1, table.shape[1]), jnp.int32)
         position_q = self.q(table, unplaced)
         position_k = repeat_heads(self.k(table, unplaced), self.num_heads)
-        q = self.q(x)
         k, v = self.project_kv(x)
-        entries = table_entries(
-            x.shape[1],
-            self.options.position_buckets,
-            self.options.max_relative_positions,
-        )
-        scores = position_scores(q, k, position_q[0], position_k[0], entries)
-        dropout = None
-        if not deterministic:
-            dropout = partial(self.dropout, deterministic=False)
-        y = dot_product_attention(
-            q,
-            k,
-            v,
-            mask=mask[:, None, None, :],
-            bias=product_factor(self.scale) * scores,
-            scale=self.scale,
-            dropout=dropout,
+        y = self.attend_by_heads(
+            partial(
+                disentangled_attention,
+                max_distance=self.options.max_relative_positions,
+            ),
+            deterministic,
+            text={"q": self.q(x), "k": k, "v": v},
+            rows={"mask": mask},
+            heads={
+                "position_q": ByHead(position_q[0], (None, "heads")),
+                "position_k": ByHead(position_k[0], (None, "heads")),
+            },
         )
         return self.o(y)

@@ -51,12 +51,20 @@ def spec_of(options: LsgOptions, causal: bool = False) -> LsgSpec:
 
 
 class LsgContext(Context):
-    """Prepares the inputs of all LSG layers of an encoder.
+    """Prepares the inputs that all LSG layers of an encoder share.
 
-    It puts learned global tokens before the input, and makes the mask of tokens,
-    the mask of keys, T5's bias and, for LSH selection, the random directions of
-    each layer. Global tokens have no positions. Like other tokens, they pass through the
-    norm, the dropout and the map of the embeddings.
+    ``prepare`` is called once per encoder, before the first layer:
+
+        x         [batch, length, d_model]
+        result    [batch, num_global_tokens + length', d_model]
+
+    It prepends learned global tokens, which have no positions, and pads the
+    length to whole blocks where necessary (length'). For the layers it returns
+    the mask of the tokens; the mask of the tokens that serve as keys, which may
+    exclude the first one; T5's relative bias, or None; and, if sparse keys are
+    selected by LSH, random directions for each layer. The embeddings of global
+    tokens pass through the same norm, dropout and map to ``d_model`` as the
+    embeddings of other tokens. ``finish`` is called once, after the last layer.
     """
 
     def setup(self) -> None:
@@ -80,9 +88,10 @@ class LsgContext(Context):
         embedding_map: nn.Module | None = None,
         lsh_projections: tuple[AnyArray, ...] = (),
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
-        """See ``Context.prepare``.
+        """Prepends the global tokens and computes the masks, see ``Context.prepare``.
 
         Args:
+            x, mask, relative_bias, deterministic: see ``Context.prepare``.
             embedding_norm: norm of the token embeddings, None for models
                 without one.
             embedding_map: map from the size of embeddings to ``d_model``, None
@@ -121,10 +130,20 @@ class LsgContext(Context):
     def finish(
         self, x: Float[AnyArray, "batch extended_length d_model"], length: int
     ) -> Float[AnyArray, "batch output_length d_model"]:
-        """Removes the global tokens, or keeps them for the decoder.
+        """Removes the global tokens and the padding after the last layer.
 
-        When they are removed, the state of the first one replaces the state of
-        the first input token with ``pool_with_global`` or ``mask_first_token``.
+        With ``pass_global_tokens_to_decoder``, the global tokens stay in front,
+        and the decoder attends to them.
+
+        Args:
+            x: states of the last layer.
+            length: length of the encoder's input, without global tokens and
+                padding.
+
+        Returns:
+            The states of the input's tokens. With ``pool_with_global`` or
+            ``mask_first_token``, the state of the first global token stands in
+            place of the first input token's, which classifiers read.
         """
         options = self.stack.options
         tokens, text = split_tokens(x, options.num_global_tokens)

@@ -124,6 +124,8 @@ class MultiHeadAttention(nn.Module):
             their group; otherwise they have ``num_kv_heads`` heads.
 
     Attributes:
+        d_model: size of the states that become queries, and of the output.
+        num_heads: number of heads of the queries.
         num_kv_heads: number of heads of keys and values, see ``StackConfig``;
             None for ``num_heads``.
         d_kv: size of one head.
@@ -137,6 +139,8 @@ class MultiHeadAttention(nn.Module):
         scale: factor of the query-key products (T5: 1, most others d_kv**-0.5),
             possibly with a soft cap.
         use_bias: True to add a bias to all four maps.
+        dropout_rate: dropout rate of the attention weights in training.
+        dtype: dtype of the computation.
         backend: kernel selection, see ``ops.attention.fused.choose_kernel``.
         maps: attention whose four maps this attention uses; None for maps that
             it makes.

@@ -292,13 +292,10 @@ class RuntimeOptions:
             ``ops.attention.fused.choose_kernel``.
         ssm_backend: backend of convolutions, see
             ``ops.ssm.convolution.ssm_convolution``.
-        ssm_operands: type of the factors, see
-            ``ops.ssm.convolution.ssm_convolution``.
     """
 
     attention_backend: AttentionBackend = "auto"
     ssm_backend: Backend | Literal["auto"] = "auto"
-    ssm_operands: Literal["float32", "bfloat16"] = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,8 @@ Communication between devices if a mesh shards the sequence (preset
     window, adaptive_span, global, and these joined by "+"         over a few rows
     linear, efficient, performer                                   sums of [features, head_dim]
     s4d                                                            all-to-all of length and channels
-    full, bigbird, lsh, sinkhorn,                                  all-to-all of length and heads
+    full, disentangled, bigbird, lsh, sinkhorn,                    all-to-all of length and heads
     stride, random, and these joined by "+"                        (if devices divide the heads)
-    disentangled                                                   as XLA partitions it
     linformer                                                      sums of the means
 """
 

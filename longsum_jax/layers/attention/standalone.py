@@ -40,12 +40,15 @@ class Lsg(nn.Module):
             for none.
         sparsity_factor: number of tokens per sparse key, a divisor of
             ``block_size``.
-        sparsity_type: method of selecting the sparse keys.
+        sparsity_type: selection of the sparse keys: tokens with keys of large
+            norms ("norm"), every n-th token ("stride", "block_stride"), means
+            of neighbors ("pooling", "bos_pooling"), means of similar tokens
+            ("lsh"), or "none"; see ``ops.attention.lsg_selection``.
         num_global_tokens: number of tokens at the beginning of the input that
             attend to all tokens, and that all tokens attend to. They must not
             be padding.
-        causal: True to mask later tokens; the heads then output the queries of
-            the global tokens unchanged, as in the published code.
+        causal: True to mask later tokens. Global tokens then attend to nothing:
+            their outputs are their queries, as in the published code.
         use_bias: True to add a bias to all four maps.
         dropout_rate: dropout rate of the attention weights, with the PRNG
             stream "dropout".
@@ -119,8 +122,8 @@ class Lsg(nn.Module):
 
 class HeposCrossAttention(nn.Module):
     """Hepos cross-attention: head h attends to every ``stride``-th position of
-    the source, beginning with h (Huang et al. 2021, equation 1). Keys and
-    scores are ``stride`` times fewer.
+    the source, beginning with h mod ``stride`` (Huang et al. 2021, equation 1).
+    Each head has ``stride`` times fewer keys, values and scores.
 
     Attributes:
         num_heads: number of heads.

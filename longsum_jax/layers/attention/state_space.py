@@ -32,7 +32,6 @@ class StateSpaceAttention(EncoderAttention, S4D):
             b_init=options.ssm_b_init,
             discretization=options.ssm_discretization,
             backend=options.ssm_backend,
-            operands=options.ssm_operands,
             length_chunk=stack.length_chunk,
             recompute=stack.remat,
             dtype=stack.dtype,

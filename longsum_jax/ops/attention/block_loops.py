@@ -24,6 +24,7 @@ from jaxtyping import Array
 from longsum_jax.ops.attention.block_softmax import Attend, BlockInputs
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.key_sets import KeySet, LazyBias, PartialSoftmax
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
 
 
@@ -59,8 +60,29 @@ def loop_over(
         if length <= size:
             return attend(inputs)
 
-        def attend_piece(piece: Any) -> PartialSoftmax:
-            number, q, log_sum_exp, arrays = piece
+        # Moves the looped axis first and splits it: [pieces, size, ...]
+        def cut(x: AnyArray, dim: int) -> Array:
+            x = jnp.moveaxis(x, dim, 0)
+            return to_blocks(x[None], size)[0]
+
+        def join(x: Array) -> Array:
+            return jnp.moveaxis(
+                from_blocks(x[None], length)[0], 0, axis.queries
+            )
+
+        arrays = [
+            cut(*looped)
+            for looped in _looped_arrays(inputs.key_sets, axis, length)
+        ]
+        log_sums = None
+        if inputs.log_sum_exp is not None:
+            log_sums = cut(inputs.log_sum_exp, axis.queries)
+        queries = cut(inputs.q, axis.queries)
+        pieces = jnp.arange(len(queries)), queries, log_sums, arrays
+        rows, unflatten = _flattened(pieces)
+
+        def attend_piece(row: Any) -> PartialSoftmax:
+            number, q, log_sum_exp, arrays = unflatten(row)
             # ``lax.map`` has the looped axis first, ``attend`` expects it at
             # ``axis.queries``.
             q = jnp.moveaxis(q, 0, axis.queries)
@@ -82,29 +104,27 @@ def loop_over(
             # The loop itself keeps XLA from merging a piece with its
             # recomputation.
             attend_piece = jax.checkpoint(attend_piece, prevent_cse=False)
-
-        # Moves the looped axis first and splits it: [pieces, size, ...]
-        def cut(x: AnyArray, dim: int) -> Array:
-            x = jnp.moveaxis(x, dim, 0)
-            return to_blocks(x[None], size)[0]
-
-        def join(x: Array) -> Array:
-            return jnp.moveaxis(
-                from_blocks(x[None], length)[0], 0, axis.queries
-            )
-
-        arrays = [
-            cut(*looped)
-            for looped in _looped_arrays(inputs.key_sets, axis, length)
-        ]
-        log_sums = None
-        if inputs.log_sum_exp is not None:
-            log_sums = cut(inputs.log_sum_exp, axis.queries)
-        queries = cut(inputs.q, axis.queries)
-        pieces = jnp.arange(len(queries)), queries, log_sums, arrays
-        return jax.tree.map(join, lax.map(attend_piece, pieces))
+        return jax.tree.map(join, lax.map(attend_piece, rows))
 
     return attend_in_pieces
+
+
+def _flattened(pieces: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Flattens every piece of the arrays [pieces, ...], and returns the inverse for one piece.
+
+    XLA on CPUs otherwise copies an array with axes of size 1 between the
+    operation that makes it and a loop, which it gives different layouts. Other
+    devices, and meshes that shard an axis, would copy to flatten.
+    """
+    is_mesh = jax.sharding.get_abstract_mesh().size > 1
+    if target_platform() != "cpu" or is_mesh:
+        return pieces, lambda row: row
+    shapes = jax.tree.map(lambda x: x.shape[1:], pieces)
+
+    def unflatten(row: Any) -> Any:
+        return jax.tree.map(lambda x, shape: x.reshape(shape), row, shapes)
+
+    return jax.tree.map(lambda x: x.reshape(len(x), -1), pieces), unflatten
 
 
 def _looped_arrays(
@@ -163,10 +183,6 @@ def _map_looped(
     )
     if not isinstance(bias, LazyBias):
         return KeySet(k, v, mask, visit(bias, axis.scores))
+    blocks = jax.tree.map(lambda x: visit(x, axis.scores), bias.blocks)
     arrays = tuple(visit(x, axis.bias_arrays) for x in bias.arrays)
-    return KeySet(
-        k,
-        v,
-        mask,
-        LazyBias(bias.function, visit(bias.blocks, axis.scores), arrays),
-    )
+    return KeySet(k, v, mask, LazyBias(bias.function, blocks, arrays))

@@ -52,8 +52,8 @@ def project_strided(
         stride: distance between the positions of one head, 1 or more.
 
     Returns:
-        ceil(length / stride) keys of each head; key n of head h is at position
-        n stride + h mod stride, and zero for positions beyond the length.
+        ceil(length / stride) keys of each head; key n of head h is the key of
+        position ``n * stride + h % stride``, or zero beyond the length.
     """
     rows = to_blocks(x, stride)
     d_model, heads, head_dim = kernel.shape

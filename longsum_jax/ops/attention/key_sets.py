@@ -3,7 +3,7 @@
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,14 +39,14 @@ class LazyBias(NamedTuple):
             blocks and heads that returns floats broadcastable to [batch,
             num_blocks, heads, block_size, num_keys]. It must not close over
             arrays that need gradients.
-        blocks: arguments of ``function`` per block, [batch or 1, num_blocks,
-            heads or 1, ...].
+        blocks: pytree of arguments of ``function`` per block, [batch or 1,
+            num_blocks or 1, heads or 1, ...]; gradients flow into floats.
         arrays: additional arguments of ``function``, [heads or 1, ...];
             gradients flow into them.
     """
 
     function: Callable[..., Array]
-    blocks: AnyArray
+    blocks: Any
     arrays: tuple[AnyArray, ...] = ()
 
     def __call__(self) -> Array:

@@ -9,7 +9,10 @@ large as fits the budget, and of about equal size:
 import math
 from collections.abc import Mapping
 from numbers import Integral
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.device_memory import target_memory
@@ -45,7 +48,7 @@ class ConvolutionPlan(NamedTuple):
         block: number of channels of a block.
         group: for "matmul", number of chunks whose states are in memory at
             once.
-        operands: for "matmul", type that factors are rounded to.
+        precision: for "matmul", precision of the products.
         saves_spectrum: for "fft", True if the forward pass saves spectra for
             the gradient.
     """
@@ -53,7 +56,7 @@ class ConvolutionPlan(NamedTuple):
     backend: Backend
     block: int
     group: int
-    operands: str
+    precision: lax.Precision
     saves_spectrum: bool
 
 
@@ -63,14 +66,15 @@ def plan_convolution(
     *,
     backend: Backend | Literal["auto"],
     block: int | None,
-    operands: str,
+    dtype: Any,
 ) -> ConvolutionPlan:
     """Selects the options that are not given, for the target's devices.
 
     Args:
         shape: shape of the inputs, [batch, length, channels].
         modes: modes of the channels; only their number matters.
-        backend, block, operands: see ``convolution.ssm_convolution``.
+        backend, block: see ``convolution.ssm_convolution``.
+        dtype: type of the inputs.
 
     Raises:
         InputError: ``block`` is less than one channel.
@@ -91,7 +95,8 @@ def plan_convolution(
     else:
         group = 0
     saves_spectrum = backend == "fft" and _can_save_spectrum(shape)
-    return ConvolutionPlan(backend, block, group, operands, saves_spectrum)
+    precision = product_precision(target_platform(), dtype)
+    return ConvolutionPlan(backend, block, group, precision, saves_spectrum)
 
 
 def choose_backend(platform: str, length: int, batch: int) -> Backend:
@@ -101,6 +106,20 @@ def choose_backend(platform: str, length: int, batch: int) -> Backend:
     if batches and length >= measured[max(batches)]:
         return "matmul"
     return "fft"
+
+
+def product_precision(platform: str, dtype: Any) -> lax.Precision:
+    """Returns the precision of float32 products for inputs of a type.
+
+    It is HIGH for bfloat16 inputs on TPUs, otherwise HIGHEST. TPUs multiply
+    float32 arrays in passes of bfloat16 products: six passes (HIGHEST) are exact
+    to float32, three (HIGH) lose at most 2**-15 of a factor, far less than the
+    2**-8 that rounding inputs to bfloat16 may have lost. On GPUs, precisions
+    below HIGHEST round factors to ten bits.
+    """
+    if platform == "tpu" and jnp.dtype(dtype) == jnp.bfloat16:
+        return lax.Precision.HIGH
+    return lax.Precision.HIGHEST
 
 
 def caches_kernels(platform: str, backend: Backend | Literal["auto"]) -> bool:

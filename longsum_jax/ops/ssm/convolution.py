@@ -56,25 +56,24 @@ def ssm_convolution(
     discretization: Discretization = "zoh",
     block: int | None = None,
     backend: Backend | Literal["auto"] = "auto",
-    operands: str = "float32",
 ) -> Float[Array, "batch length channels"]:
     """Convolves every channel of ``u`` with its kernel.
 
     LOCOST, section 4.1, equation 3, with the skip D of the published code.
 
     Args:
-        u: inputs of any float type; computed in float32.
+        u: inputs of any float type; computed in float32. The products of
+            "matmul" have the precision that ``backends.product_precision``
+            names for this type.
         ssm: parameters of the channels, float32.
         D: skip weights, float32.
         causal: True to use only the first direction, so that output j depends
             on inputs 0..j; implied if ``ssm`` has one direction.
         discretization: see ``kernel.discretize``.
-        block: number of channels per step of the loop, at most all of them;
+        block: number of channels that are convolved at a time, at most all;
             by default derived from the memory that one channel needs.
         backend: "fft", "matmul", or "auto" for the faster one, see
             ``backends.choose_backend``.
-        operands: for "matmul", type that operands are rounded to; "bfloat16"
-            loses about three decimal digits.
 
     Returns:
         The outputs in the type of ``u``.
@@ -86,7 +85,7 @@ def ssm_convolution(
         ssm = first_direction(ssm)
     modes = discretize(ssm, discretization)
     plan = plan_convolution(
-        u.shape, modes, backend=backend, block=block, operands=operands
+        u.shape, modes, backend=backend, block=block, dtype=u.dtype
     )
     # The integers ``high`` and ``low`` have no gradients and are separate
     # arguments.
@@ -348,7 +347,7 @@ def _convolve_block(
     if plan.backend == "fft":
         return convolve_by_fft(u, modes, D)
     return convolve_by_matmul(
-        u, modes, D, operands=plan.operands, group=plan.group
+        u, modes, D, precision=plan.precision, group=plan.group
     )
 
 

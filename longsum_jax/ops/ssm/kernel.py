@@ -127,9 +127,9 @@ def ssm_kernel(
     """Computes the kernels of every direction and channel by the two-level Vandermonde product.
 
     With ``l = n S + s`` and S near the square root of L, ``k[n S + s] = Re((2
-    Ct w**(n S)) (w**s))`` is a batched real matrix product whose factors take
-    O(H M sqrt(L)) memory; no array of size H M L is built (H channels, M modes,
-    L lags). Phases are exact integers (``phases.py``).
+    Ct w**(n S)) (w**s))`` is a batched real matrix product of two tables that
+    take O(H M sqrt(L)) memory; no array of size H M L is built (H channels, M
+    modes, L lags). Phases are exact integers (``phases.py``).
 
     Args:
         ssm: parameters of the channels.
@@ -137,7 +137,11 @@ def ssm_kernel(
         discretization: see ``discretize``.
 
     Returns:
-        float32.
+        The kernels, float32. The first direction is for inputs at and before
+        an output's position, the second for inputs at and after it.
+
+    Raises:
+        ValueError: the length is out of range.
     """
     modes = discretize(ssm, discretization)
     channels = modes.decay.shape[1]

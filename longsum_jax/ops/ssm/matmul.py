@@ -19,6 +19,8 @@ memory at a time.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -60,7 +62,7 @@ def convolve_by_matmul(
     modes: Modes,
     D: Float[AnyArray, " channels"],
     *,
-    operands: str = "float32",
+    precision: lax.Precision = lax.Precision.HIGHEST,
     group: int | None = None,
 ) -> Float[Array, "batch length channels"]:
     """Convolves all channels at once; ``convolution.ssm_convolution`` calls it block by block.
@@ -69,8 +71,7 @@ def convolve_by_matmul(
         u: inputs, float32.
         modes: modes of the channels.
         D: skip weights, float32.
-        operands: type that the factors of products are rounded to; sums are
-            float32.
+        precision: precision of the products, whose sums are float32.
         group: number of chunks whose states are in memory at once; None for
             all.
 
@@ -87,7 +88,9 @@ def convolve_by_matmul(
     x = jnp.moveaxis(x, 1, 0)
     # Inside a chunk: h channel, g group, b batch, n chunk, i input and j output
     # position.
-    product = _Product(operands)
+    product = partial(
+        jnp.einsum, precision=precision, preferred_element_type=jnp.float32
+    )
     y = product("hji,gbnih->gbnjh", _toeplitz(modes, D, chunk), x)
     sets, groups = modes.Ct.shape[0], modes.Ct.shape[2]
     for direction in range(sets * groups):
@@ -186,29 +189,13 @@ def _skewed(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
     return skewed[:, :, size - 1 :]
 
 
-class _Product:
-    """An einsum of real arrays with factors rounded to ``operands``, and float32 sums."""
-
-    def __init__(self, operands: str) -> None:
-        self._dtype = jnp.dtype(operands)
-
-    def __call__(self, pattern: str, a: AnyArray, b: AnyArray) -> Array:
-        factors = a.astype(self._dtype), b.astype(self._dtype)
-        return jnp.einsum(
-            pattern,
-            *factors,
-            precision=lax.Precision.HIGHEST,
-            preferred_element_type=jnp.float32,
-        )
-
-
 def _of_set(modes: Modes, index: int) -> Modes:
     """Returns one of the sets of modes."""
     return Modes(*(x[index : index + 1] for x in modes))
 
 
 def _from_other_chunks(
-    product: _Product,
+    product: Callable[..., Array],
     x: Float[AnyArray, "groups batch num_chunks chunk channels"],
     modes: Modes,
     Ct: Complex[AnyArray, "channels modes"],

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from longsum_jax.data.prepared import write_prepared
+from longsum_jax.data.preparation import write_prepared
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.classification import classification_scores
 from longsum_jax.experiment.warm_start import WarmStart

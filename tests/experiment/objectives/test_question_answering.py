@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.data.examples.answers import answer_examples, find_answer
-from longsum_jax.data.prepared import write_prepared
+from longsum_jax.data.preparation import write_prepared
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.answers import Answers
 from longsum_jax.summarization.model import Model

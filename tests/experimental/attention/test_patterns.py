@@ -19,7 +19,7 @@ from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.registry import get_family
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
-from longsum_jax.training.step import LossOutput
+from longsum_jax.training.loss import LossOutput
 
 SIZES = {
     "encoder_layers": 2,

@@ -1,9 +1,14 @@
-import jax
-import numpy as np
+import functools
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.ops.attention import blockwise, disentangled
 from longsum_jax.ops.attention.disentangled import (
+    disentangled_attention,
     distance_buckets,
-    position_scores,
     table_entries,
 )
 
@@ -17,17 +22,38 @@ def test_buckets_of_the_published_code():
         np.testing.assert_array_equal(found, sign * np.array(expected))
 
 
-def test_scores_equal_a_loop():
-    keys = jax.random.split(jax.random.key(0), 4)
-    length, buckets = 30, 4
-    q, k = (jax.random.normal(key, (2, length, 3, 4)) for key in keys[:2])
-    position_q, position_k = (jax.random.normal(key, (2 * buckets, 3, 4)) for key in keys[2:])
-    entries = table_entries(length, buckets, 4)
+@pytest.mark.parametrize("most", [2**40, 1])
+def test_attention_to_contents_and_positions(most, monkeypatch):
+    """Values and gradients, in one piece and in many, of which the last one is not full."""
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", most)
+    monkeypatch.setattr(disentangled, "FULL_BLOCK", 4)
+    length, buckets = 10, 4
+    rng = np.random.default_rng(0)
+    q, k, v = rng.normal(size=(3, 2, length, 3, 4)).astype(np.float32)
+    position_q, position_k = rng.normal(size=(2, 2 * buckets, 3, 4)).astype(np.float32)
+    mask = np.arange(length) < np.array([length, 6])[:, None]
+    positions = np.arange(length)
+    entries = table_entries(positions[:, None] - positions, buckets, 4)
     assert entries[0, 0] == buckets
     assert (entries.min(), entries.max()) == (0, 2 * buckets - 1)
-    found = position_scores(q, k, position_q, position_k, entries)
-    for i in range(length):
-        for j in range(length):
-            row = entries[i, j]
-            wanted = (q[:, i] * position_k[row] + k[:, j] * position_q[row]).sum(-1)
-            np.testing.assert_allclose(found[:, :, i, j], wanted, atol=1e-5)
+
+    def ours(q, k, v, position_q, position_k):
+        tables = {"position_q": position_q, "position_k": position_k}
+        return disentangled_attention(q, k, v, mask, **tables, max_distance=4, scale=0.7)
+
+    def twin(q, k, v, position_q, position_k):
+        scores = jnp.einsum("bihk,bjhk->bhij", q, k)
+        scores += jnp.einsum("bihk,ijhk->bhij", q, position_k[entries])
+        scores += jnp.einsum("bjhk,ijhk->bhij", k, position_q[entries])
+        weights = jax.nn.softmax(jnp.where(mask[:, None, None], 0.7 * scores, -jnp.inf))
+        return jnp.einsum("bhij,bjhk->bihk", weights, v)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def with_gradients(function, *inputs):
+        out, pull_back = jax.vjp(function, *inputs)
+        return out, *pull_back(jnp.cos(out))
+
+    inputs = q, k, v, position_q, position_k
+    results = [with_gradients(function, *inputs) for function in (ours, twin)]
+    for found, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=3e-6)

@@ -5,14 +5,13 @@ but use the rules of ``text.entities`` instead of a tagger. Paraphrases by
 back-translation are omitted, because they need a translation model.
 """
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from longsum_jax.errors import InputError, check_whole
+from longsum_jax.data.derived import ClaimOptions
 from longsum_jax.text.entities import Entity, EntityKind, find_entities
 from longsum_jax.text.seeding import document_rng
 from longsum_jax.text.sentences import split_sentences
@@ -50,45 +49,6 @@ _NEGATED = rf"(?:{'|'.join(_IRREGULAR)}|{_AUXILIARY}n['\u2019]t)"
 _NEGATABLE = re.compile(
     rf"(?<!\w)(?P<verb>{_NEGATED}|{_AUXILIARY})\b(?!['\u2019])(?P<next>\s+(?:not|no)\b)?"
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class ClaimOptions:
-    """Options of claims.
-
-    Attributes:
-        per_text: number of sentences that become claims, each once correct and
-            once incorrect.
-        min_words: minimum words of such a sentence; 8 as published.
-        piece_words: approximate maximum words of the pieces into which longer
-            documents are cut, at sentence ends. Each piece is a text, so that
-            the model reads the sentence of its claim.
-        noisy: share of claims with noise.
-        noise: share of words deleted or doubled in such a claim; 0.05 as
-            published.
-        deleted: share of these words that are deleted; 0.8 as published.
-        seed: random seed of all choices.
-
-    Raises:
-        InputError: a value is out of range.
-    """
-
-    per_text: int = 2
-    min_words: int = 8
-    piece_words: int = 250
-    noisy: float = 0.5
-    noise: float = 0.05
-    deleted: float = 0.8
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("per_text", "min_words", "piece_words"):
-            check_whole(f"claims.{name}", getattr(self, name), 1)
-        for name in ("noisy", "noise", "deleted"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(
-                    f"claims.{name}={getattr(self, name)} must lie between 0 and 1"
-                )
 
 
 class Claim(NamedTuple):

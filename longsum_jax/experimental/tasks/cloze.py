@@ -1,37 +1,14 @@
 """Cloze questions: sentences in which a mark replaces an entity, which is the answer."""
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from longsum_jax.errors import check_whole
+from longsum_jax.data.derived import ClozeOptions
 from longsum_jax.text.oracle import recalled_sentences
 from longsum_jax.text.sentences import split_sentences
 
 MARK = "@placeholder"  # as in Hermann et al. (2015)
-
-
-@dataclasses.dataclass(frozen=True)
-class ClozeOptions:
-    """Options of cloze questions.
-
-    Attributes:
-        context_words: maximum words of the document sentences that are searched
-            for answers.
-        question_words: maximum words of a question; longer sentences are cut
-            around the gap.
-
-    Raises:
-        InputError: a value is out of range.
-    """
-
-    context_words: int = 300
-    question_words: int = 60
-
-    def __post_init__(self) -> None:
-        for name in ("context_words", "question_words"):
-            check_whole(f"cloze.{name}", getattr(self, name), 1)
 
 
 class ClozeQuestion(NamedTuple):

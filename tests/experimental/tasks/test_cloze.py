@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.text.cloze import (
+from longsum_jax.experimental.tasks.cloze import (
     MARK,
     ClozeOptions,
     ClozeQuestion,

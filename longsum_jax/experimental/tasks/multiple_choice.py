@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array as JaxArray
 from jaxtyping import Float, Int
 
-from longsum_jax.data.examples.choices import right_choice
 from longsum_jax.data.padding import SegmentShape
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import counted
@@ -22,9 +21,10 @@ from longsum_jax.experiment.objectives.base import (
     Row,
     loss_with_counts,
 )
+from longsum_jax.experimental.tasks.choice_examples import right_choice
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.text.documents import DataRow
-from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.training.loss import LossFn, LossOutput
 from longsum_jax.typing import IGNORED_LABEL, AnyArray, Array, Params
 
 CHANCE = "chance_accuracy"  # expected accuracy of random choices

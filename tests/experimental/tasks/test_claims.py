@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.text.claims import (
+from longsum_jax.experimental.tasks.claims import (
     CORRECT,
     INCORRECT,
     TRANSFORMATIONS,

@@ -10,11 +10,9 @@ import jax
 import numpy as np
 
 from longsum_jax.data.examples.classification import label_numbers
-from longsum_jax.data.examples.tags import word_places
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import counted
 from longsum_jax.evaluation.tables import score_table
-from longsum_jax.evaluation.tags import tag_scores
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import (
     Evaluation,
@@ -25,9 +23,11 @@ from longsum_jax.experiment.objectives.classification import (
     MAJORITY,
     resolve_labels,
 )
+from longsum_jax.experimental.metrics.tags import tag_scores
+from longsum_jax.experimental.tasks.tag_examples import word_places
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.tokenizers.base import NO_TOKEN
-from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.training.loss import LossFn, LossOutput
 from longsum_jax.typing import Array, Params
 
 COLUMNS = ("accuracy", "f1", "precision", "recall")

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.tags import tag_scores
+from longsum_jax.experimental.metrics.tags import tag_scores
 
 ROWS = [
     {"id": "a", "text": "Ann sees  Rome", "label": ["B-PER", "O", "B-LOC"]},

@@ -1,6 +1,6 @@
 import pytest
 
-from longsum_jax.evaluation.tags import entities, tag_scores
+from longsum_jax.experimental.metrics.tags import entities, tag_scores
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Tasks without a summary: claims, cloze questions, choices, tags."""

@@ -1,0 +1,8 @@
+"""Runs of tiny encoders over rows of a test."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiment" / "objectives"))
+
+from tiny_runs import *  # noqa: F403  # its fixtures
