@@ -11,7 +11,7 @@ class LazyClasses(MutableMapping[str, T], Generic[T]):
     """Classes by name, imported on first use.
 
     Listing the names imports nothing. A process needs few of the classes: a
-    model has one attention and one family, and a command's help shows only the
+    model has one family and few attentions, and a command's help shows only the
     names of metrics. Other packages add classes as to a dictionary,
     ``REGISTRY["name"] = Class``.
 

@@ -201,7 +201,7 @@ def _check_in_child(
 
     Args:
         environment: environment variables of this process.
-        variables: those to check.
+        variables: variables to check.
     """
     marker = _marker(environment, variables)
     if marker is not None and marker.exists():

@@ -41,9 +41,10 @@ class S4D(nn.Module):
     arbitrary.
 
     The kernels only depend on the parameters and the length. If the collection
-    "kernels" (``KERNELS``) is mutable, a layer stores its kernels there, for the length of the
-    input; if the collection contains kernels, the layer uses them instead of
-    recomputing them.
+    "kernels" (``KERNELS``) is mutable, a layer that convolves by FFT
+    (``ops.ssm.backends.caches_kernels``) stores the spectra of its kernels there,
+    for the length of the input; if the collection contains spectra, the layer
+    uses them instead of recomputing them.
 
     Attributes:
         d_model: size of the input and output states.

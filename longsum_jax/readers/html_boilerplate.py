@@ -63,7 +63,7 @@ def drop_boilerplate(
 ) -> Any:
     """Removes the surroundings of a page's text; returns the root of the text.
 
-    The order matters: elements that say what they are go first, so that fewer
+    The order matters: elements with a telling tag or role go first, so that fewer
     are left for the rules that guess by names, headings, links and lengths.
 
     Args:

@@ -12,7 +12,7 @@ piece has the time of its arrival plus the tokens of its request up to its end.
     letter 0             300 tokens: 300
 
 So a letter (a short document) comes before a long one that arrived a little
-earlier, but not before one that waits since the clock was its length behind.
+earlier, but not before one that came when the clock was behind by its length.
 Each replica opens batches for a few lines. As soon as work in another line has
 waited for ``_PATIENCE`` seconds, no more pieces enter these batches, so that
 one of them ends and makes room.

@@ -34,7 +34,8 @@ class SummaryOptions:
 
     ``Model.summaries``, ``Model.stream``, the flags of commands, the server and
     evaluations during training take them from here. The descriptions are also
-    the help of the flags, with the words after "None for" as the default.
+    the help of the flags; the words after "None for" are shown there as the
+    default.
 
     Attributes:
         strategy: strategy for reading a document: direct (in one piece,
@@ -52,7 +53,7 @@ class SummaryOptions:
             one. None for the model's own length.
         max_source_length: maximum tokens to read of a document, including
             special tokens; strategy memory stops after a complete segment. None
-            for no limit, but the model's with strategy direct.
+            for no limit, or with strategy direct for the model's limit.
         segment_length: maximum tokens of a segment, and with strategy auto of a
             document that is read in one piece. None for the model's maximum
             input length, or 1024.

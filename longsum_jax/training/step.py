@@ -69,7 +69,7 @@ def make_train_step(
     shardings: Any | None = None,
     donate: bool = True,
 ) -> TrainStep:
-    """Compiles ``step(state, batch) -> (state, metrics)``, which consumes (donates) the state.
+    """Returns the jitted ``step(state, batch) -> (state, metrics)``, which donates the state.
 
     The batch is split round-robin into ``accumulation`` micro-batches of equal
     size. Gradients of the loss sums are added and divided by the summed weight
@@ -86,7 +86,8 @@ def make_train_step(
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
         optimizer: optimizer, see
             `longsum_jax.training.optimizers.make_optimizer`.
-        accumulation: number of micro-batches; divides the rows
+        accumulation: number of micro-batches; the number of rows is a
+            multiple of it
             (`mesh.check_batch_size`).
         seed: random seed of dropout and other random operations.
         shardings: `TrainState` of shardings on one mesh, matching the state;
@@ -95,11 +96,11 @@ def make_train_step(
             states while it runs.
 
     Returns:
-        The step. Its metrics are () arrays: loss (mean per unit of weight),
+        The step. Its metrics are scalar arrays: loss (mean per unit of weight),
         grad_norm (before clipping), param_norm (after the update),
         learning_rate and spikes (if the optimizer state has them), weight,
-        skipped, bad_streak, padding (share of the positions of sources without
-        a token, if the batch has an "attention_mask"), and the sums of the loss
+        skipped, bad_streak, padding (share of source positions that contain no
+        token, if the batch has an "attention_mask"), and the sums of the loss
         function's metrics.
     """
     summed_gradient = summed_gradient_fn(loss_fn, accumulation, shardings)

@@ -103,8 +103,8 @@ class EncoderAttention:
             the token embeddings and the map to the size of the states (or
             None), for embeddings that the context adds. An attention with
             ``segment_ids`` keeps the segments of packed rows apart.
-        pads_to: name of the option whose multiple a padded length must be, ""
-            if the result does not depend on padding.
+        pads_to: name of the option of which a padded length must be a multiple,
+            "" if the result does not depend on padding.
         max_input_length_option: name of the option with the maximum input
             length in tokens, "" if unlimited.
         extra_keys: True if a layer takes ``extra: ExtraKeyValues``, keys and
@@ -144,7 +144,7 @@ class EncoderAttention:
     def penalty(
         cls, options: EncoderAttentionOptions, params: Mapping[str, Any]
     ) -> Float[Array, ""]:
-        """Returns a penalty that training adds to the loss of each target token.
+        """Returns the penalty on the loss of each target token in training with ``span_penalty``.
 
         Args:
             options: model config.
