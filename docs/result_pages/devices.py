@@ -255,10 +255,9 @@ PAGES: Mapping[str, Page] = {
         "Choose checkpoint_every so that it takes longer than writing a checkpoint.",
         "Saving and restoring the state of the base LOCOST with Adafactor, parameters in "
         "float32. Checkpoints are written asynchronously, while this machine continues with "
-        "steps that change every parameter. They use the two cores that also write, and that "
-        "other work shared. The first steps after a save take long, probably because "
-        "arrays on CPUs are written from their own memory, which a step may not reuse until "
-        "then. Accelerators were not measured. Restoring includes "
+        "steps that change every parameter and use the same two cores. The first steps after a "
+        "save take long, probably because arrays on CPUs are written from their own memory, which "
+        "a step may not reuse until then. Accelerators were not measured. Restoring includes "
         "verification of the checksums. Two processes restore half of every sharded parameter "
         "each.\n\n"
         "For a large model, bytes follow from the shardings of the state (preset fsdp, eight "

@@ -78,11 +78,38 @@ SPEED_TEXT = (
     "time. *GiB* is the total memory, parameters included."
 )
 
+DECODING = Table(
+    "",
+    [
+        MODEL,
+        TOKENS,
+        Column("beams", "beams"),
+        Column("batch size", "batch", count),
+        Column("tokens/s", "our_tokens_per_second", digits(1)),
+        Column("baseline (PyTorch)", "by"),
+        Column("tokens/s", "tokens_per_second", digits(1)),
+        Column("speed-up", "decode_ratio", digits(2)),
+        Column("whole call", "ratio", digits(2)),
+    ],
+    with_peers,
+)
+DECODING_TEXT = (
+    "Tokens per second of decoding without the encoder; *whole call* includes the "
+    "encoder. The baseline is transformers' `generate`."
+)
+
 PAGES: Mapping[str, Page] = {
     "encode": Page(
         "Encoders",
         "Look up the time of reading a document here before you select an encoder.",
         f"Time and memory of `Model.encode` for base models and one document. {SPEED_TEXT}",
+        [Table("", SPEED, with_peers)],
+    ),
+    "encoder_families": Page(
+        "Encoders of recent families",
+        "Read the row of your length: these encoders gain with long documents.",
+        "Time and memory of `Model.encode` for T5Gemma 2, ModernBERT, MPNet and DeBERTaV3 of "
+        f"base size and one document. {SPEED_TEXT}",
         [Table("", SPEED, with_peers)],
     ),
     "train_step": Page(
@@ -94,25 +121,14 @@ PAGES: Mapping[str, Page] = {
     "decode": Page(
         "Decoding",
         "Look up the cost of beams here before you set `num_beams`.",
-        "Tokens per second of decoding without the encoder; *whole call* includes the "
-        "encoder. The baseline is transformers' `generate`.",
-        [
-            Table(
-                "",
-                [
-                    MODEL,
-                    TOKENS,
-                    Column("beams", "beams"),
-                    Column("batch size", "batch", count),
-                    Column("tokens/s", "our_tokens_per_second", digits(1)),
-                    Column("baseline (PyTorch)", "by"),
-                    Column("tokens/s", "tokens_per_second", digits(1)),
-                    Column("speed-up", "decode_ratio", digits(2)),
-                    Column("whole call", "ratio", digits(2)),
-                ],
-                with_peers,
-            )
-        ],
+        DECODING_TEXT,
+        [DECODING],
+    ),
+    "decode_t5gemma2": Page(
+        "Decoding with T5Gemma 2",
+        "Select the number of beams by this table if your model has a large vocabulary.",
+        f"{DECODING_TEXT} The models have 262,144 tokens in their vocabulary and random weights.",
+        [DECODING],
     ),
     "drafts": Page(
         "Prompt-lookup decoding",
