@@ -435,15 +435,17 @@ class MultiHeadAttention(nn.Module):
             is_sharded = self.num_heads % sharding.num_shards > 0
         if bias is not None:
             choice = KernelChoice(None, "position biases")
-        elif isinstance(self.scale, CappedScale):
-            choice = KernelChoice(None, "a soft cap of scores")
         elif drops_weights:
             choice = KernelChoice(None, "dropout of attention weights")
         elif is_sharded:
             choice = KernelChoice(None, "a mesh shards its sequences")
         else:
             choice = choose_kernel(
-                self.backend, self.dtype, head_dim=self.d_kv, **sizes
+                self.backend,
+                self.dtype,
+                head_dim=self.d_kv,
+                has_cap=isinstance(self.scale, CappedScale),
+                **sizes,
             )
         self._note(choice)
         return choice.kernel

@@ -48,6 +48,13 @@ def product_factor(scale: Scale) -> float:
     return scale
 
 
+def score_cap(scale: Scale) -> float | None:
+    """Returns the soft cap of the scores, or None if they have none."""
+    if isinstance(scale, CappedScale):
+        return scale.cap
+    return None
+
+
 class QKV(NamedTuple):
     """Queries, keys and values of one attention, for functions that take several such triples."""
 

@@ -6,8 +6,9 @@ and without dropout:
     "splash"    JAX's Pallas kernel for TPUs
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs from the A100 on
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
-                cuDNN does not support: windows and other patterns, and masks
-                in causal attention
+                cuDNN does not support: windows and other patterns, masks in
+                causal attention, soft caps of scores, and heads of
+                more than 128 dimensions
 
 The two Pallas kernels are interpreted on other devices, for tests. All kernels
 loop over blocks of keys with a running softmax, and recompute scores for the
@@ -44,6 +45,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
+from longsum_jax.ops.attention.dense import Scale, product_factor
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_kind, target_platform
@@ -82,7 +84,7 @@ MIN_QUERIES, MIN_KEYS = 64, 128
 MAX_ROW = 4096
 # GPUs with compute capability 8 or higher, by prefixes of JAX's device names.
 _GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
-_GPU_MAX_HEAD_DIM = 128
+_CUDNN_MAX_HEAD_DIM, _TRITON_MAX_HEAD_DIM = 128, 256
 _GPU_DTYPES = (jnp.bfloat16, jnp.float16)
 
 
@@ -114,6 +116,7 @@ def choose_kernel(
     causal: bool,
     has_mask: bool,
     has_pattern: bool = False,
+    has_cap: bool = False,
 ) -> KernelChoice:
     """Selects the kernel for attention without a bias and dropout.
 
@@ -126,6 +129,7 @@ def choose_kernel(
         causal: True if queries see no later keys.
         has_mask: True if keys are masked.
         has_pattern: True if queries read different keys of a row.
+        has_cap: True if scores have a soft cap.
 
     Raises:
         InputError: "cudnn" in a program for devices other than GPUs.
@@ -140,9 +144,14 @@ def choose_kernel(
     if num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
         return KernelChoice(None)
     dtype = jnp.dtype(dtype)
-    chooses_keys = has_pattern or (causal and has_mask)
+    needs_triton = (
+        has_pattern
+        or has_cap
+        or (causal and has_mask)
+        or head_dim > _CUDNN_MAX_HEAD_DIM
+    )
     if backend == "auto":
-        kernel = _kernel_of_target(dtype, chooses_keys)
+        kernel = _kernel_of_target(dtype, needs_triton)
     else:
         kernel = backend
     if kernel is None:
@@ -156,24 +165,27 @@ def choose_kernel(
         if dtype == jnp.float16:
             return KernelChoice(None, "TPUs have no float16")
         return KernelChoice(kernel)
-    if head_dim % 8 or head_dim > _GPU_MAX_HEAD_DIM or dtype not in _GPU_DTYPES:
+    is_supported = head_dim % 8 == 0 and head_dim <= _TRITON_MAX_HEAD_DIM
+    if not is_supported or dtype not in _GPU_DTYPES:
         return KernelChoice(
             None, f"kernels of GPUs have no heads of {head_dim} in {dtype}"
         )
-    if kernel == "cudnn" and chooses_keys:
+    if kernel == "cudnn" and needs_triton:
         return KernelChoice(
-            None, "cuDNN has no windows, and no masks in causal attention"
+            None,
+            "cuDNN has no windows, no soft caps, no masks in causal attention, "
+            f"and no heads of more than {_CUDNN_MAX_HEAD_DIM} dimensions",
         )
     return KernelChoice(kernel)
 
 
-def _kernel_of_target(dtype: Any, chooses_keys: bool) -> Kernel | None:
+def _kernel_of_target(dtype: Any, needs_triton: bool) -> Kernel | None:
     platform = target_platform()
     if platform == "tpu" and dtype == jnp.bfloat16:
         return "splash"
     is_capable = target_kind().removeprefix("NVIDIA ").startswith(_GPUS)
     if platform == "gpu" and is_capable and dtype in _GPU_DTYPES:
-        return "triton" if chooses_keys else "cudnn"
+        return "triton" if needs_triton else "cudnn"
     return None
 
 
@@ -186,7 +198,7 @@ def fused_attention(
     kernel: Kernel,
     causal: bool = False,
     pattern: Pattern | None = None,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     spec: PartitionSpec | None = None,
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Computes softmax(scale q k) v by a fused kernel.
@@ -200,7 +212,8 @@ def fused_attention(
         causal: True if queries see no later keys.
         pattern: keys that each query reads, among the keys in the mask; not for
             "cudnn".
-        scale: factor of the query-key products.
+        scale: factor of the query-key products, possibly with a soft cap, which
+            "cudnn" does not support.
         spec: mesh axes of (batch, length, heads, head_dim) of the active mesh,
             if there is one. XLA cannot partition a kernel: each device computes
             its rows and heads, and lengths are not sharded.
@@ -245,7 +258,7 @@ def _attend(
     kernel: Kernel,
     causal: bool,
     pattern: Pattern | None,
-    scale: float,
+    scale: Scale,
 ) -> Array:
     """Computes ``fused_attention`` on one device; ``mask`` is [batch, 1 or heads, key_length]."""
     batch, _, heads, _ = q.shape
@@ -270,7 +283,8 @@ def _attend(
             q, k, v, row_mask, causal=causal, pattern=pattern, scale=scale
         )
     else:
-        out = _cudnn_attention(q, k, v, row_mask, causal=causal, scale=scale)
+        factor = product_factor(scale)
+        out = _cudnn_attention(q, k, v, row_mask, causal=causal, scale=factor)
     if differs_by_head:
         return _rows_as_heads(out, batch, heads)
     return out

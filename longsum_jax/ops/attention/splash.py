@@ -20,6 +20,11 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 from jaxtyping import Array, Bool, Float
 
+from longsum_jax.ops.attention.dense import (
+    Scale,
+    product_factor,
+    score_cap,
+)
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient, scaled
@@ -38,7 +43,7 @@ def splash_attention(
     *,
     causal: bool = False,
     pattern: Callable[..., Any] | None = None,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
 ) -> Float[Array, "rows query_length heads head_dim"]:
     """Computes ``fused.fused_attention`` for masks that all heads share."""
     num_queries, heads = q.shape[1:3]
@@ -71,11 +76,13 @@ def splash_attention(
             block_q_dq=query_block,
             block_kv_dq=key_block,
         ),
+        attn_logits_soft_cap=score_cap(scale),
         # the name that ``save_for_backward`` uses
         residual_checkpoint_name=MARK,
         interpret=target_platform() != "tpu",
     )
-    q = _padded_heads_first(scaled(q, scale), padded_queries)
+    q = scaled(q, product_factor(scale))
+    q = _padded_heads_first(q, padded_queries)
     k = _padded_heads_first(k, padded_keys)
     v = _padded_heads_first(v, padded_keys)
     # For plans of compiled programs, in which the tables of blocks are not

@@ -27,6 +27,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Bool, Float
 
+from longsum_jax.ops.attention.dense import (
+    Scale,
+    product_factor,
+    scaled_scores,
+    score_cap,
+)
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
@@ -36,6 +42,10 @@ from longsum_jax.typing import AnyArray
 # queries and keys of a block; Triton only has powers of two, of at least 16
 _BLOCK = 64
 _LEAST = 16
+# A block of wider heads has fewer positions: the kernels of the gradients must
+# fit the 99 KiB of shared memory of an L4.
+_MAX_WIDTH = 128
+_WIDE_BLOCK = 32
 
 
 class _Problem(NamedTuple):
@@ -43,7 +53,7 @@ class _Problem(NamedTuple):
 
     Attributes:
         pattern: keys that each query reads, see ``fused.Pattern``.
-        scale: factor of the query-key products.
+        scale: factor of the query-key products, possibly with a soft cap.
         rows, heads, num_queries, num_keys, width: sizes, multiples of blocks;
             ``width`` is the padded head dimension.
         block: number of queries and of keys of a block.
@@ -51,7 +61,7 @@ class _Problem(NamedTuple):
     """
 
     pattern: Callable[..., Any]
-    scale: float
+    scale: Scale
     rows: int
     heads: int
     num_queries: int
@@ -69,14 +79,15 @@ def triton_attention(
     *,
     causal: bool = False,
     pattern: Callable[..., Any] | None = None,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
 ) -> Float[Array, "rows query_length heads head_dim"]:
     """Computes ``fused.fused_attention`` for masks that all heads share."""
     rows, length, heads, head_dim = q.shape
     if mask is None:
         mask = jnp.ones(k.shape[:2], bool)
     width = max(_LEAST, pl.next_power_of_2(head_dim))
-    q, k, v = (_padded(x, width) for x in (q, k, v))
+    block = _BLOCK if width <= _MAX_WIDTH else _WIDE_BLOCK
+    q, k, v = (_padded(x, block, width) for x in (q, k, v))
     mask = jnp.pad(mask, ((0, 0), (0, k.shape[1] - mask.shape[1]))).astype(
         jnp.int32
     )
@@ -88,12 +99,12 @@ def triton_attention(
         q.shape[1],
         k.shape[1],
         width,
-        _BLOCK,
+        block,
         target_platform() != "gpu",
     )
     # For plans of compiled programs, in which the tables of blocks are not
     # visible.
-    num_pairs = _block_pairs(problem).sum() * _BLOCK**2
+    num_pairs = _block_pairs(problem).sum() * block**2
     with jax.named_scope(f"pairs_{num_pairs}"):
         return _attend(problem, q, k, v, mask)[:, :length, :, :head_dim]
 
@@ -106,11 +117,11 @@ def _no_later_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
     return queries >= keys
 
 
-def _padded(x: AnyArray, width: int) -> Array:
+def _padded(x: AnyArray, block: int, width: int) -> Array:
     """Pads [rows, positions, heads, head_dim] with zeros to whole blocks and to ``width``."""
     _, length, _, head_dim = x.shape
     return jnp.pad(
-        x, ((0, 0), (0, -length % _BLOCK), (0, 0), (0, width - head_dim))
+        x, ((0, 0), (0, -length % block), (0, 0), (0, width - head_dim))
     )
 
 
@@ -365,9 +376,8 @@ def _scores(
     queries = (query_block * problem.block + positions)[:, None]
     keys = (key_block * problem.block + positions)[None]
     reads = problem.pattern(queries, keys) & (mask != 0)[None]
-    return jnp.where(
-        reads, _product(q, k, 1, 1) * problem.scale, MASK_VALUE
-    ), reads
+    scores = scaled_scores(_product(q, k, 1, 1), problem.scale)
+    return jnp.where(reads, scores, MASK_VALUE), reads
 
 
 def _product(a: AnyArray, b: AnyArray, a_axis: int, b_axis: int) -> Array:
@@ -447,13 +457,19 @@ def _weights_and_gradients(
     query_block: Any,
     key_block: Any,
 ) -> tuple[Array, Array]:
-    """Returns weights and score gradients of a block of queries and a block of keys."""
+    """Returns weights of a block of queries and of keys, and gradients of scaled products."""
     # weight = exp(score - log_sum); score gradient = weight * (weight gradient
     # - sum of products)
     scores, reads = _scores(problem, queries.q, k, mask, query_block, key_block)
     weights = jnp.where(reads, jnp.exp(scores - queries.log_sums[:, None]), 0.0)
     of_weights = _product(queries.of_out, v, 1, 1)
-    return weights, weights * (of_weights - queries.sums[:, None])
+    of_scores = weights * (of_weights - queries.sums[:, None])
+    cap = score_cap(problem.scale)
+    if cap is not None:
+        # the derivative of cap tanh(x / cap) is 1 - tanh^2; scores of other
+        # keys are too large for a square
+        of_scores *= 1 - (jnp.where(reads, scores, 0.0) / cap) ** 2
+    return weights, of_scores
 
 
 def _queries_kernel(
@@ -486,8 +502,9 @@ def _queries_kernel(
         return total + _product(of_scores.astype(keys.dtype), keys, 1, 0)
 
     start = jnp.zeros((problem.block, problem.width), jnp.float32)
-    # The scale of the scores, once for the whole sum.
-    of_q[...] = (problem.scale * others.over(step, start)).astype(of_q.dtype)
+    # The factor of the products, once for the whole sum.
+    factor = product_factor(problem.scale)
+    of_q[...] = (factor * others.over(step, start)).astype(of_q.dtype)
 
 
 def _keys_kernel(
@@ -521,5 +538,6 @@ def _keys_kernel(
 
     start = jnp.zeros((problem.block, problem.width), jnp.float32)
     for_keys, for_values = others.over(step, (start, start))
-    of_k[...] = (problem.scale * for_keys).astype(of_k.dtype)
+    factor = product_factor(problem.scale)
+    of_k[...] = (factor * for_keys).astype(of_k.dtype)
     of_v[...] = for_values.astype(of_v.dtype)

@@ -17,7 +17,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, 
 from longsum_jax.errors import InputError
 from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.attention import fused, splash, triton
-from longsum_jax.ops.attention.dense import QKV, dot_product_attention
+from longsum_jax.ops.attention.dense import QKV, CappedScale, dot_product_attention
 from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.local import local_attention
@@ -47,20 +47,20 @@ def draw(num_queries, num_keys, mask_heads, causal=False):
     return *arrays, mask
 
 
-def reference(q, k, v, mask, causal):
+def reference(q, k, v, mask, causal, scale=SCALE):
     seen = np.ones((1, 1, 1, 1), bool) if mask is None else mask[:, :, None]
     if causal:
         seen = seen & np.tri(len(q[0]), dtype=bool)
-    return dot_product_attention(q, k, v, mask=seen, scale=SCALE)
+    return dot_product_attention(q, k, v, mask=seen, scale=scale)
 
 
-def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=False):
+def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=False, scale=SCALE):
     def with_gradients(attend):
         out, pull_back = jax.vjp(attend, q, k, v)
         return out, *pull_back(gradient)
 
     found = jax.jit(lambda: with_gradients(function))()
-    wanted = jax.jit(lambda: with_gradients(lambda *x: reference(*x, mask, causal)))()
+    wanted = jax.jit(lambda: with_gradients(lambda *x: reference(*x, mask, causal, scale)))()
     for x, y in zip(found, wanted, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-5)
     if mask is not None:
@@ -89,6 +89,29 @@ def test_pallas_kernels_equal_the_reference_off_their_blocks(
         return fused_attention(q, k, v, mask, kernel=kernel, causal=causal, scale=SCALE)
 
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, causal)
+
+
+@pytest.mark.parametrize("kernel", ["splash", "triton"])
+def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
+    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)  # several blocks
+    *arrays, gradient, mask = draw(130, 200, 1)
+    scale = CappedScale(1.5, 2.0)
+
+    def attend(q, k, v):
+        return fused_attention(q, k, v, mask, kernel=kernel, scale=scale)
+
+    uncapped = np.einsum("bqhd,bkhd->bhqk", *arrays[:2]) * scale.factor
+    assert (np.abs(uncapped) > 2 * scale.cap).mean() > 0.2  # the cap changes many scores
+    assert_same_values_and_gradients(attend, *arrays, gradient, mask, scale=scale)
+
+
+def test_wide_heads_have_smaller_blocks_on_gpus():
+    *arrays, gradient = np.random.default_rng(0).normal(size=(4, 1, 70, 1, 200)).astype(np.float32)
+
+    def attend(q, k, v):
+        return fused_attention(q, k, v, kernel="triton", scale=SCALE)
+
+    assert_same_values_and_gradients(attend, *arrays, gradient, None)
 
 
 @pytest.mark.parametrize("num_queries", [9, 10])
@@ -238,8 +261,13 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         options = {"causal": False, "has_mask": True}
         assert choose_kernel("auto", dtype, **SIZES, **options).kernel == kernel
         assert choose_kernel("reference", dtype, **SIZES, **options).kernel is None
-        for change in ({"has_pattern": True}, {"causal": True}):
-            of_some_keys = choose_kernel("auto", dtype, **SIZES, **(options | change)).kernel
+        for change in (
+            {"has_pattern": True},
+            {"causal": True},
+            {"has_cap": True},
+            {"head_dim": 256},
+        ):
+            of_some_keys = choose_kernel("auto", dtype, **(SIZES | options | change)).kernel
             assert of_some_keys == ("triton" if kernel == "cudnn" else kernel)
 
 
@@ -261,10 +289,14 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("cudnn", {"causal": True, "has_mask": False}, True),
         ("splash", {"has_pattern": True}, True),
         ("cudnn", {"has_pattern": True}, False),
+        ("cudnn", {"has_cap": True}, False),
+        ("splash", {"has_cap": True}, True),
+        ("triton", {"has_cap": True}, True),
         ("triton", {"has_pattern": True}, True),
         ("triton", {"causal": True}, True),
         ("triton", {"dtype": "float32"}, False),
-        ("triton", {"head_dim": 256}, False),
+        ("triton", {"head_dim": 256}, True),
+        ("triton", {"head_dim": 264}, False),
     ],
 )
 def test_a_kernel_that_is_named_is_taken_where_it_can_be(backend, change, is_fused):
