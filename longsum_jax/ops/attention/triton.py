@@ -104,7 +104,10 @@ def triton_attention(
     )
     # For plans of compiled programs, in which the tables of blocks are not
     # visible.
-    num_pairs = _block_pairs(problem).sum() * block**2
+    pairs = _block_pairs(problem)
+    num_pairs = problem.num_queries * problem.num_keys
+    if pairs is not None:
+        num_pairs = pairs.sum() * block**2
     with jax.named_scope(f"pairs_{num_pairs}"):
         return _attend(problem, q, k, v, mask)[:, :length, :, :head_dim]
 
@@ -128,8 +131,14 @@ def _padded(x: AnyArray, block: int, width: int) -> Array:
 @functools.lru_cache(maxsize=12)
 def _block_pairs(
     problem: _Problem,
-) -> Bool[np.ndarray, "query_blocks key_blocks"]:
-    """Returns True for each pair of blocks in which a query reads a key."""
+) -> Bool[np.ndarray, "query_blocks key_blocks"] | None:
+    """Returns True for each pair of blocks in which a query reads a key; None for all pairs.
+
+    The table of a pattern is quadratic in the number of blocks, which windows
+    keep small by rows; attention to all keys of a long text needs none.
+    """
+    if problem.pattern is _all_keys:
+        return None
     keys = np.arange(problem.num_keys, dtype=np.int32)
     # One block of queries at a time, so that no array [num_queries, num_keys]
     # is built.
@@ -163,7 +172,8 @@ def _attend(
 def _attend_forward(
     problem: _Problem, q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray
 ) -> tuple[Array, tuple[AnyArray, ...]]:
-    instances, keys = _Instances(problem, problem.num_queries), problem.num_keys
+    keys = problem.num_keys
+    instances = _Instances(problem, problem.num_queries, keys)
     part = instances.part
     sums = jax.ShapeDtypeStruct(
         (problem.rows, problem.heads, problem.num_queries), jnp.float32
@@ -201,7 +211,8 @@ def _attend_backward(
     arrays = [q, k, v, mask, gradient, log_sums, sums]
     # Gradients of queries: an instance has a block of queries and loops over
     # keys.
-    instances, keys = _Instances(problem, problem.num_queries), problem.num_keys
+    keys, queries = problem.num_keys, problem.num_queries
+    instances = _Instances(problem, queries, keys)
     part = instances.part
     parts = [part("rlhd"), part("rlhd", keys), part("rlhd", keys)]
     parts += [part("rl", keys), part("rlhd"), part("rhl"), part("rhl")]
@@ -218,10 +229,7 @@ def _attend_backward(
     )
     # Gradients of keys and values: an instance has a block of keys and loops
     # over queries.
-    instances, queries = (
-        _Instances(problem, problem.num_keys),
-        problem.num_queries,
-    )
+    instances = _Instances(problem, keys, queries)
     part = instances.part
     parts = [part("rlhd", queries), part("rlhd"), part("rlhd"), part("rl")]
     parts += [part("rlhd", queries), part("rhl", queries), part("rhl", queries)]
@@ -230,7 +238,7 @@ def _attend_backward(
         "triton_attention_keys",
         _keys_kernel,
         instances,
-        pairs.T,
+        None if pairs is None else pairs.T,
         parts,
         results,
         [k, v],
@@ -248,10 +256,16 @@ class _Instances(NamedTuple):
     They are numbered along one axis, blocks first: CUDA allows more than 65,535
     instances only along one axis, and instances that read the same keys run at
     about the same time.
+
+    Attributes:
+        problem: static arguments of the kernels.
+        length: number of positions over which the instances are distributed.
+        other_length: number of positions that an instance can loop over.
     """
 
     problem: _Problem
     length: int
+    other_length: int
 
     @property
     def num_blocks(self) -> int:
@@ -295,7 +309,7 @@ def _call(
     name: str,
     kernel: Callable[..., None],
     instances: _Instances,
-    pairs: Bool[np.ndarray, "own_blocks other_blocks"],
+    pairs: Bool[np.ndarray, "own_blocks other_blocks"] | None,
     parts: Sequence[pl.BlockSpec],
     results: Sequence[pl.BlockSpec],
     shapes: Sequence[Any],
@@ -309,23 +323,24 @@ def _call(
             loops over, and its parts of the arrays and results.
         instances: program instances of the kernel.
         pairs: True for each pair of an instance's block and a block that it
-            loops over.
+            loops over; None for all pairs.
         parts, results: block specifications of the arrays and of the results.
         shapes: shapes and dtypes of the results.
         arrays: inputs of the kernel.
     """
-    indices, counts = _table(pairs)
     problem = instances.problem
+    tables = () if pairs is None else _table(pairs)
 
-    def run(indices: Any, counts: Any, *parts: Any) -> None:
+    def run(*parts: Any) -> None:
         # The block of this instance in its row; see ``_Instances.part``.
         block_index = lax.rem(pl.program_id(0), instances.num_blocks)
-        kernel(
-            problem,
-            block_index,
-            _Others(indices, counts[block_index], block_index),
-            *parts,
-        )
+        if pairs is None:
+            num_others = instances.other_length // problem.block
+            others = _Others(None, num_others, block_index)
+        else:
+            indices, counts = parts[:2]
+            others = _Others(indices, counts[block_index], block_index)
+        kernel(problem, block_index, others, *parts[len(tables) :])
 
     run.__name__ = name  # name of the function on the device
 
@@ -335,7 +350,7 @@ def _call(
     call = pl.pallas_call(
         run,
         grid=(instances.total,),
-        in_specs=[whole(indices), whole(counts), *parts],
+        in_specs=[*map(whole, tables), *parts],
         out_specs=list(results),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes],
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
@@ -344,11 +359,18 @@ def _call(
     )
     # Under jit, so that rematerialized layers can skip the whole call if its
     # results were saved; a bare kernel would run again.
-    return jax.jit(call)(jnp.asarray(indices), jnp.asarray(counts), *arrays)
+    return jax.jit(call)(*map(jnp.asarray, tables), *arrays)
 
 
 class _Others(NamedTuple):
-    """The blocks that an instance loops over."""
+    """The blocks that an instance loops over.
+
+    Attributes:
+        indices: table of the blocks of every instance; None for the first
+            ``count`` blocks.
+        count: number of blocks.
+        block_index: the instance's own block.
+    """
 
     indices: Any
     count: Any
@@ -358,6 +380,8 @@ class _Others(NamedTuple):
         """Folds ``step``(block, value) over the blocks, from ``start``."""
 
         def body(n: Any, value: Any) -> Any:
+            if self.indices is None:
+                return step(n, value)
             return step(self.indices[self.block_index, n], value)
 
         return lax.fori_loop(0, self.count, body, start)
