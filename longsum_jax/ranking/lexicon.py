@@ -136,7 +136,11 @@ DEPENDENT: Mapping[str, re.Pattern[str]] = {
         "instance, in contrast, by contrast, as a result, on the other hand, in turn, in effect, "
         "in (?:this|that|these|those|such|both|either|each) (?:case|example|situation|scenario)s?, "
         "(?:at|until|from) (?:this|that|which) (?:point|time), "
-        "(?:for|because of) (?:this|that|these|those) reasons?",
+        "(?:for|because of) (?:this|that|these|those) reasons?, "
+        "(?:by|with) (?:this|that|these|those) (?:means|method|measure)s?, "
+        "to (?:address|answer|avoid|overcome|solve) (?:this|that|these|those), "
+        "that (?:is|was|would|will|does|did)(?! to say), (?:though|although) such, "
+        "both (?:these|those), (?:both|some|many|most|all|none) of (?:these|those|them)",
         # "This paper presents", "It is known that"
         r"th(?:is|ese) (?:paper|article|study|thesis|report|document|work|proposal|specification|"
         r"section|chapter|book|guide|page|project|survey|review|year)\b|"

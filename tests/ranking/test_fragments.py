@@ -129,6 +129,12 @@ def test_a_book_is_what_stands_between_its_marks():
         ("In this case the bridge is old.", True),
         ("Until that point the bridge is safe.", True),
         ("In these days the bridge is old.", False),
+        ("That was the end of the bridge.", True),
+        ("That is to say, the bridge is old.", False),
+        ("That bridge is old.", False),
+        ("By these means the bridge was saved.", True),
+        ("To solve this, the city closed the bridge.", True),
+        ("Some of them cross the bridge.", True),
     ],
 )
 def test_pronouns_and_connectives_depend_on_the_sentence_before(sentence, depends):
