@@ -14,8 +14,10 @@ The server is the command, in a process of its own on a loopback address, with a
              an answer); what SIGKILL cuts is asked again and must have the same answer.
     hostile  --hostile requests of serving_hostile.py, while --connections idle connections are
              open. `sentences` are refusals in one sentence, `closed` connections that the server
-             closed, `failed` everything else. Two good clients ask before and meanwhile: their
-             seconds stand in the last rows.
+             closed, `failed` everything else. Two good clients ask before, meanwhile and after:
+             their seconds stand in the last rows. A round compares their median during an attack
+             with that of the --calm seconds before and after it; `ratio` is the median of --turns
+             rounds, `lowest` and `highest` their range.
 
 Rows are written as they come; with the same --out, sections that are there are not run again, and
 missing kills are added.
@@ -315,15 +317,16 @@ def attack(
 
     slow = [request for request in requests if request.kind in SLOW_KINDS]
     fast = [request for request in requests if request.kind not in SLOW_KINDS]
-    seconds: dict[str, list[float]] = {}
+    calm = latencies(server, text, partial(time.sleep, args.calm))
+    seconds, ratios = {"nothing else": [*calm]}, collections.defaultdict(list)
     # In turns, because other work on the machine changes meanwhile.
     for turn in range(args.turns):
-        for name, meanwhile in (
-            ("nothing else", partial(time.sleep, args.calm)),
-            ("hostile requests", partial(run, fast[turn :: args.turns])),
-            ("slow bodies and headers", partial(run, slow[turn :: args.turns])),
-        ):
-            seconds.setdefault(name, []).extend(latencies(server, text, meanwhile))
+        for name, group in (("hostile requests", fast), ("slow bodies and headers", slow)):
+            values = latencies(server, text, partial(run, group[turn :: args.turns]))
+            before, calm = calm, latencies(server, text, partial(time.sleep, args.calm))
+            seconds["nothing else"] += calm
+            seconds.setdefault(name, []).extend(values)
+            ratios[name].append(np.median(values) / np.median([*before, *calm]))
     for kind, results in outcomes.items():
         names = [name for name, _ in results]
         failures += [f"{kind}: {name}" for name in names if name not in (SENTENCE, CLOSED)]
@@ -336,15 +339,18 @@ def attack(
             "failed": len(names) - names.count(SENTENCE) - names.count(CLOSED),
             "largest_seconds": round(max(seconds for _, seconds in results), 2),
         }
-    calm = np.percentile(seconds["nothing else"], 50)
     for name, values in seconds.items():
         p50, p95 = np.percentile(values, (50, 95))
         row = {"section": "neighbours", "beside": name, "answers": len(values)}
-        yield row | {"p50": float(p50), "p95": float(p95), "ratio": float(p50 / calm)}
+        row |= {"p50": float(p50), "p95": float(p95)}
+        if name in ratios:
+            lowest, ratio, highest = map(float, np.percentile(ratios[name], (0, 50, 100)))
+            row |= {"ratio": ratio, "lowest": lowest, "highest": highest}
+        yield row
 
 
 def latencies(server: ServerProcess, text: str, meanwhile: Callable[[], None]) -> list[float]:
-    """Returns the seconds of the answers that good clients get during a call.
+    """Returns the seconds of the answers that good clients get during a call, at least one each.
 
     Raises:
         SystemExit: a good client got another answer.
@@ -353,12 +359,14 @@ def latencies(server: ServerProcess, text: str, meanwhile: Callable[[], None]) -
     seconds: list[float] = []
 
     def client() -> None:
-        while not ended.is_set():
+        while True:
             start = time.monotonic()
             status, answer = ask(server, text)
             if status != 200:
                 raise SystemExit(f"a good client got {status}: {answer}")
             seconds.append(time.monotonic() - start)
+            if ended.is_set():
+                return
 
     with ThreadPoolExecutor(GOOD_CLIENTS) as threads:
         clients = [threads.submit(client) for _ in range(GOOD_CLIENTS)]
