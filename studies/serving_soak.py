@@ -419,7 +419,7 @@ def main() -> None:
     sections = args.sections.split(",")
     if unknown := set(sections) - set(SECTIONS):
         parser.error(f"--sections: {', '.join(unknown)} is none of {', '.join(SECTIONS)}")
-    names = ("minutes", "wait", "hostile", "connections", "clients", "seed")
+    names = ("minutes", "wait", "hostile", "connections", "rate", "clients", "seed")
     settings = {name: getattr(args, name) for name in names}
     rows = rows_before(args.out, **settings)
     failures: list[str] = []
