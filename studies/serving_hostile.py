@@ -9,6 +9,8 @@ import socket
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import benchmarks_path  # noqa: F401
@@ -227,6 +229,27 @@ def send(port: int, attack: Attack, patience: float = PATIENCE) -> tuple[str, fl
     except OSError:
         pass  # closed while the rest was sent; what came before counts
     return outcome(answer), time.monotonic() - start
+
+
+def send_all(
+    port: int, requests: Sequence[Attack], connections: int, rate: float
+) -> list[tuple[str, float]]:
+    """Returns the outcomes of requests in their order.
+
+    Args:
+        port: port of the server.
+        requests: requests.
+        connections: number of connections that are open meanwhile, without a request.
+        rate: requests per second.
+    """
+    with ExitStack() as idle, ThreadPoolExecutor(len(requests) or 1) as threads:
+        for _ in range(connections):
+            idle.enter_context(socket.create_connection((HOST, port), PATIENCE))
+        results = []
+        for request in requests:
+            results.append(threads.submit(send, port, request))
+            time.sleep(1 / rate)
+        return [result.result() for result in results]
 
 
 def outcome(answer: bytes) -> str:

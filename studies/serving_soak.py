@@ -12,10 +12,12 @@ The server is the command, in a process of its own on a loopback address, with a
     kills    The server is ended while clients wait, by turns with SIGKILL and SIGTERM, and started
              again. After SIGTERM it has to answer all that it has (`cut` counts connections without
              an answer); what SIGKILL cuts is asked again and must have the same answer.
-    hostile  --hostile requests of serving_hostile.py, while --connections idle connections are
-             open. `sentences` are refusals in one sentence, `closed` connections that the server
-             closed, `failed` everything else. Two good clients ask before and meanwhile: their
-             seconds stand in the last rows.
+    hostile  --hostile requests of serving_hostile.py, --rate in a second, while --connections idle
+             connections are open. `sentences` are refusals in one sentence, `closed` connections
+             that the server closed, `failed` everything else. Two good clients ask before,
+             meanwhile and after: their seconds stand in the last rows. A round compares their
+             median during an attack with that of the --calm seconds before and after it; `ratio`
+             is the median of --turns rounds, `lowest` and `highest` their range.
 
 Rows are written as they come; with the same --out, sections that are there are not run again, and
 missing kills are added.
@@ -28,15 +30,15 @@ import http.client
 import itertools
 import json
 import math
+import multiprocessing
 import resource
 import signal
-import socket
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -45,8 +47,8 @@ from typing import Any
 import benchmarks_path  # noqa: F401
 import numpy as np
 from common import print_table, rows_before, write_report
-from server_process import HOST, ServerProcess, serve_command
-from serving_hostile import CLOSED, LIMITS, SENTENCE, Attack, attacks, send
+from server_process import ServerProcess, serve_command
+from serving_hostile import CLOSED, LIMITS, SENTENCE, Attack, attacks, send_all
 
 SECTIONS = ("load", "kills", "hostile")
 PARTS = 10
@@ -54,7 +56,6 @@ DOCUMENTS = 200
 WORDS = (5, 400)  # shortest and longest document
 LONGEST_TIME = 120.0  # seconds for an answer
 GOOD_CLIENTS = 2
-HOSTILE_CLIENTS = 8
 SLOW_KINDS = ("slow bodies", "slow headers")  # most of their time is waiting
 SERVED = 'longsum_requests_total{status="200"}'
 
@@ -304,26 +305,30 @@ def attack(
     requests = list(attacks(args.hostile, args.seed))
     outcomes: dict[str, list[tuple[str, float]]] = {}
 
-    def run(requests: Sequence[Attack]) -> None:
-        with ExitStack() as connections, ThreadPoolExecutor(HOSTILE_CLIENTS) as threads:
-            for _ in range(args.connections):
-                address = (HOST, server.port)
-                connections.enter_context(socket.create_connection(address, LONGEST_TIME))
-            results = threads.map(partial(send, server.port), requests)
-            for request, result in zip(requests, results, strict=True):
-                outcomes.setdefault(request.kind, []).append(result)
-
     slow = [request for request in requests if request.kind in SLOW_KINDS]
     fast = [request for request in requests if request.kind not in SLOW_KINDS]
     seconds: dict[str, list[float]] = {}
-    # In turns, because other work on the machine changes meanwhile.
-    for turn in range(args.turns):
-        for name, meanwhile in (
-            ("nothing else", partial(time.sleep, args.calm)),
-            ("hostile requests", partial(run, fast[turn :: args.turns])),
-            ("slow bodies and headers", partial(run, slow[turn :: args.turns])),
-        ):
-            seconds.setdefault(name, []).extend(latencies(server, text, meanwhile))
+    ratios: dict[str, list[float]] = {}
+    # In a process of its own, which does not slow the good clients here.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as attacker:
+
+        def run(requests: Sequence[Attack]) -> None:
+            sent = attacker.submit(send_all, server.port, requests, args.connections, args.rate)
+            for request, result in zip(requests, sent.result(), strict=True):
+                outcomes.setdefault(request.kind, []).append(result)
+
+        attacker.submit(send_all, server.port, [], 0, args.rate).result()  # it has started
+        calm = latencies(server, text, partial(time.sleep, args.calm))
+        seconds["nothing else"] = [*calm]
+        # In turns, because other work on the machine changes meanwhile.
+        for turn in range(args.turns):
+            for name, group in (("hostile requests", fast), ("slow bodies and headers", slow)):
+                values = latencies(server, text, partial(run, group[turn :: args.turns]))
+                before, calm = calm, latencies(server, text, partial(time.sleep, args.calm))
+                seconds["nothing else"] += calm
+                seconds.setdefault(name, []).extend(values)
+                ratio = np.median(values) / np.median([*before, *calm])
+                ratios.setdefault(name, []).append(float(ratio))
     for kind, results in outcomes.items():
         names = [name for name, _ in results]
         failures += [f"{kind}: {name}" for name in names if name not in (SENTENCE, CLOSED)]
@@ -336,15 +341,18 @@ def attack(
             "failed": len(names) - names.count(SENTENCE) - names.count(CLOSED),
             "largest_seconds": round(max(seconds for _, seconds in results), 2),
         }
-    calm = np.percentile(seconds["nothing else"], 50)
     for name, values in seconds.items():
         p50, p95 = np.percentile(values, (50, 95))
         row = {"section": "neighbours", "beside": name, "answers": len(values)}
-        yield row | {"p50": float(p50), "p95": float(p95), "ratio": float(p50 / calm)}
+        row |= {"p50": float(p50), "p95": float(p95)}
+        if name in ratios:
+            lowest, ratio, highest = map(float, np.percentile(ratios[name], (0, 50, 100)))
+            row |= {"ratio": ratio, "lowest": lowest, "highest": highest}
+        yield row
 
 
 def latencies(server: ServerProcess, text: str, meanwhile: Callable[[], None]) -> list[float]:
-    """Returns the seconds of the answers that good clients get during a call.
+    """Returns the seconds of the answers that good clients get during a call, at least one each.
 
     Raises:
         SystemExit: a good client got another answer.
@@ -353,12 +361,14 @@ def latencies(server: ServerProcess, text: str, meanwhile: Callable[[], None]) -
     seconds: list[float] = []
 
     def client() -> None:
-        while not ended.is_set():
+        while True:
             start = time.monotonic()
             status, answer = ask(server, text)
             if status != 200:
                 raise SystemExit(f"a good client got {status}: {answer}")
             seconds.append(time.monotonic() - start)
+            if ended.is_set():
+                return
 
     with ThreadPoolExecutor(GOOD_CLIENTS) as threads:
         clients = [threads.submit(client) for _ in range(GOOD_CLIENTS)]
@@ -398,6 +408,7 @@ def main() -> None:
     parser.add_argument(
         "--calm", type=float, default=5.0, help="seconds of a turn without hostile requests"
     )
+    parser.add_argument("--rate", type=float, default=5.0, help="hostile requests per second")
     parser.add_argument("--turns", type=int, default=8, help="default: 8")
     parser.add_argument("--clients", type=int, default=8, help="default: 8")
     parser.add_argument(
@@ -408,7 +419,7 @@ def main() -> None:
     sections = args.sections.split(",")
     if unknown := set(sections) - set(SECTIONS):
         parser.error(f"--sections: {', '.join(unknown)} is none of {', '.join(SECTIONS)}")
-    names = ("minutes", "wait", "hostile", "connections", "clients", "seed")
+    names = ("minutes", "wait", "hostile", "connections", "rate", "clients", "seed")
     settings = {name: getattr(args, name) for name in names}
     rows = rows_before(args.out, **settings)
     failures: list[str] = []

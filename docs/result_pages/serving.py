@@ -189,6 +189,8 @@ PAGES: Mapping[str, Page] = {
                     Column("median, ms", "p50", milliseconds),
                     Column("95 %, ms", "p95", milliseconds),
                     Column("median, relative", "ratio", digits(2)),
+                    Column("lowest round", "lowest", digits(2)),
+                    Column("highest round", "highest", digits(2)),
                 ],
                 where(section="neighbours"),
             ),

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import dataclasses
+import ipaddress
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -145,6 +146,12 @@ def main(argv: Sequence[str]) -> None:
         level=logging.WARNING, format="%(levelname)s: %(message)s"
     )
     logging.getLogger("longsum_jax.serving").setLevel(logging.INFO)
+    if args.api_keys is None and not _is_loopback(args.host):
+        logging.warning(
+            "--host=%s without --api_keys accepts requests from everyone who "
+            "can reach it",
+            args.host,
+        )
     uvicorn.run(
         app,
         host=args.host,
@@ -155,6 +162,14 @@ def main(argv: Sequence[str]) -> None:
         # Unfinished requests end at their time limit at the latest.
         timeout_graceful_shutdown=int(args.max_request_seconds) + 1,
     )
+
+
+def _is_loopback(host: str) -> bool:
+    """Returns True if only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _replicas(args: argparse.Namespace) -> "list[Replica]":

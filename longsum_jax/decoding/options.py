@@ -301,6 +301,10 @@ def check_option_names(
     """
     options = _options()
     for name in names:
+        if name in also:
+            raise InputError(
+                f'generate: "{name}" is not an option of generation; leave it out'
+            )
         if name not in options | _UNIMPLEMENTED:
             meant = did_you_mean(name, options.union(also))
             raise InputError(f'generate: unknown option "{name}"; {meant}')

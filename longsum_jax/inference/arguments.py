@@ -1,12 +1,13 @@
 """Checks of texts and lists that users pass to a loaded model."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from longsum_jax.errors import InputError, counted
 from longsum_jax.text.documents import check_characters
 
-# The end of errors about values that are not texts.
+# The end of errors about names of files in place of texts.
 READERS = "longsum_jax.readers.read_documents(path) reads files"
 
 
@@ -55,8 +56,9 @@ def check_document(text: Any, name: str, query: Any = None) -> None:
         query: question or topic, or None.
     """
     if not isinstance(text, str):
+        hint = f": {READERS}" if isinstance(text, os.PathLike) else ""
         raise InputError(
-            f"{name} is of type {type(text).__name__}; give its text, a string: {READERS}"
+            f"{name} is of type {type(text).__name__}; give its text, a string{hint}"
         )
     if not text.strip():
         raise InputError(f"{name} is empty; give it some text or leave it out")

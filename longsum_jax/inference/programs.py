@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -48,6 +48,10 @@ from longsum_jax.typing import AnyArray, Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
 Inputs = Mapping[str, AnyArray]  # optional inputs of some encoders
+# Number of generation options whose compiled programs are held at a time. The
+# programs of a small model take some 10 MB for each, and the clients of a
+# server choose their options.
+_MAX_OPTIONS = 16
 # Weights that steps read besides the parameters: one tree per layer, or None to
 # slice them.
 Weights = tuple[Any, ...] | StoredDecoder | None
@@ -122,18 +126,20 @@ class Program:
     """A function that is compiled once per shape of its arguments.
 
     A program that takes more memory than a device has is rejected before it
-    runs.
+    runs. Compiled programs are held for the ``_MAX_OPTIONS`` generation options
+    that were used last; others are compiled again.
 
     Args:
         function: function of arrays.
-        **options: options of ``jax.jit``.
+        **settings: options of ``jax.jit``.
     """
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        self._jitted = jax.jit(function, **options)
-        self.lower = self._jitted.lower
-        self.eval_shape = self._jitted.eval_shape
-        self._checked: set[Any] = set()
+    def __init__(self, function: Callable[..., Any], **settings: Any) -> None:
+        def compiled(options: GenerationOptions | None) -> _CompiledPrograms:
+            # A new function, with which JAX also releases its programs.
+            return _CompiledPrograms(jax.jit(partial(function), **settings))
+
+        self._compiled = lru_cache(_MAX_OPTIONS)(compiled)
 
     def __call__(self, *arguments: Any, **sizes: Any) -> Any:
         """Runs the program.
@@ -144,7 +150,15 @@ class Program:
         compile_and_check = self.prepare(*arguments, **sizes)
         if compile_and_check is not None:
             compile_and_check()
-        return self._jitted(*arguments, **sizes)
+        return self._of(sizes).jitted(*arguments, **sizes)
+
+    def lower(self, *arguments: Any, **sizes: Any) -> Any:
+        """Returns the program before compilation, see ``jax.jit``."""
+        return self._of(sizes).jitted.lower(*arguments, **sizes)
+
+    def eval_shape(self, *arguments: Any, **sizes: Any) -> Any:
+        """Returns the shapes of the results."""
+        return self._of(sizes).jitted.eval_shape(*arguments, **sizes)
 
     def prepare(
         self, *arguments: Any, **sizes: Any
@@ -159,7 +173,8 @@ class Program:
         """
         # Each combination of shapes is checked once.
         signature = _signature(arguments, sizes)
-        if signature in self._checked:
+        checked = self._of(sizes).checked
+        if signature in checked:
             return None
         # Trace in this thread, because JAX's contexts, such as the mesh, are
         # local to it.
@@ -172,9 +187,25 @@ class Program:
                 "reading or summarizing these documents",
                 _ADVICE,
             )
-            self._checked.add(signature)
+            checked.add(signature)
 
         return compile_and_check
+
+    def _of(self, sizes: Mapping[str, Any]) -> "_CompiledPrograms":
+        return self._compiled(sizes.get("options"))
+
+
+class _CompiledPrograms:
+    """The programs of a function for the same generation options.
+
+    Attributes:
+        jitted: function with its compiled programs.
+        checked: signatures of the programs that fit in memory.
+    """
+
+    def __init__(self, jitted: Any) -> None:
+        self.jitted = jitted
+        self.checked: set[Any] = set()
 
 
 _ADVICE = (

@@ -182,10 +182,10 @@ class _Server:
     async def summarization(self, request: HttpRequest) -> Response:
         """Answers ``POST /summarization``, the format of the Hub's inference API."""
         fields = await read_json(request, self._uploads)
-        inputs, parameters = (
-            fields.get("inputs"),
-            fields.get("parameters") or {},
-        )
+        if "inputs" not in fields:
+            raise HTTPException(422, "give inputs, a text or a list of texts")
+        inputs = fields["inputs"]
+        parameters = fields.get("parameters") or {}
         if not isinstance(parameters, dict):
             raise HTTPException(422, "parameters must be an object")
         documents = as_requests(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from longsum_jax import __version__
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.schema import field_docs
+from longsum_jax.summarization.summary import REPORTED, Summary
 from longsum_jax.summarization.summary_options import (
     SummaryOptions,
     strategy_names,
@@ -23,7 +24,9 @@ _TYPES = {
     type(None): "null",
 }
 _JSON = "application/json"
+_EVENTS = "text/event-stream"
 _TEXT = {"type": "string"}
+_INTEGER = {"type": "integer"}
 _BOOLEAN = {"type": "boolean", "default": False}
 _ERRORS = {
     "400": "The body is malformed.",
@@ -74,6 +77,64 @@ def _schema(hint: Any) -> dict[str, Any]:
     return _TEXT.copy()
 
 
+def summary_schema() -> dict[str, Any]:
+    """Returns the JSON schema of the answer of ``/v1/summaries`` for a document.
+
+    A document that fails has ``error`` and ``status`` in place of a summary.
+    """
+    hints = typing.get_type_hints(Summary)
+    descriptions = field_docs(Summary)
+    reported = {
+        name: {**_schema(hints[name]), "description": descriptions[name]}
+        for name in REPORTED
+    }
+    return _object(
+        {
+            "document": _TEXT,
+            "summary": _TEXT,
+            **reported,
+            "sources": {"type": "array", "items": {"type": "object"}},
+            "document_text": _TEXT,
+            **_error_schema()["properties"],
+            "status": _INTEGER,
+        }
+    )
+
+
+def _error_schema() -> dict[str, Any]:
+    return _object({"error": _object({"message": _TEXT})})
+
+
+def _answers() -> dict[str, Any]:
+    """Returns the JSON schemas of the answers of POST requests, by path."""
+    seconds = {"read": {"type": "number"}, "summarize": {"type": "number"}}
+    summaries = {
+        "model": _TEXT,
+        "summaries": {"type": "array", "items": summary_schema()},
+        "seconds": _object(seconds),
+    }
+    names = ("prompt_tokens", "completion_tokens", "total_tokens")
+    choice = {
+        "index": _INTEGER,
+        "message": _object({"role": _TEXT, "content": _TEXT}),
+        "finish_reason": {"enum": ["stop", "length"]},
+    }
+    chat = {
+        "id": _TEXT,
+        "object": _TEXT,
+        "created": _INTEGER,
+        "model": _TEXT,
+        "choices": {"type": "array", "items": _object(choice)},
+        "usage": _object(dict.fromkeys(names, _INTEGER)),
+    }
+    pipeline = _object({"summary_text": _TEXT})
+    return {
+        "/v1/summaries": _object(summaries),
+        "/v1/chat/completions": _object(chat),
+        "/summarization": {"type": "array", "items": pipeline},
+    }
+
+
 @cache
 def openapi() -> dict[str, Any]:
     """Returns the OpenAPI 3.1 document."""
@@ -100,19 +161,26 @@ def openapi() -> dict[str, Any]:
     }
     summaries = _object({**documents, **answers, **options})
     form = _object({"file": file, **answers, **options})
-    paths = {
-        "/v1/summaries": _post(
+    posts: dict[str, tuple[str, dict[str, Any]]] = {
+        "/v1/summaries": (
             "Summarizes documents",
             {_JSON: summaries, "multipart/form-data": form},
         ),
-        "/v1/chat/completions": _post(
+        "/v1/chat/completions": (
             "Summarizes the user message, in the format of OpenAI",
-            {_JSON: _object({**chat, **options})},
+            {_JSON: _object({**chat, **options}, "messages")},
         ),
-        "/summarization": _post(
+        "/summarization": (
             "Summarizes texts, in the format of the Hub's inference API",
-            {_JSON: _object(inputs)},
+            {_JSON: _object(inputs, "inputs")},
         ),
+    }
+    answer_schemas = _answers()
+    paths = {
+        **{
+            path: _post(summary, bodies, answer_schemas[path])
+            for path, (summary, bodies) in posts.items()
+        },
         "/": _get("Shows the page for people"),
         "/v1/models": _get("Lists the model"),
         "/health/live": _get("Answers while the process runs"),
@@ -123,20 +191,34 @@ def openapi() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "longsum_jax", "version": __version__},
         "paths": paths,
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}
+        },
+        # A server without --api_keys needs none.
+        "security": [{}, {"key": []}],
     }
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties}
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = list(required)
+    return schema
 
 
-def _post(summary: str, bodies: dict[str, Any]) -> dict[str, Any]:
-    content = {name: {"schema": schema} for name, schema in bodies.items()}
-    responses = {"200": {"description": "The answer."}}
+def _post(
+    summary: str, bodies: dict[str, Any], answer: dict[str, Any]
+) -> dict[str, Any]:
+    answers = {_JSON: answer}
+    # A request without "stream" has no events.
+    if any("stream" in body["properties"] for body in bodies.values()):
+        answers[_EVENTS] = _TEXT
+    responses = {"200": _described("The answer.", answers)}
     responses |= {
-        status: {"description": text} for status, text in _ERRORS.items()
+        status: _described(text, {_JSON: _error_schema()})
+        for status, text in _ERRORS.items()
     }
-    body = {"required": True, "content": content}
+    body = {"required": True, "content": _content(bodies)}
     return {
         "post": {
             "summary": summary,
@@ -144,6 +226,15 @@ def _post(summary: str, bodies: dict[str, Any]) -> dict[str, Any]:
             "responses": responses,
         }
     }
+
+
+def _described(text: str, schemas: dict[str, Any]) -> dict[str, Any]:
+    return {"description": text, "content": _content(schemas)}
+
+
+def _content(schemas: dict[str, Any]) -> dict[str, Any]:
+    """Returns the content of a body by media type."""
+    return {name: {"schema": schema} for name, schema in schemas.items()}
 
 
 def _get(summary: str) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def test_a_small_run(report, soak, hostile, monkeypatch):
     quick = [make for make, _ in hostile.MAKERS if make not in slow]
     rng = np.random.default_rng(0)
     monkeypatch.setattr(soak, "attacks", lambda *_: [make(rng) for make in quick])
-    flags = ["--minutes=0.02", "--kills=2", "--pause=0.3", "--calm=0.2"]
+    flags = ["--minutes=0.02", "--kills=2", "--pause=0.3", "--calm=0.2", "--turns=2", "--rate=20"]
     found = report("serving_soak", *flags, "--clients=2", "--connections=20", "--hostile=8")
     rows = found["rows"]
     load = [row for row in rows if row["section"] == "load"]
@@ -127,4 +127,7 @@ def test_a_small_run(report, soak, hostile, monkeypatch):
     assert found["failures"] == []
     attacks = [row for row in rows if row["section"] == "hostile"]
     assert [row["failed"] for row in attacks] == [0] * len(quick)
-    assert [row["section"] for row in rows[-2:]] == ["neighbours"] * 2
+    nothing, *attacks = [row for row in rows if row["section"] == "neighbours"]
+    assert "ratio" not in nothing
+    assert len(attacks) == 2
+    assert all(row["lowest"] <= row["ratio"] <= row["highest"] for row in attacks)

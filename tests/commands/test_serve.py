@@ -1,4 +1,5 @@
 import jax
+import pytest
 
 from longsum_jax.commands import serve
 from longsum_jax.serving import replicas
@@ -14,3 +15,29 @@ def test_a_model_for_several_devices_is_read_into_host_memory(monkeypatch):
     assert serve._replicas(args) == (host, 2, {"fsdp": 1, "tensor": 2})
     args = serve._parser().parse_args(["--model=any", "--replicas=1"])
     assert serve._replicas(args) == (None, 1, {"fsdp": 1, "tensor": 1})
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_open"),
+    [
+        ([], False),
+        (["--host=::1"], False),
+        (["--host=localhost"], False),
+        (["--host=0.0.0.0"], True),
+        (["--host=example.org"], True),
+        (["--host=0.0.0.0", "--api_keys=KEYS"], False),
+    ],
+)
+def test_a_server_for_everyone_is_mentioned(flags, is_open, tmp_path, monkeypatch, caplog):
+    uvicorn = pytest.importorskip("uvicorn")
+    testclient = pytest.importorskip("starlette.testclient")
+
+    def run(app, **_):
+        with testclient.TestClient(app):
+            pass  # closes the engine
+
+    monkeypatch.setattr(uvicorn, "run", run)
+    keys = tmp_path / "keys.txt"
+    keys.write_text("key\n", encoding="utf-8")
+    serve.main([flag.replace("KEYS", str(keys)) for flag in flags])
+    assert ("without --api_keys" in caplog.text) == is_open

@@ -2,9 +2,11 @@
 reads."""
 
 import functools
+import gc
 import math
 import os
 import re
+import weakref
 
 import flax.linen as nn
 import jax
@@ -13,8 +15,9 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.inference import programs as programs_module
 from longsum_jax.inference.decoder_storage import StoredDecoder, stored_decoder
-from longsum_jax.inference.programs import Programs, layer_views
+from longsum_jax.inference.programs import Program, Programs, layer_views
 from longsum_jax.layers.decoder_cache import KeyValueCache
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.models.registry import get_family
@@ -198,6 +201,31 @@ def test_what_does_not_fit_is_refused_before_it_runs(small_model, monkeypatch):
         with pytest.raises(InputError, match=problem):
             list(model.summaries([text] * 4, batch_size=2))
     assert model.summarize(text * 100)
+
+
+def test_programs_of_options_that_are_no_longer_used_are_released(monkeypatch):
+    """Otherwise the options of a server's clients fill its memory."""
+    monkeypatch.setattr(programs_module, "_MAX_OPTIONS", 2)
+    traced = []
+
+    def add(x, *, options):
+        traced.append(options)
+        return x + options
+
+    program = Program(add, static_argnames="options")
+    assert program(jnp.ones(()), options=1) == 2
+    first = weakref.ref(program._of({"options": 1}))
+    assert [program(jnp.ones(()), options=options) for options in (2, 1, 2)] == [3, 2, 3]
+    assert set(traced) == {1, 2}
+    assert first() is not None
+    program(jnp.ones(()), options=3)
+    gc.collect()
+    assert first() is None
+    traced.clear()
+    assert program(jnp.ones(()), options=2) == 3
+    assert not traced
+    assert program(jnp.ones(()), options=1) == 2
+    assert set(traced) == {1}
 
 
 # Decoding with weights and keys in other types, against rounded ones in float32.

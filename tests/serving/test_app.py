@@ -222,6 +222,44 @@ def test_openapi(client):
     assert client.get("/v1/summaries").status_code == 405
 
 
+def test_openapi_describes_answers(client):
+    document = client.get("/openapi.json").json()
+    chat = {"messages": [{"role": "user", "content": TEXT}]}
+    bodies = {
+        "/v1/summaries": {"documents": [TEXT, ""], "sources": True, "document_text": True},
+        "/v1/chat/completions": chat,
+        "/summarization": {"inputs": TEXT},
+    }
+    for path, body in bodies.items():
+        operation = document["paths"][path]["post"]
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        check_schema(client.post(path, json=body).json(), schema)
+        schema = operation["responses"]["422"]["content"]["application/json"]["schema"]
+        check_schema(client.post(path, json={}).json(), schema)
+        streams = (
+            "stream"
+            in operation["requestBody"]["content"]["application/json"]["schema"]["properties"]
+        )
+        assert ("text/event-stream" in operation["responses"]["200"]["content"]) == streams
+    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+
+
+def check_schema(value, schema):
+    """Fails for a value of another type than its schema, or with other fields."""
+    kinds = {"array": list, "object": dict, "string": str, "integer": int, "number": float}
+    if "enum" in schema:
+        assert value in schema["enum"]
+        return
+    assert isinstance(value, kinds[schema["type"]])
+    if isinstance(value, list):
+        for item in value:
+            check_schema(item, schema["items"])
+    elif "properties" in schema:
+        assert value.keys() <= schema["properties"].keys()
+        for name, item in value.items():
+            check_schema(item, schema["properties"][name])
+
+
 def test_cors_only_if_named():
     headers = {"Origin": "https://example.org"}
     for origins in ((), ("https://example.org",)):

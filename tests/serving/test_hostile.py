@@ -84,7 +84,7 @@ REQUESTS = [
     (SUMMARIES, {"json": {"documents": {}}}, 422, "a list"),
     (SUMMARIES, {"json": {"documents": []}}, 422, "at least one"),
     (SUMMARIES, {"json": {"documents": [[TEXT]]}}, 422, "of type list"),
-    (SUMMARIES, {"json": {"text": None}}, 422, "of type NoneType"),
+    (SUMMARIES, {"json": {"text": None}}, 422, "of type NoneType; give its text, a string"),
     (SUMMARIES, {"json": {"text": TEXT, "query": {}}}, 422, "of type dict"),
     (SUMMARIES, {"json": {"text": TEXT, "stream": "yes"}}, 422, "stream must be"),
     (SUMMARIES, {"json": {"documents": ["a"] * 1000}}, 422, "at most 64"),
@@ -122,6 +122,7 @@ REQUESTS = [
     (HUB, {"json": {"inputs": TEXT, "parameters": []}}, 200, ""),
     (HUB, {"json": {"inputs": TEXT, "parameters": [1]}}, 422, "an object"),
     (HUB, {"json": {"inputs": {}, "parameters": {}}}, 422, "of type dict"),
+    (HUB, {"json": {"parameters": {}}}, 422, "give inputs"),
     (HUB, {"json": {"inputs": TEXT, "parameters": {"truncation": []}}}, 422, "truncation"),
     (HUB, {"json": {"inputs": TEXT, "parameters": {"generate_parameters": 1}}}, 422, "object"),
 ]

@@ -34,6 +34,11 @@ def test_unknown_names_are_refused(name, hint):
         make_options(**{name: 1})
 
 
+def test_arguments_that_are_no_options_are_not_suggested():
+    with pytest.raises(InputError, match='"queries" is not an option of generation; leave it out'):
+        make_options(queries=["a"])
+
+
 def test_keywords_of_type_checkers_are_the_options():
     keywords = typing.get_type_hints(OptionChanges)
     reading = typing.get_type_hints(SummaryOptions)
