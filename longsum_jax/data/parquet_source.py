@@ -14,6 +14,7 @@ from longsum_jax.data.records import (
 )
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, first_line
+from longsum_jax.remote import is_remote, open_remote
 from longsum_jax.text.documents import DataRow, find_files
 
 _ROWS = 256  # rows in memory at a time
@@ -82,8 +83,11 @@ def _opened(path: str | Path) -> Iterator[Any]:
             '"data", or read JSON lines (source=json:...)'
         ) from error
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            yield file
+        with contextlib.ExitStack() as stack:
+            source: Any = path
+            if is_remote(path):
+                source = stack.enter_context(open_remote(path))
+            yield stack.enter_context(pyarrow.parquet.ParquetFile(source))
     except (pyarrow.ArrowException, OSError) as error:
         reason = first_line(error)
         raise InputError(
