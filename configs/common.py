@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from longsum_jax.checkpoints import huggingface
 from longsum_jax.checkpoints.hub import local_directory
 from longsum_jax.checkpoints.weights import read_weights
-from longsum_jax.data.tasks import get_task
+from longsum_jax.data.tasks import get_task, source_of
 from longsum_jax.experiment.config import default_sections
 from longsum_jax.inference.loading import TRAINING_MODEL
 from longsum_jax.models.registry import get_family, preset
@@ -129,16 +129,15 @@ def buckets(longest: int, shortest: int = 1024) -> tuple[int, ...]:
 
 
 def own_data(name: str, data: str, **values: Any) -> dict[str, Any]:
-    """Returns the section of a task over the user's own files, JSON lines or parquet.
+    """Returns the section of a task over the user's own data: files, or a source of ``Task``.
 
-    Of one file without "{split}" a tenth of the documents is held out for evaluation. ``data`` may
-    also be a data set of the Hugging Face Hub, "hf:ORG/NAME", with splits of its own.
+    Of files without "{split}" a tenth of the documents is held out for evaluation; other sources,
+    such as "hf:ORG/NAME" or "seqio:MODULE:NAME", have splits of their own.
     """
-    if data.startswith("hf:"):
-        return task_section(name, source=data, **values)
-    scheme = "parquet" if data.endswith(".parquet") else "json"
-    held_out = 0.0 if "{split}" in data else 0.1
-    return task_section(name, source=f"{scheme}:{data}", held_out=held_out, **values)
+    section = task_section(name, source=source_of(data), **values)
+    is_undivided = get_task(name, source=section["source"]).is_undivided
+    section["held_out"] = 0.1 if is_undivided else 0.0
+    return section
 
 
 def task_section(name: str, **values: Any) -> dict[str, Any]:

@@ -108,6 +108,7 @@ def reads_own_files(path):
     [
         ("rows.jsonl", "json:rows.jsonl", 0.1),
         ("reports/{split}.parquet", "parquet:reports/{split}.parquet", 0.0),
+        ("seqio:tasks:reports", "seqio:tasks:reports", 0.0),
     ],
 )
 def test_tiny_keeps_files_of_ones_own(path, data, source, held_out):

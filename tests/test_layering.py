@@ -26,7 +26,7 @@ PLANNER = ROOT / "longsum_plan"
 RANKS = (
     {"errors", "typing", "configs", "lazy_classes"},
     {"schema", "files", "locks", "plugins", "progress", "extra"},
-    {"atomic", "compressed"},
+    {"atomic", "compressed", "remote"},
     {"checksums", "beam_pipeline"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text", "longsum_plan"},
@@ -60,6 +60,7 @@ OPTIONAL = (
     "matplotlib",
     "tokenizers",
     "jinja2",
+    "fsspec",
     "huggingface_hub",
     "tensorboardX",
     "pyarrow",

@@ -97,6 +97,7 @@ def main(argv: Sequence[str]) -> None:
     """
     parser = _parser()
     args = parser.parse_args(argv)
+    _resolve_source(args)
     task = _task_without_summaries(args)
     if task is not None:
         others = [name for name in vars(args) if name not in OBJECTIVE_FLAGS]
@@ -123,7 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data",
         metavar="FILE",
-        help="JSON lines, plain or compressed, or a glob; or give --task",
+        help="JSON lines, CSV or Parquet, a glob, or a source such as hf:ORG/NAME; or give "
+        "--task",
     )
     flags.add_task_flags(
         parser,
@@ -156,6 +158,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     flags.add_dry_run_flag(parser)
     return parser
+
+
+def _resolve_source(args: argparse.Namespace) -> None:
+    """Changes --data=SOURCE, such as hf:ORG/NAME, to --task=summaries --source=SOURCE."""
+    from longsum_jax.data.tasks import is_source
+
+    if args.data is not None and args.task is None and is_source(args.data):
+        if args.source is not None:
+            raise InputError(
+                f"--data={args.data} and --source={args.source} are both sources; leave one out"
+            )
+        args.task, args.source, args.data = "summaries", args.data, None
 
 
 def _task_without_summaries(args: argparse.Namespace) -> "Task | None":

@@ -126,12 +126,14 @@ def main(argv: Sequence[str]) -> int:
             "reading the text that you type or paste; Ctrl-D ends it"
         )
     unread: list[Failure] = []  # appended by the reading thread, once it runs
+    args.corpora = _take_sources(args)
     documents = read_documents(
         *args.files,
         options=options,
         on_failure=unread.append,
         exclude=output_paths(args),
     )
+    documents = itertools.chain(documents, _of_sources(args))
     if args.model is not None:
         from longsum_jax.checkpoints.hub import local_directory
 
@@ -164,6 +166,44 @@ def main(argv: Sequence[str]) -> int:
     with flags.on_devices(args, model) as model:
         run = SummaryRun(args, options, _on_beam(args, _by_model(args, model)))
         return _summarize(args, run, documents, unread, has_several=has_several)
+
+
+def _take_sources(args: argparse.Namespace) -> list[str]:
+    """Removes the sources such as hf:ORG/NAME from the files, and returns them.
+
+    Raises:
+        InputError: --split without a source.
+    """
+    from longsum_jax.data.tasks import is_source
+
+    sources = [
+        name
+        for name in args.files
+        if is_source(name) and not Path(name).exists()
+    ]
+    if args.split is not None and not sources:
+        raise InputError(
+            f"--split={args.split} is for sources such as hf:ORG/NAME; leave it out"
+        )
+    args.files = [name for name in args.files if name not in sources]
+    return sources
+
+
+def _of_sources(args: argparse.Namespace) -> Iterator[Document]:
+    """Yields the documents of sources, without their summaries."""
+    from longsum_jax.data.sources import documents
+    from longsum_jax.data.tasks import get_task
+
+    keys = {"document_key": "document"}
+    keys |= flags.given(args, ("document_key", "query_key"))
+    # An objective that reads no summaries.
+    keys["objective"] = "gap_sentences"
+    for source in args.corpora:
+        task = get_task("summaries", source=source, **keys)
+        for row in documents(task, args.split or "test"):
+            yield Document(
+                row.document, row.id, source, query=row.query, id=row.id
+            )
 
 
 def _count_documents(
@@ -227,6 +267,10 @@ def _parser() -> argparse.ArgumentParser:
         length="the model's own length; without --model medium, 150 words",
     )
     flags.add_file_flags(parser)
+    parser.add_argument(
+        "--split",
+        help="split of a source, such as hf:ORG/NAME; default: test",
+    )
     parser.add_argument(
         "--query",
         metavar="TEXT",
@@ -292,7 +336,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         default=["-"],
         metavar="FILE",
-        help="files, folders, glob patterns or file:// URLs; default: -, standard input",
+        help="files, folders, glob patterns, file:// URLs, or sources of documents such as "
+        "hf:ORG/NAME; default: -, standard input",
     )
     return parser
 

@@ -92,7 +92,10 @@ class Progress:
     def __init__(self, args: argparse.Namespace, unit: str) -> None:
         self._files = list(
             itertools.islice(
-                expand(args.files, output_paths(args)), _MANY_FILES
+                itertools.chain(
+                    args.corpora, expand(args.files, output_paths(args))
+                ),
+                _MANY_FILES,
             )
         )
         if args.join and len(self._files) > 1:

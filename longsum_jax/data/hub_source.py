@@ -188,7 +188,9 @@ class _Errors:
             problem = (
                 f"no revision {self._revision}; give a branch, tag or commit"
             )
-        elif isinstance(error, ConnectionError | errors.OfflineModeIsEnabled):
+        elif isinstance(
+            error, errors.OfflineModeIsEnabled
+        ) or _is_of_connection(error):
             problem = (
                 "the Hugging Face Hub cannot be reached; connect (without HF_HUB_OFFLINE), or give "
                 "a copy of the files (parquet:GLOB)"
@@ -196,6 +198,13 @@ class _Errors:
         else:
             problem = f"cannot be read from the Hugging Face Hub ({first_line(error)})"
         raise InputError(f"{name}: {problem}") from error
+
+
+def _is_of_connection(error: Exception) -> bool:
+    """Returns True for errors of connections, of which each transport has its own."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    # Python and requests; httpx
+    return not names.isdisjoint(("ConnectionError", "TransportError"))
 
 
 def _parquet_names(info: Any) -> list[str]:

@@ -7,11 +7,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from longsum_jax.data.records import check_fields, to_document
+from longsum_jax.data.records import (
+    check_fields,
+    to_document,
+    with_usual_fields,
+)
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, first_line
+from longsum_jax.remote import is_remote, open_remote
 from longsum_jax.text.documents import DataRow, find_files
-from longsum_jax.text.rows import DOCUMENT_NAMES, SUMMARY_NAMES, choose_keys
 
 _ROWS = 256  # rows in memory at a time
 
@@ -34,7 +38,8 @@ def documents(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
     pattern = task.source.removeprefix("parquet:").replace(
         "{split}", task.source_split(split)
     )
-    yield from documents_of(task, find_files(pattern), start)
+    paths = find_files(pattern)
+    yield from documents_of(with_usual_keys(task, paths[0]), paths, start)
 
 
 def documents_of(
@@ -63,16 +68,7 @@ def documents_of(
 def with_usual_keys(task: Task, path: str | Path) -> Task:
     """Returns the task with columns of a file that have usual names, see ``rows.choose_keys``."""
     with _opened(path) as file:
-        names = file.schema_arrow.names
-    document_key = choose_keys(
-        names, task.document_key, DOCUMENT_NAMES, str(path)
-    )
-    summary_key = task.summary_key
-    if task.needs_summary:
-        summary_key = choose_keys(names, summary_key, SUMMARY_NAMES, str(path))
-    return dataclasses.replace(
-        task, document_key=document_key, summary_key=summary_key
-    )
+        return with_usual_fields(task, file.schema_arrow.names, str(path))
 
 
 @contextlib.contextmanager
@@ -87,8 +83,11 @@ def _opened(path: str | Path) -> Iterator[Any]:
             '"data", or read JSON lines (source=json:...)'
         ) from error
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            yield file
+        with contextlib.ExitStack() as stack:
+            source: Any = path
+            if is_remote(path):
+                source = stack.enter_context(open_remote(path))
+            yield stack.enter_context(pyarrow.parquet.ParquetFile(source))
     except (pyarrow.ArrowException, OSError) as error:
         reason = first_line(error)
         raise InputError(

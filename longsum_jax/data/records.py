@@ -1,6 +1,7 @@
 """Converts records with named fields, from TensorFlow Datasets or parquet, to documents."""
 
-from collections.abc import Container, Iterable, Mapping
+import dataclasses
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.text.documents import DataRow, Label
+from longsum_jax.text.rows import DOCUMENT_NAMES, SUMMARY_NAMES, choose_keys
 
 
 def to_document(task: Task, record: Mapping[str, Any]) -> DataRow:
@@ -37,6 +39,23 @@ def to_document(task: Task, record: Mapping[str, Any]) -> DataRow:
         rejected=_text(record, task.rejected_key) or None
         if task.objective == "prefer"
         else None,
+    )
+
+
+def with_usual_fields(task: Task, fields: Collection[str], where: str) -> Task:
+    """Returns the task with fields of usual names, see ``rows.choose_keys``.
+
+    Args:
+        task: task whose keys name the fields.
+        fields: names of all fields of the data.
+        where: name of the data, for the log.
+    """
+    document_key = choose_keys(fields, task.document_key, DOCUMENT_NAMES, where)
+    summary_key = task.summary_key
+    if task.needs_summary:
+        summary_key = choose_keys(fields, summary_key, SUMMARY_NAMES, where)
+    return dataclasses.replace(
+        task, document_key=document_key, summary_key=summary_key
     )
 
 

@@ -351,6 +351,20 @@ class Task:
         return self.splits[split]
 
 
+def is_source(data: str) -> bool:
+    """Returns True for a source with a scheme ("hf:ORG/NAME"), False for a path or glob."""
+    scheme, _, location = data.partition(":")
+    return bool(location) and scheme in (*_SCHEMES, MIXTURE)
+
+
+def source_of(data: str) -> str:
+    """Returns the source of a user's data: a source itself, or a path or glob of files."""
+    if is_source(data):
+        return data
+    scheme = "parquet" if data.endswith(".parquet") else "json"
+    return f"{scheme}:{data}"
+
+
 def _check_source(source: str, *, in_mixture: bool) -> None:
     """Raises InputError unless a source has a known form; parts of a mixture may be tasks."""
     scheme, _, rest = source.partition(":")

@@ -6,13 +6,18 @@ with ``tfds.load``, which needs TensorFlow.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
 
-from longsum_jax.data.records import check_fields, to_document
+from longsum_jax.data.records import (
+    check_fields,
+    to_document,
+    with_usual_fields,
+)
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, first_line
 from longsum_jax.text.documents import DataRow
@@ -32,7 +37,8 @@ def documents(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
         InputError: TFDS is not installed, cannot load the data set, or the data
             set lacks a field; raised at the first document.
     """
-    for number, record in enumerate(_from(_open(task, split), start), start):
+    task, records = _open(task, split)
+    for number, record in enumerate(_from(records, start), start):
         document = to_document(task, record)
         name = document.id or default_id(task, split, number, document.document)
         yield document._replace(id=name)
@@ -93,7 +99,8 @@ def keep_tensorflow_off_accelerators() -> None:
             tf.config.set_visible_devices([], device_type)
 
 
-def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
+def _open(task: Task, split: str) -> tuple[Task, Iterable[Mapping[str, Any]]]:
+    """Returns the task with the fields of the data set, and its records."""
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -102,14 +109,14 @@ def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
         builder = tfds.builder(
             tfds_name(task), data_dir=task.data_dir, try_gcs=True
         )
-        check_fields(task, builder.info.features)
+        task = _with_fields(task, list(builder.info.features))
         source_split = task.source_split(split)
         formats = {
             str(format.value)
             for format in builder.info.available_file_formats()
         }
         if RANDOM_ACCESS in formats:
-            return builder.as_data_source(split=source_split)
+            return task, builder.as_data_source(split=source_split)
         logging.getLogger(__name__).info(
             "%s is prepared as %s, which needs TensorFlow; prepare it with file_format=%s to read "
             "it without",
@@ -117,13 +124,27 @@ def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
             ", ".join(sorted(formats)),
             RANDOM_ACCESS,
         )
-        return _load(task, builder, source_split)
+        return task, _load(task, builder, source_split)
     except InputError:
         raise
     except Exception as error:  # TFDS raises any exception of its downloaders
         if isinstance(error, ImportError) and error.name:
             raise _needs(task, error.name) from error
         raise cannot_open(task, split, error) from error
+
+
+def _with_fields(task: Task, fields: list[str]) -> Task:
+    """Returns the task with fields that the data set has; InputError if it lacks one.
+
+    As in files, the fields "id" and "query" may be absent.
+    """
+    task = with_usual_fields(task, fields, task.source)
+    if task.id_key == "id" and "id" not in fields:
+        task = dataclasses.replace(task, id_key=None)
+    if task.query_key == "query" and "query" not in fields:
+        task = dataclasses.replace(task, query_key=None)
+    check_fields(task, fields)
+    return task
 
 
 def _needs(task: Task, package: str) -> InputError:

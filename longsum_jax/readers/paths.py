@@ -53,7 +53,9 @@ def expand(
             yield from _local_url(path, excluded)
         elif "://" in path:
             yield _failed(
-                path, "only files of this machine are read; fetch it first"
+                path,
+                "only files of this machine are read; fetch it first, or give "
+                "rows of cloud storage as json:URL",
             )
         elif glob.has_magic(path):
             matches = sorted(glob.glob(path, recursive=True))

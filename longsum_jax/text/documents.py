@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from longsum_jax.compressed import SUFFIXES
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.files import MAX_LINE_BYTES, beyond
+from longsum_jax.remote import find_remote, is_remote
 from longsum_jax.text.joining import join_documents
 from longsum_jax.text.rows import (
     DOCUMENT_NAMES,
@@ -222,7 +223,7 @@ def check_characters(text: str, what: str, remedy: str) -> None:
 
 
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    """Returns the files of paths and glob patterns.
+    """Returns the files of paths, URLs of cloud storage, and glob patterns.
 
     Raises:
         InputError: a path does not exist or is a directory, or a pattern
@@ -232,7 +233,9 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
         paths = [paths]
     files: list[str | Path] = []
     for path in paths:
-        if os.path.isfile(path):
+        if is_remote(path):
+            files.extend(find_remote(str(path)))
+        elif os.path.isfile(path):
             files.append(path)
         elif os.path.isdir(path):
             raise InputError(

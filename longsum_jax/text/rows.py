@@ -29,6 +29,7 @@ from longsum_jax.files import (
     damaged,
     parse_json,
 )
+from longsum_jax.remote import is_remote, open_remote, remote_size
 
 MAX_BYTES = 64 * 2**30  # largest size of a file, after decompression
 # largest size of a JSON array, which is parsed at once
@@ -146,13 +147,16 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     check_not_named_pipe(path, str(path))
     suffix = Path(path).suffix
     try:
-        is_packed = suffix in SUFFIXES
-        with (
-            open_compressed(path, suffix, str(path))
-            if is_packed
-            else open(path, "rb") as stream
-        ):
-            yield stream
+        with contextlib.ExitStack() as stack:
+            file: Any = path
+            if is_remote(path):
+                file = stack.enter_context(open_remote(path))
+            if suffix in SUFFIXES:
+                unpacked = open_compressed(file, suffix, str(path))
+                file = stack.enter_context(unpacked)
+            elif not is_remote(path):
+                file = stack.enter_context(open(path, "rb"))
+            yield file
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except DAMAGED as error:
@@ -186,7 +190,8 @@ def _lines(
     with open_bytes(path) as stream:
         packed = None
         if is_packed:
-            packed = os.path.getsize(path)
+            is_url = is_remote(path)
+            packed = remote_size(path) if is_url else os.path.getsize(path)
         for number, line in bounded_lines(
             stream,
             str(path),

@@ -17,6 +17,7 @@ from longsum_jax.training.loss import (
     segment_of,
 )
 from longsum_jax.training.mesh import BATCH_AXES
+from longsum_jax.training.optimizers import global_norm
 from longsum_jax.typing import AnyArray, Array, NumpyBatch
 
 Grads = Any  # tree with the structure of the parameters
@@ -24,8 +25,15 @@ Sums = tuple[Grads, LossOutput]  # sums over rows, segments and micro-batches
 GradientFn = Callable[..., Sums]
 
 
+# Metric of `LossOutput`: squared norm of the mean gradient of a micro-batch.
+MICRO_NORM = "micro_norm"
+
+
 def gradient_fn(
-    loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None
+    loss_fn: LossFn | SegmentedLoss,
+    shardings: Any | None = None,
+    *,
+    measures_norm: bool = False,
 ) -> GradientFn:
     """Returns ``gradient(params, batch, rng, sums=None)``.
 
@@ -37,15 +45,19 @@ def gradient_fn(
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
         shardings: shardings of the parameters, on a mesh; gradients get the
             same shardings.
+        measures_norm: True to add `MICRO_NORM` to the metrics; not for
+            documents in segments, whose gradients are added in place.
     """
     if not isinstance(loss_fn, SegmentedLoss):
-        return _gradient(loss_fn, shardings)
+        return _gradient(loss_fn, shardings, measures_norm)
     if loss_fn.backprop_through_memory:
         return _gradient(document_loss(loss_fn), shardings)
     return _gradient_by_segments(loss_fn, shardings)
 
 
-def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
+def _gradient(
+    loss_fn: LossFn, shardings: Any | None, measures_norm: bool = False
+) -> GradientFn:
     @jax.jit  # traced once, although the shapes of its result are needed first
     def loss_gradient(params: Any, batch: dict[str, Array], rng: Array) -> Sums:
         def loss_sum(params: Any) -> tuple[Array, LossOutput]:
@@ -53,7 +65,13 @@ def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
             return out.loss_sum, out
 
         grads, out = jax.grad(loss_sum, has_aux=True)(params)
-        return _constrain(grads, shardings), out
+        grads = _constrain(grads, shardings)
+        if measures_norm:
+            # Rows without any weight have no gradient.
+            weight = jnp.where(out.weight > 0, out.weight, 1)
+            squared = jnp.square(global_norm(grads) / weight)
+            out = out._replace(metrics=out.metrics | {MICRO_NORM: squared})
+        return grads, out
 
     def gradient(
         params: Any,
@@ -143,8 +161,9 @@ def summed_gradient_fn(
     loss_fn: LossFn | SegmentedLoss, accumulation: int, shardings: Any | None
 ) -> GradientFn:
     """Returns ``gradient(params, batch, rng)`` over all micro-batches, for a step's arguments."""
+    measures_norm = accumulation > 1
     if shardings is None:
-        gradient = gradient_fn(loss_fn)
+        gradient = gradient_fn(loss_fn, measures_norm=measures_norm)
         return partial(
             _accumulate, gradient, accumulation=accumulation, rows=None
         )
@@ -158,7 +177,9 @@ def summed_gradient_fn(
         )
     # [micro-batches, rows, ...]
     rows = NamedSharding(mesh, P(None, BATCH_AXES))
-    gradient = gradient_fn(loss_fn, shardings.params)
+    gradient = gradient_fn(
+        loss_fn, shardings.params, measures_norm=measures_norm
+    )
     return partial(_accumulate, gradient, accumulation=accumulation, rows=rows)
 
 

@@ -6,10 +6,11 @@ and `OptimizerOptions("adamw", 5e-4)` for fine-tuning.
 """
 
 import dataclasses
+import functools
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -35,7 +36,17 @@ from longsum_jax.training.adafactor import (
 from longsum_jax.training.trees import name_of
 from longsum_jax.typing import Array
 
-NAMES = ("adamw", "adamw_hf", "adafactor")
+# Optimizers of optax that compute every number by itself, so that stacked
+# layers change nothing: decay rates of the moments and eps to their update rule.
+_OF_OPTAX: Mapping[
+    str, Callable[[float, float, float], optax.GradientTransformation]
+] = {
+    "adamw": optax.scale_by_adam,
+    "lion": lambda b1, b2, eps: optax.scale_by_lion(b1, b2),
+    "nadamw": functools.partial(optax.scale_by_adam, nesterov=True),
+    "sgd": lambda b1, b2, eps: optax.trace(b1),
+}
+NAMES = (*_OF_OPTAX, "adamw_hf", "adafactor")
 SCHEDULES = ("constant", "t5", "linear", "cosine")
 SPIKE_DECAY = 0.98  # decay of the mean gradient norm
 SPIKE_WARMUP = 20  # number of steps before the mean is used
@@ -49,9 +60,10 @@ class OptimizerOptions:
 
     Attributes:
         name: optimizer: "adamw" adds eps to the bias-corrected root, as in
-            torch, apex and optax; "adamw_hf" adds it before the correction, as
-            in transformers' AdamW; "adafactor" is
-            ``adafactor.scale_by_adafactor``.
+            torch, apex and optax; "lion", "nadamw" and "sgd" (with momentum
+            b1) are optax's, with ``weight_decay`` for all of them;
+            "adamw_hf" adds eps before the correction, as in transformers'
+            AdamW; "adafactor" is ``adafactor.scale_by_adafactor``.
         learning_rate: peak learning rate, in parameter units per step; at most
             ``MAX_LEARNING_RATE``.
         schedule: learning-rate schedule, see `schedule`.
@@ -60,7 +72,7 @@ class OptimizerOptions:
         total_steps: step at which "linear" and "cosine" reach zero, unused by
             the others; None for the end of the run, see `for_run`.
         b1, b2, eps: decay rates of Adam's moments, and constant of its
-            denominator.
+            denominator; optax's default of b2 for "lion" is 0.99.
         weight_decay: decoupled weight decay, multiplied by the learning rate.
         decays_all: True to also decay norms and biases, as fairseq does;
             transformers and the default spare them, see ``is_decayed``.
@@ -78,7 +90,9 @@ class OptimizerOptions:
             to skip no steps.
     """
 
-    name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
+    name: Literal["adamw", "lion", "nadamw", "sgd", "adamw_hf", "adafactor"] = (
+        "adamw"
+    )
     learning_rate: Annotated[float, Range(0, MAX_LEARNING_RATE, above=True)] = (
         1e-3
     )
@@ -205,8 +219,8 @@ def make_optimizer(
     Raises:
         InputError: raised by its ``init`` if no path contains ``trained``.
     """
-    # The chain, in order: clipping; Adam or Adafactor; weight decay; minus the
-    # learning rate as a factor.
+    # The chain, in order: clipping; the rule of the optimizer; weight decay;
+    # minus the learning rate as a factor.
     if options.clip_norm:
         chain = [clip_by_global_norm(options.clip_norm)]
     else:
@@ -214,7 +228,7 @@ def make_optimizer(
     if options.name == "adafactor":
         chain += _adafactor(options, axes or {})
     else:
-        chain += _adam(options)
+        chain += _by_moments(options)
     # Spikes are detected outside of the chain, from gradient norms before
     # clipping.
     optimizer = optax.chain(*chain, _descend(schedule(options)))
@@ -421,11 +435,11 @@ def _weight_decay(
     return [optax.stateless(add_decay)]
 
 
-def _adam(options: OptimizerOptions) -> list[optax.GradientTransformation]:
-    if options.name == "adamw_hf":
-        rule = scale_by_adam_hf
-    else:
-        rule = optax.scale_by_adam
+def _by_moments(
+    options: OptimizerOptions,
+) -> list[optax.GradientTransformation]:
+    rules = {**_OF_OPTAX, "adamw_hf": scale_by_adam_hf}
+    rule = rules[options.name]
     return [rule(options.b1, options.b2, options.eps), *_weight_decay(options)]
 
 

@@ -66,6 +66,7 @@ class Reporter:
     ) -> None:
         self._clip_norm = clip_norm
         self._are_clipped: list[bool] = []
+        self._signal = self._noise = 0.0  # sums since the last line
         self._steps = steps
         self._log_every, self._max_bad_steps = log_every, max_bad_steps
         self._compiled_step = start + 1
@@ -145,12 +146,17 @@ class Reporter:
             values |= self._speed(step)
         if self._clip_norm:
             self._are_clipped.append(values["grad_norm"] > self._clip_norm)
+        self._signal += values.pop("gradient_signal", 0.0)
+        self._noise += values.pop("gradient_noise", 0.0)
         self._unwritten = (step, values)
         if self._log_every and step % self._log_every == 0:
             self.write_last_step()
 
     def write_last_step(self) -> None:
         """Writes the line of the last step, unless it is already written.
+
+        With gradient accumulation, "gradient_noise" is the gradient noise scale
+        over the batch size, from the steps since the last line.
 
         If devices report it (CPUs do not), "peak_gib" is the peak memory of any
         device since the process began, in GiB.
@@ -162,6 +168,10 @@ class Reporter:
                 share = sum(self._are_clipped) / len(self._are_clipped)
                 values["clipped"] = round(share, 4)
                 self._are_clipped.clear()
+            if self._signal > 0:
+                ratio = self._noise / self._signal
+                values["gradient_noise"] = round(ratio, 4)
+            self._signal = self._noise = 0.0
             if peak := _peak_memory():
                 values["peak_gib"] = round(peak / 2**30, 3)
             self._write(step, values)

@@ -14,7 +14,11 @@ import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.training.gradients import Grads, summed_gradient_fn
+from longsum_jax.training.gradients import (
+    MICRO_NORM,
+    Grads,
+    summed_gradient_fn,
+)
 
 # Names that objectives outside of this package may import from here.
 from longsum_jax.training.loss import LossFn as LossFn
@@ -35,6 +39,8 @@ RESERVED_METRICS = (
     "skipped",
     "bad_streak",
     "clipped",
+    "gradient_noise",
+    "gradient_signal",
     "mfu",
     "seconds_left",
     "padding",
@@ -100,8 +106,9 @@ def make_train_step(
         grad_norm (before clipping), param_norm (after the update),
         learning_rate and spikes (if the optimizer state has them), weight,
         skipped, bad_streak, padding (share of source positions that contain no
-        token, if the batch has an "attention_mask"), and the sums of the loss
-        function's metrics.
+        token, if the batch has an "attention_mask"), gradient_signal
+        and gradient_noise (see `_noise`, with accumulation of whole documents),
+        and the sums of the loss function's metrics.
     """
     summed_gradient = summed_gradient_fn(loss_fn, accumulation, shardings)
 
@@ -141,6 +148,9 @@ def make_train_step(
             bad_streak=_bad_streak(state.bad_streak, finite, out.weight),
         )
         metrics = _metrics(out, loss, norm, new_state)
+        if MICRO_NORM in metrics:
+            mean = metrics.pop(MICRO_NORM) / accumulation
+            metrics |= _noise(norm**2, mean, accumulation)
         if "attention_mask" in batch:
             metrics["padding"] = 1 - jnp.mean(
                 batch["attention_mask"], dtype=jnp.float32
@@ -254,6 +264,24 @@ def _bad_streak(streak: Array, finite: Array, weight: Array) -> Array:
     # A finite step ends the streak; a step without labels does not change it.
     longer = jnp.where(weight == 0, streak, streak + 1)
     return jnp.where(finite, 0, longer)
+
+
+def _noise(
+    squared_norm: Array, micro_norm: Array, count: int
+) -> dict[str, Array]:
+    """Returns unbiased estimates of the squared gradient and of the noise of one step.
+
+    McCandlish et al. 2018 (An Empirical Model of Large-Batch Training),
+    appendix A.1, with the batch as the unit: the ratio of their means over many
+    steps is the noise scale, divided by the batch size.
+
+    Args:
+        squared_norm: squared norm of the gradient of the batch.
+        micro_norm: mean squared norm of the gradients of its micro-batches.
+        count: number of micro-batches.
+    """
+    noise = (micro_norm - squared_norm) / (count - 1)
+    return {"gradient_signal": squared_norm - noise, "gradient_noise": noise}
 
 
 def _metrics(

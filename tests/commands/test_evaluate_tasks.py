@@ -94,6 +94,9 @@ def test_queries_and_ids_reach_the_model_as_those_of_files(evaluated, model, sou
     of_file, _ = evaluated(f"--data={tmp_path / 'test.jsonl'}", out="of_file")
     assert without_seconds(rows) == without_seconds(of_file)
     assert model.calls == expected * 2
+    of_source, metrics = evaluated(f"--data={source}", out="of_source")
+    assert without_seconds(of_source) == without_seconds(rows)
+    assert (metrics["source"], metrics["split"]) == (source, "test")
 
 
 def test_documents_are_read_as_the_model_was_trained_unless_asked(evaluated, model, source):
@@ -271,6 +274,7 @@ def test_gap_sentences_are_the_references_of_their_tasks(evaluated, model):
         (("--data=a", "--task=arxiv"), "one of the two; both are given"),
         (("--data=a", "--split=test"), "--split=test is for --task; leave it out"),
         (("--data=a", "--source=json:b"), "--source=json:b is for --task; leave it out"),
+        (("--data=hf:a/b", "--source=json:b"), "--data=hf:a/b and --source=json:b are both"),
         (("--task=arxif",), 'unknown task "arxif"; did you mean "arxiv"? known: '),
         (("--task=scotus", "--num_beams=2"), "--num_beams has no effect with --task=scotus, which"),
         (("--task=tags", "--metrics=rouge"), "--metrics has no effect with --task=tags, which has"),

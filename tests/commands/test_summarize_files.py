@@ -121,6 +121,17 @@ def test_a_folder_on_standard_output(run, folder):
     assert files == ["files/a.txt", "files/b.txt", "files/below/c.txt"]
 
 
+def test_a_source_is_read_after_the_files(run, folder, tmp_path):
+    rows = tmp_path / "validation.csv"
+    rows.write_text("article,highlights\nAn article of some words.,Its summary.\n")
+    code, out, _ = run("json:{split}.csv", "files/a.txt", "--split=validation", "--format=jsonl")
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["summary"] for row in rows] == ["The file a", "An article of"]
+    code, _, err = run("files/a.txt", "--split=validation")
+    assert (code, "--split=validation is for sources" in err) == (2, True)
+
+
 @pytest.mark.parametrize("batch_size", [2, "auto"])
 def test_output_has_the_order_of_the_files(run, folder, batch_size):
     (folder / "a.txt").write_text("Longest of all. " * 40)

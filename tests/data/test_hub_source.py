@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import httpx
 import huggingface_hub
 import pytest
 from huggingface_hub import errors
@@ -120,6 +121,7 @@ def test_revisions_are_pinned(hub, source, earlier, expected):
         ("hf:org/name@v2", None, "hf:org/name@v2: no revision v2; give a branch, tag or commit"),
         ("hf:org/name", errors.OfflineModeIsEnabled("offline"), "Hub cannot be reached; connect"),
         ("hf:org/name", ConnectionError("refused"), "Hub cannot be reached; connect"),
+        ("hf:org/name", httpx.ConnectError("no name"), "Hub cannot be reached; connect"),
         ("hf:org/name", ValueError("teapot"), r"cannot be read from .* \(teapot\)"),
         ("hf:org/name/c", None, 'no Parquet files of split "train" among'),
         ("hf:org/name", None, "has the configs a, b; give one, such as hf:org/name/a"),

@@ -34,6 +34,13 @@ def test_cases_with_several_labels_or_none(tmp_path):
     assert (len(task.labels), task.multi_label) == (10, True)
 
 
+def test_columns_of_usual_names(tmp_path):
+    path = tmp_path / "test.parquet"
+    write(path, article=["a"], highlights=["x"])
+    [row] = documents(get_task("summaries", source=f"parquet:{path}"), "test")
+    assert (row.document, row.summary) == ("a", "x")
+
+
 def test_one_label_and_a_summary(tmp_path):
     path = tmp_path / "test.parquet"
     write(path, text=["a", "b"], label=[12, 3], summary=["x", "y"], id=[7, 8], more=[1.0, 2.0])

@@ -70,6 +70,12 @@ def test_a_share_of_a_split(answers):
     assert answers["part"] == answers["plain"][0][1:3]
 
 
+def test_fields_of_usual_names_are_read(answers):
+    """The data set has neither "document" nor "summary", nor an id or a query."""
+    expected = [[text, summary] for _, text, summary, *_ in answers["plain"][0]]
+    assert [[text, summary] for _, text, summary, *_ in answers["usual"]] == expected
+
+
 def test_a_field_that_the_data_set_lacks(answers):
     expected = 'task "billsum": tfds:reports has no field "numbr"; did you mean "number"?'
     assert expected in answers["no_field"]

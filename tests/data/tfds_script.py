@@ -129,6 +129,7 @@ def main() -> None:
         "pieces": list(documents(pieces, "train")),
         "joined": [document.document for document in documents(joined, "train")],
         "labeled": [list(documents(labeled, split)) for split in ("train", "validation")],
+        "usual": list(documents(get_task("summaries", **options), "train")),
         "part": list(documents(part, "train")),
         "messages": len(messages),
     }

@@ -31,9 +31,10 @@ def gradients(shapes, steps=STEPS):
     ]
 
 
-def run(options, params, grads):
-    """All parameter values after each step of the optax optimizer, in float32."""
-    optimizer = make_optimizer(options)
+def run(optimizer, params, grads):
+    """All parameter values after each step of the optax optimizer, or of options, in float32."""
+    if isinstance(optimizer, OptimizerOptions):
+        optimizer = make_optimizer(optimizer)
     params = [jnp.asarray(p, jnp.float32) for p in params]
     state, values = optimizer.init(params), []
     for step in grads:
@@ -72,6 +73,24 @@ def test_adam_follows_its_twin(name):
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(np.concatenate([x.ravel() for x in a]), flat(b), atol=2e-6)
     assert np.abs(flat(found[-1]) - flat(other[-1])).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["lion", "nadamw", "sgd"])
+def test_optimizers_of_optax(name):
+    shapes = [(3, 4), (5,)]
+    params = [np.random.default_rng(1).normal(size=s) for s in shapes]
+    options = OptimizerOptions(name, 0.01, b2=0.99, weight_decay=0.1, clip_norm=None)
+    found = run(options, params, gradients(shapes))
+    rules = {
+        "lion": lambda: optax.lion(0.01, b2=0.99, weight_decay=0.1),
+        "nadamw": lambda: optax.nadamw(0.01, b2=0.99, weight_decay=0.1),
+        "sgd": lambda: optax.chain(
+            optax.trace(0.9), optax.add_decayed_weights(0.1), optax.scale(-0.01)
+        ),
+    }
+    expected = run(rules[name](), params, gradients(shapes))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(flat(a), flat(b), atol=1e-6)
 
 
 def flat(arrays):

@@ -27,6 +27,17 @@ def test_the_step_that_is_compiled_is_not_in_later_rates(tmp_path, monkeypatch):
     assert [json.loads(line)["tokens_per_second"] for line in lines] == [0.5, 25.0]
 
 
+def test_the_noise_scale_is_a_ratio_of_means(tmp_path):
+    options = {"start": 0, "is_evaluated": False, "steps": 4, "log_every": 2, "max_bad_steps": 1}
+    with Reporter(tmp_path, **options, tensorboard=False, progress=False) as reporter:
+        for step, signal, noise in ((1, 3.0, 1.0), (2, -1.0, 2.0), (3, -1.0, 1.0), (4, 0.0, 1.0)):
+            values = {"gradient_signal": jnp.float32(signal), "gradient_noise": jnp.float32(noise)}
+            reporter.push(step, METRICS | values)
+        reporter.flush()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line).get("gradient_noise") for line in lines] == [1.5, None]
+
+
 @pytest.mark.parametrize("peak", [None, 3 * 2**29])
 def test_the_memory_of_devices_is_written_where_they_tell_it(tmp_path, monkeypatch, peak):
     devices = [Device(None), Device({"peak_bytes_in_use": peak})] if peak else [Device(None)]

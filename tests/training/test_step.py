@@ -46,7 +46,19 @@ def whole(toy):
 @pytest.mark.parametrize("accumulation", [2, 8])
 def test_micro_batches_give_the_update_of_the_whole_batch(toy, whole, accumulation):
     for one, parts in zip(whole, run(toy, accumulation, uneven_batches(toy)), strict=True):
+        for name in ("gradient_signal", "gradient_noise"):  # there is none of a whole batch
+            del parts[1][name]
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6, rtol=0), one, parts)
+
+
+def test_noise_of_the_gradient():
+    """Gradients 3 and 1 of two halves: 2 of the batch, with the variance (3 - 1)**2 / 4."""
+    optimizer = optax.sgd(0.1)
+    state = fresh(lambda rng: {"w": jnp.ones(1)}, optimizer)
+    step = make_train_step(linear_loss, optimizer, accumulation=2)
+    _, metrics = step(state, {"x": jnp.array([[3.0], [1.0]])})
+    assert metrics["grad_norm"] == pytest.approx(2)
+    assert (metrics["gradient_signal"], metrics["gradient_noise"]) == pytest.approx((3, 1))
 
 
 def test_one_step_is_plain_gradient_descent_on_the_mean(toy):
