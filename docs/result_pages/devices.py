@@ -378,8 +378,7 @@ PAGES: Mapping[str, Page] = {
         "`c4_tiny` its `tiny` mode; summaries use the base model, or a published size of T5Gemma, "
         "with float32 weights, bfloat16 computation, at most 512 tokens by greedy search. The "
         "commands are in "
-        "`benchmarks/plans.py`; T5Gemma 2 4b-4b and T5Gemma 9b-2b have no plan "
-        "here yet; for how to read a plan, see the [guide](../guide/plan.md).\n\n"
+        "`benchmarks/plans.py`; for how to read a plan, see the [guide](../guide/plan.md).\n\n"
         "Problems found by compiling ahead of time, and their fixes:\n\n"
         "| item | before | now |\n|---|---|---|\n"
         + "\n".join(f"| {' | '.join(row)} |" for row in FOUND_BY_COMPILING),
