@@ -1,4 +1,4 @@
-"""Memory, collectives and roofline time of JAX programs on devices that need not exist here.
+"""Memory, collectives and roofline time of JAX programs on devices that need not be attached.
 
 Programs are lowered for described devices, compiled and never run:
 

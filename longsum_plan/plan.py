@@ -38,12 +38,12 @@ class ProgramPlan:
             parts; "results" not written over arguments; "temporary" values;
             "code"; data that is "idle" on the device during the run; and the
             "total", in which "parameters" and "optimizer" are counted only as
-            arguments. A program that XLA rejects has "parameters", "optimizer"
-            and "total".
+            arguments. For a program that XLA rejects, only "parameters",
+            "optimizer" and "total" are given.
         fits: True if the total fits into the device's memory; None if its size
             is unknown.
         work: work of all parts; None for rejected programs.
-        seconds: lower bounds of the time for "compute", "memory" and "links"
+        seconds: lower bounds on the time for "compute", "memory" and "links"
             separately; {} if the device's rates are unknown.
         compile_seconds: compilation time on this machine.
         parts: parts of the program by module and pass, longest first.
@@ -102,11 +102,11 @@ class ProgramPlan:
 
 
 class PlannedPart(NamedTuple):
-    """A part of a program, with lower bounds of its time.
+    """A part of a program, with lower bounds on its time.
 
     Attributes:
         part: part of the program, see ``program_parts``.
-        seconds: lower bounds of the time, as in ``ProgramPlan``.
+        seconds: lower bounds on the time, as in ``ProgramPlan``.
     """
 
     part: Part

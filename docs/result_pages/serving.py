@@ -79,15 +79,15 @@ def milliseconds(seconds: float) -> str:
 PAGES: Mapping[str, Page] = {
     "serving": Page(
         "Server",
-        "Look up how long short documents wait here before you choose a server.",
+        "Before you choose a server, look up here how long short documents wait.",
         "Summaries over HTTP: `longsum serve` and a server of transformers' `generate` with static "
         "batches (Starlette, uvicorn), each a process of its own with the same random weights and "
-        "tokenizer. Clients each send a document, wait for its summary and take the next one. "
+        "tokenizer. Clients each send a document, wait for its summary and then send the next. "
         "Lengths are spread evenly over their logarithms, from a news article to a meeting; both "
-        "servers read as many tokens of a document, greedily. Servers take turns, documents/s are "
-        "of the best round without compilation, percentiles of all rounds. *Short* documents have "
-        "the length of an article. *Speed-up* and *shorter wait* are ratios of documents/s and of "
-        "the 95th percentiles of short documents. *Equal* is the share of summaries that equal "
+        "servers read the same number of tokens of a document, and decode greedily. Servers take "
+        "turns. Documents/s are of the best round without compilation, percentiles of all rounds. "
+        "*Short* documents have the length of an article. *Speed-up* and *shorter wait* are ratios "
+        "of documents/s and of the 95th percentiles of short documents. *Equal* is the share of summaries that equal "
         "ours.",
         [
             Table(
@@ -120,7 +120,7 @@ PAGES: Mapping[str, Page] = {
                     Column("CPU seconds", "cpu_seconds", digits(0)),
                     Column("tokens of a summary: median", "summary_tokens_p50", digits(0)),
                     Column("95 %", "summary_tokens_p95", digits(0)),
-                    Column("added, %", "adds", SIGNED),
+                    Column("added time, %", "adds", SIGNED),
                     Column("equal", "equal", digits(2)),
                 ],
                 at_once,

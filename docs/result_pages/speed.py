@@ -73,9 +73,9 @@ SPEED = [
     Column("note", "note"),
 ]
 SPEED_TEXT = (
-    "Both libraries alternate in one process and the fastest repetition counts. *Roofline* is the "
-    "model's operations relative to what a large matrix product performs in the same "
-    "time. *GiB* is the total memory, parameters included."
+    "Both libraries alternate in one process; of several repetitions, the fastest counts. "
+    "*Roofline* is the model's operations per second divided by those of a large matrix product. "
+    "*GiB* is the total memory, parameters included."
 )
 
 DECODING = Table(
@@ -101,8 +101,13 @@ DECODING_TEXT = (
 PAGES: Mapping[str, Page] = {
     "encode": Page(
         "Encoders",
-        "Look up the time of reading a document here before you select an encoder.",
-        f"Time and memory of `Model.encode` for base models and one document. {SPEED_TEXT}",
+        "Before you select an encoder, look up here how long it takes to read a document.",
+        f"Time and memory of `Model.encode` for base models and one document. {SPEED_TEXT} "
+        "Weights are random; position tables of BART and BERT are enlarged if the length exceeds "
+        "them. *published* and *published_plain* are LOCOST's published computation in PyTorch, "
+        "with its fastest kernel and with the sum over all powers. The instruction sets of the "
+        "processor were not recorded; for ratios on two known processors, see "
+        "[speed by machine](peers.md).",
         [Table("", SPEED, with_peers)],
     ),
     "encoder_families": Page(

@@ -80,7 +80,7 @@ def read_config(
 
     Args:
         architecture: name of the class in transformers whose weights the
-            directory contains, if config.json has another one or none.
+            directory contains, if config.json names a different class or none.
         **runtime: values of fields that checkpoints do not store (dtype, ...).
 
     Raises:
@@ -236,9 +236,9 @@ def read_params(
     """Returns the config and parameters, from safetensors or pytorch_model.bin, single or in
     shards.
 
-    Arrays are read and placed one parameter at a time. The returned config has
-    the fields that depend on the tensors, such as tied output weights, see
-    ``Family.infer_from_weights``.
+    Arrays are read and placed one parameter at a time. In the returned
+    config, the fields that depend on the tensors are set, such as tied output
+    weights, see ``Family.infer_from_weights``.
 
     Args:
         directory: directory in Hugging Face layout.
@@ -289,8 +289,8 @@ def write_model(
             workdir has them in its checkpoints).
         tokenizer: tokenizer whose files are added, if not None.
         summarization: result of ``read_summarization``.
-        subdirectories: functions that each write a subdirectory, by name:
-            models that this model needs.
+        subdirectories: functions that each write a subdirectory, by its name,
+            for models that this model needs.
         dtype: dtype of the weights in the file (weights of state-space kernels
             remain float32); None for the dtype of the parameters.
 

@@ -1,5 +1,5 @@
-"""Changes of a model that need no training: longer inputs, LSG attention, Hepos,
-and encoder-decoders made from two encoders.
+"""Changes to a model without training: longer inputs, LSG attention, Hepos, and
+encoder-decoders made from two encoders, which have to be fine-tuned.
 
 The public names are listed in ``__init__.pyi`` and imported when they are first
 used.

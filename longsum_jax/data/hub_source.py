@@ -31,7 +31,7 @@ _DIRECTORIES = ("", "data", "default")  # of a data set with one config
 
 
 class HubSource(NamedTuple):
-    """A data set of the Hub; ``revision`` None is its newest version."""
+    """A data set of the Hub; with ``revision`` None, its newest version."""
 
     repository: str
     config: str | None
@@ -64,7 +64,7 @@ def pin_source(source: str, earlier: str = "") -> str:
     """Returns a source whose revision is a commit, the newest one by default.
 
     Args:
-        source: source of a task; of another scheme, it is returned unchanged.
+        source: source of a task; one of another scheme is returned unchanged.
             The parts of a mixture are pinned.
         earlier: pinned source of the same run when it began; it is returned if
             ``source`` is the same data set and does not have another revision.

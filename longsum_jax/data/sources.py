@@ -40,8 +40,8 @@ def documents(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
         task: task, whose ``source`` and ``cache_dir`` locate the data; with
             ``piece_words``, long documents are cut.
         split: key of ``task.splits``.
-        start: number of documents (or pieces) to leave out. Sources with random
-            access and mixtures do so at once, others read the texts.
+        start: number of documents (or pieces) to skip. Sources with random
+            access, and mixtures, skip them immediately; others read them.
 
     Raises:
         InputError: an unknown split, missing or malformed data (the message

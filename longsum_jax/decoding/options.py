@@ -140,8 +140,9 @@ class GenerationOptions:
         suppress_tokens: ids that are not generated.
         num_return_sequences: number of sequences per document.
         prompt_lookup_num_tokens: number of tokens that a step of greedy search
-            drafts from the document or the sequence (``decoding.drafts``); it
-            keeps the tokens that it would have chosen; 0 for none.
+            drafts from the document or the sequence (``decoding.drafts``). The
+            step keeps the drafted tokens that greedy search would have chosen.
+            0 for none.
         max_matching_ngram_size: maximum length of the n-gram at the end of the
             sequence that is looked up in the document and in the sequence. The
             draft consists of the tokens that followed it there.

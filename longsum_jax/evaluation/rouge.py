@@ -1,7 +1,7 @@
 """ROUGE, bit-identical to rouge-score 0.1.2 and many times as fast.
 
-Scores and F-measures use that package; n-grams and common subsequences are
-counted here.
+The final arithmetic is that package's; n-grams and common subsequences are
+counted here, which is faster.
 """
 
 import collections

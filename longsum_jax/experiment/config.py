@@ -72,8 +72,8 @@ class DataOptions:
             extraction, ascending; empty for the task's maximum.
         shuffle: "all" (not for streams), "block" (within blocks of
             ``shuffle_block`` examples), or "none".
-        shuffle_block: number of examples of a block; a stream keeps as many
-            examples in memory.
+        shuffle_block: number of examples in a block; a stream keeps that many
+            in memory.
         epochs: passes over the data; None for as many as the steps require.
         prefetch: number of batches prepared ahead.
     """
@@ -175,7 +175,7 @@ class EvaluationOptions:
             sampling.
         max_new_tokens, num_beams, ...: generation options for summaries
             (``decoding.options.GenerationOptions``), in evaluations and as
-            defaults of the trained model; None uses the start model's value.
+            defaults of the trained model; None uses the initial model's value.
     """
 
     split: str = "validation"
@@ -225,15 +225,15 @@ class RunConfig:
 
     Attributes:
         family: model family, named in the section "model".
-        model: config of the family as specified, before the data are read; an
+        model: config of the family as specified; after the data are read, the
             objective adds labels and a head.
-        task: task as specified; an objective completes it as well.
+        task: task as specified; the objective completes it too.
         training: options for the length of the run, logging, evaluation and
             checkpoints.
         init_from: model directory, training workdir or name on the Hub, whose
             parameters (and tokenizer, unless one is specified) initialize the
             run; empty to start from scratch.
-        init_fresh: part of the start model that is reinitialized: nothing (""),
+        init_fresh: part of the initial model that is reinitialized: nothing (""),
             or "encoder_attention", so that another attention can replace the
             original one.
         description: nested plain dictionaries from which the config was read,

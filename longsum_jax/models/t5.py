@@ -77,8 +77,8 @@ class T5Config(EmbeddingOptions):
         attention_dropout_rate: dropout rate of attention weights; None for
             ``dropout_rate``, as published. With 0, accelerators also use fused
             attention kernels in training.
-        attention_init: initialization, "t5", or "torch" for PyTorch's default
-            of linear layers.
+        attention_init: initialization of attention weights, "t5", or "torch"
+            for PyTorch's default of linear layers.
         bias_per_layer: True if every layer has a relative bias, fixed per model
             type.
     """

@@ -300,9 +300,9 @@ def make_app(
 
     Args:
         engine: engine that summarizes.
-        name: name of the model in answers.
+        name: name of the model in responses.
         limits: limits of one request.
-        options: limits of reading uploaded files.
+        options: limits for reading uploaded files.
     """
     limits = limits or Limits()
     server = _Server(engine, name, limits, options or ReadOptions())

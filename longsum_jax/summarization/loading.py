@@ -48,9 +48,9 @@ def load(
             output embeddings and the document's keys and values in decoding;
             computation is in float32. "bfloat16" rounds each weight by at most
             2^-8 of its value and halves the bytes read per token; "int8" rounds by at most
-            1/254 of the largest weight of an output, or value of a key, and
-            quarters them. The copies are made at the first summary, in addition
-            to the parameters.
+            1/254 of the largest weight of the same output, or entry of the
+            same key or value, and quarters them. The copies are made at the
+            first summary, in addition to the parameters.
 
     Returns:
         The model with its parameters and, if found, its tokenizer.

@@ -110,16 +110,16 @@ class Model(LoadedModel):
                 otherwise an empty line separates the documents.
             **changes: changes of ``options`` by name: any field of
                 ``SummaryOptions``, such as ``length="short"``, and any option
-                of ``generate`` except several sequences, such as
-                ``num_beams=4``.
+                of ``generate``, such as ``num_beams=4``, except
+                ``num_return_sequences`` above 1.
 
         Returns:
             A summary of every document, or one of all documents with ``join``,
             and statistics on the tokens read.
 
         Raises:
-            InputError: no tokenizer, an empty text, a document that is too long
-                with on_overflow="error" or for the model, an unknown or
+            InputError: no tokenizer, an empty text, a document that exceeds the
+                limit (with on_overflow="error") or the model's maximum, an unknown or
                 unsupported strategy, a number or length out of range, or
                 num_return_sequences above 1.
         """

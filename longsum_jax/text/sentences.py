@@ -39,9 +39,9 @@ _STOP_AT_END = re.compile(r"[.!?…:;।؟。\u06d4\uff01\uff1b\uff1f]\W*\Z")
 def split_sentences(text: str) -> list[str]:
     """Splits text into sentences, by the stops and abbreviations of its language.
 
-    Blank lines end a sentence. If all lines of a block are short, or all but a
-    few lines are prose wrapped at one width, its line breaks are spaces, except
-    before list items. Otherwise every line is a paragraph (or a speaker's
+    Blank lines end a sentence. Line breaks within a block count as spaces,
+    except before list items, if all its lines are short, or if all but a few
+    are prose wrapped at one width. Otherwise every line is a paragraph (or a speaker's
     turn). All characters are kept except white space around line breaks and
     sentences.
 
@@ -49,8 +49,8 @@ def split_sentences(text: str) -> list[str]:
         text: text of any length, with any line ends.
 
     Returns:
-        Non-empty sentences without surrounding white space. A text without
-        punctuation is one sentence.
+        Non-empty sentences without surrounding white space. A paragraph
+        without punctuation is one sentence.
     """
     sentences: list[str] = []
     style = text_style(text)

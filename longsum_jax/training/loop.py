@@ -3,7 +3,8 @@
 It is independent of data sets and model families: it takes a loss function, an
 initialization (or parameters) and an iterator of NumPy batches. If it is killed
 at any time and started again with the same arguments, it continues from its
-last checkpoint, including the data position, as if it had never stopped.
+last checkpoint, including the position in the data; docs/guide/train.md states
+how exact this is on which devices.
 
 `fit` is the loop itself. `LoopOptions` defines the length of training and its
 intervals, `_WatchedStep` takes a step, and `_Milestones` evaluates and saves.

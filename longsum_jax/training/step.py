@@ -75,7 +75,7 @@ def make_train_step(
     shardings: Any | None = None,
     donate: bool = True,
 ) -> TrainStep:
-    """Returns the jitted ``step(state, batch) -> (state, metrics)``, which donates the state.
+    """Returns the jitted ``step(state, batch) -> (state, metrics)``, which may donate the state.
 
     The batch is split round-robin into ``accumulation`` micro-batches of equal
     size. Gradients of the loss sums are added and divided by the summed weight
@@ -92,9 +92,8 @@ def make_train_step(
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
         optimizer: optimizer, see
             `longsum_jax.training.optimizers.make_optimizer`.
-        accumulation: number of micro-batches; the number of rows is a
-            multiple of it
-            (`mesh.check_batch_size`).
+        accumulation: number of micro-batches; the number of rows must be a
+            multiple of it (`mesh.check_batch_size`).
         seed: random seed of dropout and other random operations.
         shardings: `TrainState` of shardings on one mesh, matching the state;
             None for one device.
@@ -107,7 +106,8 @@ def make_train_step(
         learning_rate and spikes (if the optimizer state has them), weight,
         skipped, bad_streak, padding (share of source positions that contain no
         token, if the batch has an "attention_mask"), gradient_signal
-        and gradient_noise (see `_noise`, with accumulation of whole documents),
+        and gradient_noise (see `_noise`; only if micro-batches consist of whole
+        documents),
         and the sums of the loss function's metrics.
     """
     summed_gradient = summed_gradient_fn(loss_fn, accumulation, shardings)

@@ -48,7 +48,7 @@ class Lsg(nn.Module):
             attend to all tokens, and that all tokens attend to. They must not
             be padding.
         causal: True to mask later tokens. Global tokens then attend to nothing:
-            their outputs are their queries after the output map, as in the
+            the output map is applied to their queries directly, as in the
             published code.
         use_bias: True to add a bias to all four maps.
         dropout_rate: dropout rate of the attention weights, with the PRNG
