@@ -87,7 +87,8 @@ PAGES: Mapping[str, Page] = {
         "servers read the same number of tokens of a document, and decode greedily. Servers take "
         "turns. Documents/s are of the best round without compilation, percentiles of all rounds. "
         "*Short* documents have the length of an article. *Speed-up* and *shorter wait* are ratios "
-        "of documents/s and of the 95th percentiles of short documents. *Equal* is the share of summaries that equal "
+        "of documents/s and of the 95th percentiles of short documents. *Equal* is the share "
+        "of summaries that equal "
         "ours.",
         [
             Table(
