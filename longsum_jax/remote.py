@@ -1,4 +1,4 @@
-"""Finds and opens files of cloud storage, such as gs://BUCKET/FILE, by fsspec."""
+"""Finds and opens files in cloud storage, such as gs://BUCKET/FILE, through fsspec."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 def is_remote(path: str | Path) -> bool:
-    """Returns True for a URL, False for a path of this machine."""
+    """Returns True for a URL, False for a local path."""
     return _URL.match(str(path)) is not None
 
 
@@ -34,10 +34,10 @@ def find_remote(pattern: str) -> list[str | Path]:
 
 
 def open_remote(path: str | Path) -> BinaryIO:
-    """Opens a file of cloud storage for reading bytes.
+    """Opens a file in cloud storage for reading bytes.
 
     Raises:
-        InputError: the file cannot be read, or the package of its storage is
+        InputError: the file cannot be read, or the package for its storage is
             not installed.
     """
     storage, name = _storage_of(str(path))
@@ -48,7 +48,7 @@ def open_remote(path: str | Path) -> BinaryIO:
 
 
 def remote_size(path: str | Path) -> int:
-    """Returns the size of a file of cloud storage in bytes; errors as of ``open_remote``."""
+    """Returns the size of a file in cloud storage in bytes; raises as ``open_remote``."""
     storage, name = _storage_of(str(path))
     try:
         return int(storage.size(name))
@@ -57,7 +57,7 @@ def remote_size(path: str | Path) -> int:
 
 
 def _storage_of(url: str) -> tuple[Any, str]:
-    """Returns fsspec's file system of a URL, and the path in it."""
+    """Returns fsspec's file system for a URL, and the path in it."""
     try:
         from fsspec.core import url_to_fs
 

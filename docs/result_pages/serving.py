@@ -130,15 +130,15 @@ PAGES: Mapping[str, Page] = {
     ),
     "serving_soak": Page(
         "Server under load and attack",
-        "Check here what was tried before you open the server to others.",
-        "`longsum serve` with a random tiny model: steady load, ends by signals while clients "
-        "wait, and hostile requests with idle connections. Every answer is compared with the first "
-        "one for its document.",
+        "Before you open the server to others, read here what was tested.",
+        "A tiny random model on `longsum serve`, under steady load, stopped by signals while "
+        "clients waited, and with hostile requests and idle connections. Every answer is compared "
+        "with the first one for its document; *different* counts answers that differ.",
         [
             Table(
-                "Steady load, by tenths of the time; resident memory is the minimum of a tenth. "
+                "Steady load, per tenth of the run; resident memory is the minimum of a tenth. "
                 "*Lost* documents never got an answer, *uncounted* are answers that the server "
-                "counted and no client got, or the other way round",
+                "counted and no client received, or the reverse",
                 [
                     Column("part", "part"),
                     Column("answers", "answers", count),
@@ -155,8 +155,8 @@ PAGES: Mapping[str, Page] = {
                 loaded,
             ),
             Table(
-                "Ends while clients wait: after SIGTERM all that wait are answered; what SIGKILL "
-                "cuts is asked again",
+                "Stops while clients wait: after SIGTERM all waiting requests are answered; those "
+                "that SIGKILL cuts off are sent again",
                 [
                     Column("signal", "signal"),
                     Column("ends", "ends", count),
@@ -171,7 +171,7 @@ PAGES: Mapping[str, Page] = {
                 killed,
             ),
             Table(
-                "Hostile requests: refused in a sentence, or closed",
+                "Hostile requests: refused with one sentence, or closed",
                 [
                     Column("kind", "kind"),
                     Column("requests", "requests", count),
@@ -183,12 +183,12 @@ PAGES: Mapping[str, Page] = {
                 attacked,
             ),
             Table(
-                "Good clients meanwhile",
+                "Other clients during the attack",
                 [
-                    Column("in addition", "beside"),
+                    Column("attack", "beside"),
                     Column("answers", "answers", count),
                     Column("median, ms", "p50", milliseconds),
-                    Column("95 %, ms", "p95", milliseconds),
+                    Column("95th percentile, ms", "p95", milliseconds),
                     Column("median, relative", "ratio", digits(2)),
                     Column("lowest round", "lowest", digits(2)),
                     Column("highest round", "highest", digits(2)),

@@ -196,13 +196,14 @@ class LoadedModel:
 
         Args:
             input_ids: int [batch, length].
-            attention_mask: mask as for ``generate``.
+            attention_mask: nonzero on real tokens, [batch, length]; default as for
+                ``generate``.
             layer: number of layers to apply, from 0 (embeddings) to the number
                 of layers; None for all. The states are equal to the output of
                 an encoder with only this many layers: if the encoder ends with
                 a final norm (T5, mBART, PEGASUS), the norm is applied to them.
             bucket: number of tokens; inputs are padded to a multiple of it. A
-                smaller one means less padding, but more compilations.
+                smaller value means less padding, but more compilations.
             **inputs: further inputs of some models under their Hugging Face
                 names, [batch, length]: for LED and Longformer
                 ``global_attention_mask``, nonzero on tokens with global

@@ -1,9 +1,9 @@
 """The compiled programs of a loaded model.
 
 Generation is two programs: ``read`` encodes documents and computes their keys
-and values, the other one searches. In a single program, XLA would choose one
+and values, and ``search`` generates text. In a single program, XLA would choose one
 layout of the keys for both and copy them at every token. The documents of a
-batch are searched together (``Search``), or enter and leave one by one
+batch are decoded together (``Search``), or enter and leave one by one
 (``SlotPrograms``).
 """
 
@@ -49,11 +49,11 @@ from longsum_jax.typing import AnyArray, Array, Params
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
 Inputs = Mapping[str, AnyArray]  # optional inputs of some encoders
 # Number of generation options whose compiled programs are held at a time. The
-# programs of a small model take some 10 MB for each, and the clients of a
-# server choose their options.
+# programs of a small model take some 10 MB per set of options, and clients of a
+# server choose options freely.
 _MAX_OPTIONS = 16
-# Weights that steps read besides the parameters: one tree per layer, or None to
-# slice them.
+# Weights that decoding steps read besides the parameters: one tree per layer, or
+# None to slice them.
 Weights = tuple[Any, ...] | StoredDecoder | None
 
 
@@ -127,7 +127,7 @@ class Program:
 
     A program that takes more memory than a device has is rejected before it
     runs. Compiled programs are held for the ``_MAX_OPTIONS`` generation options
-    that were used last; others are compiled again.
+    that were used most recently; others are compiled again.
 
     Args:
         function: function of arrays.
@@ -136,7 +136,7 @@ class Program:
 
     def __init__(self, function: Callable[..., Any], **settings: Any) -> None:
         def compiled(options: GenerationOptions | None) -> _CompiledPrograms:
-            # A new function, with which JAX also releases its programs.
+            # A new function: JAX releases the programs of a function together with it.
             return _CompiledPrograms(jax.jit(partial(function), **settings))
 
         self._compiled = lru_cache(_MAX_OPTIONS)(compiled)
@@ -153,7 +153,7 @@ class Program:
         return self._of(sizes).jitted(*arguments, **sizes)
 
     def lower(self, *arguments: Any, **sizes: Any) -> Any:
-        """Returns the program before compilation, see ``jax.jit``."""
+        """Returns the lowered program, not compiled, see ``jax.jit``."""
         return self._of(sizes).jitted.lower(*arguments, **sizes)
 
     def eval_shape(self, *arguments: Any, **sizes: Any) -> Any:
@@ -181,7 +181,7 @@ class Program:
         lowered = self.lower(*arguments, **sizes)
 
         def compile_and_check() -> None:
-            # The following call finds it in the compilation cache.
+            # The call of ``jitted`` in ``__call__`` then uses the program from JAX's cache.
             check_memory(
                 lowered.compile(),
                 "reading or summarizing these documents",
@@ -258,7 +258,7 @@ class Search:
         return stored[1]
 
     def weight_shapes(self, params: Params) -> Any:
-        """Returns the shapes of ``weights`` for shapes of parameters on the target's devices.
+        """Returns the shapes of ``weights`` by the shapes of the parameters, for the target's devices.
 
         Raises:
             InputError: a storage type other than float32, and the target is not
@@ -336,8 +336,8 @@ class Search:
     ) -> Iterator[None]:
         """Compiles the program for ``arguments`` in a thread during the body of the ``with``.
 
-        Does nothing if it is already compiled, nor on accelerators and meshes
-        (which have no ``layer_views``): there, the program depends on the
+        Does nothing if it is already compiled, or on accelerators and meshes
+        (which have no ``layer_views``), on which the program depends on the
         devices of its arguments.
         """
         _, layers, *_ = arguments
@@ -459,7 +459,7 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
     """
     if not all(map(lies_on_one_cpu, jax.tree.leaves(params))):
         return None
-    # On CPUs, JAX adopts views of NumPy arrays without copying them.
+    # On CPUs, JAX uses views of NumPy arrays without copying them.
     return jax.device_put(unstacked_layers(jax.tree.map(np.asarray, params)))
 
 
@@ -532,7 +532,7 @@ def _read(
         stores_states=stores_states,
         method="read_source",
     )
-    # The ids serve drafts and the ban of n-grams of the document.
+    # The ids are needed for drafts and for banning n-grams of the document.
     return source.stored(storage).with_ids(ids, mask)
 
 
@@ -547,8 +547,7 @@ def _search(
     batch_size: int,
     options: GenerationOptions,
 ) -> Generated:
-    # Keep the sharding of the source; planned programs take shapes, which have
-    # none.
+    # Keep the sharding of the source; plans pass shapes, which have none.
     source = constrain_rows(source)
     cache = constrain_rows(_empty_cache(module, params, source, options))
     decoder = _decoder(module, params, layers, source)
@@ -599,7 +598,7 @@ def _noisy_search(
 
 
 def _replicated(out: Generated) -> Generated:
-    """Replicates sequences on every device of the active mesh, so that every host can read them."""
+    """Replicates sequences to every device of the active mesh, so that every host can read them."""
     if jax.sharding.get_abstract_mesh().empty:
         return out
     return jax.lax.with_sharding_constraint(out, PartitionSpec())

@@ -34,11 +34,11 @@ class S4D(nn.Module):
 
         out = output_linear(conv(mask * k_proj(u)) * q_proj(u))
 
-    where u is the input. All three linear maps have biases; the kernels of the
+    where u is the input. All linear maps have biases; the kernels of the
     convolution come from a learned diagonal state-space model (SSM) per
-    channel. The mask is applied after ``k_proj``, whose bias would otherwise
-    enter the convolution at padding positions. Outputs outside the mask are
-    arbitrary.
+    channel, with the matrices A, B, C, D and step sizes dt. The mask is applied
+    after ``k_proj``, whose bias would otherwise enter the convolution at padding
+    positions. Outputs outside the mask are arbitrary.
 
     The kernels only depend on the parameters and the length. If the collection
     "kernels" (``KERNELS``) is mutable, a layer that convolves by FFT
@@ -56,7 +56,7 @@ class S4D(nn.Module):
         dt_min, dt_max, dt_init: range and distribution of the initial step
             sizes.
         b_init: initial B, "one" (published code) or "normal" (paper, appendix
-            E), which is standard complex normal, like C.
+            E), a standard complex normal, as for C.
         discretization: "zoh" (published code) or "none" (paper, equation 2).
         backend: method of the convolution, see
             ``ops.ssm.convolution.ssm_convolution``.

@@ -1,7 +1,7 @@
 """T5 1.0 and 1.1 (Raffel et al. 2020; Shazeer 2020) and LongT5 (Guo et al. 2022).
 
-Both reproduce transformers' outputs for their published checkpoints. LOCOST is
-the same model with a state-space encoder; see ``models.locost``.
+They reproduce transformers' outputs for their published checkpoints. LOCOST is
+a T5 with a state-space encoder; see ``models.locost``.
 """
 
 import dataclasses
@@ -72,15 +72,15 @@ class T5Config(EmbeddingOptions):
     Attributes:
         num_decoder_layers: number of decoder layers; None for ``num_layers``.
         scale_decoder_outputs: True to multiply states by d_model**-0.5 before
-            the output weights (T5 1.0, not 1.1); None for "if the weights are
-            tied".
+            the output weights (T5 1.0, not 1.1); None to scale if the weights are
+            tied.
         attention_dropout_rate: dropout rate of attention weights; None for
             ``dropout_rate``, as published. With 0, accelerators also use fused
-            attention kernels in training.
+            kernels in training for attention without a position bias.
         attention_init: initialization of attention weights, "t5", or "torch"
             for PyTorch's default of linear layers.
-        bias_per_layer: True if every layer has a relative bias, fixed per model
-            type.
+        bias_per_layer: True if every layer has a relative bias; a constant of
+            the model type.
     """
 
     bias_per_layer: ClassVar[bool] = False

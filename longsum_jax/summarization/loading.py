@@ -37,16 +37,16 @@ def load(
             (state-space kernels stay float32).
         tokenizer: .model file or directory to use instead of the tokenizer in
             ``path``.
-        which: checkpoint of a training run: the best one by its evaluation, or
-            the latest.
+        which: checkpoint of a training run: the one with the best evaluation,
+            or the latest.
         revision: branch, tag or commit of a repository.
         architecture: transformers class of the weights in ``path``, if its
             config.json names the wrong class or none.
         base: base model of an adapter, in any form that ``path`` accepts; by
             default the model named in its adapter_config.json.
-        decoder_storage: storage type, on one CPU, of the decoder's weights, the
-            output embeddings and the document's keys and values in decoding;
-            computation is in float32. "bfloat16" rounds each weight by at most
+        decoder_storage: storage type of the decoder's weights, the output
+            embeddings and the document's keys and values in decoding, on a
+            single CPU; its computation is in float32. "bfloat16" rounds each weight by at most
             2^-8 of its value and halves the bytes read per token; "int8" rounds by at most
             1/254 of the largest weight of the same output, or entry of the
             same key or value, and quarters them. The copies are made at the
@@ -57,7 +57,7 @@ def load(
 
     Raises:
         InputError: a missing, damaged or incompatible file, whose name is in
-            the message; or JAX cannot initialize a device.
+            the message, or a device that JAX cannot initialize.
     """
     options = LoadOptions(
         dtype=dtype,

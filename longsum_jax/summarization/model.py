@@ -85,7 +85,7 @@ class Model(LoadedModel):
     ) -> list[Summary]:
         """Summarizes documents in batches of ``batch_size`` documents of similar length.
 
-        A finished document is replaced by the next one
+        A finished document is replaced in its batch by the next one
         (``inference.continuous``). With segment memories, or on a mesh, the
         documents of a batch start and end together instead.
 
@@ -95,8 +95,8 @@ class Model(LoadedModel):
         length are read segment by segment, with strategy "memory".
 
         Args:
-            texts: one or more documents; a list of several documents is read as
-                one, as with ``join``.
+            texts: one or more documents; an element that is itself a list of
+                documents is read as one, as with ``join``.
             options: options for reading documents and generating summaries;
                 None for the defaults.
             names: document names for error messages; default: "document 1",
@@ -108,7 +108,7 @@ class Model(LoadedModel):
                 query. If the tokenizer has PRIMERA's document token "<doc-sep>",
                 this token follows each document and has global attention;
                 otherwise an empty line separates the documents.
-            **changes: changes of ``options`` by name: any field of
+            **changes: changes to ``options`` by name: any field of
                 ``SummaryOptions``, such as ``length="short"``, and any option
                 of ``generate``, such as ``num_beams=4``, except
                 ``num_return_sequences`` above 1.

@@ -1,7 +1,7 @@
 """LSG attention and Hepos cross-attention as layers for any model, without a ``StackConfig``.
 
-They have the parameters of the attentions in the stacks, ``q``, ``k``, ``v``
-and ``o``, and return the same outputs. They work in Flax Linen and, through
+They have the same parameters as the attentions in the models, ``q``, ``k``,
+``v`` and ``o``, and return the same outputs. They work in Flax Linen and, through
 ``flax.nnx.bridge.ToNNX``, in NNX.
 """
 
@@ -123,7 +123,7 @@ class Lsg(nn.Module):
 
 class HeposCrossAttention(nn.Module):
     """Hepos cross-attention: head h attends to every ``stride``-th position of
-    the source, beginning with h mod ``stride`` (Huang et al. 2021, equation 1).
+    the source, beginning at position h mod ``stride`` (Huang et al. 2021, equation 1).
     Each head has ``stride`` times fewer keys, values and scores.
 
     Attributes:
@@ -182,7 +182,7 @@ class HeposCrossAttention(nn.Module):
             :, :, None
         ]
         # [batch, num_keys, heads, head_dim], for each head h the keys of the
-        # positions h, h + stride, ...
+        # positions h mod stride, h mod stride + stride, ...
         k, v = attention.project_kv(source)
         return attention.attend(
             x, k, v, mask=key_mask, deterministic=deterministic

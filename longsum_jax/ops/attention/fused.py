@@ -1,10 +1,10 @@
-"""Attention by fused kernels of accelerators: scores stay on the chip, never in its memory.
+"""Attention by fused kernels of accelerators: scores stay in on-chip memory.
 
 Three kernels compute what ``dense.dot_product_attention`` does without a bias
 and without dropout:
 
     "splash"    JAX's Pallas kernel for TPUs
-    "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs from the A100 on
+    "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs in ``_GPUS``
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
                 cuDNN does not support: windows and other patterns, masks in
                 causal attention, soft caps of scores, and heads of
@@ -15,7 +15,7 @@ loop over blocks of keys with a running softmax, and recompute scores for the
 gradients (FlashAttention, Dao et al. 2022). Wrappers handle what they do not
 support: lengths are padded to whole blocks, for cuDNN to even ones; queries
 without a key get zeros; masks that differ by head become masks of sequences
-with one head each; and for cuDNN, which only supports numbers of keys, real
+with one head each; and for cuDNN, which takes the number of keys and no mask, real
 keys are moved to the front (their order does not matter in attention that is
 not causal).
 
@@ -77,10 +77,10 @@ _CHOICES: ContextVar[dict[str, KernelChoice] | None] = ContextVar(
     "choices", default=None
 )
 
-# Fewer queries, such as the beams of a document, or fewer keys have few scores
-# and would fill only a small part of a kernel's block.
+# Below these sizes, as with the beams of a document, there are too few scores to
+# fill a block of a kernel.
 MIN_QUERIES, MIN_KEYS = 64, 128
-# queries of a row; the longer it is, the smaller the overlap of two rows' keys
+# maximum number of queries of a row; longer rows share fewer keys
 MAX_ROW = 4096
 # GPUs with compute capability 8 or higher, by prefixes of JAX's device names.
 _GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
@@ -123,7 +123,8 @@ def choose_kernel(
     Args:
         backend: "auto" for the kernel of the target's devices, if it is at
             least as exact as the reference; "reference" for no kernel; or the
-            name of a kernel, used whenever it supports the arguments.
+            name of a kernel, used if it supports the arguments and these are
+            not too small.
         dtype: dtype of queries, keys and values.
         num_queries, num_keys, head_dim: sizes of the arrays.
         causal: True if queries see no later keys.
@@ -168,7 +169,8 @@ def choose_kernel(
     is_supported = head_dim % 8 == 0 and head_dim <= _TRITON_MAX_HEAD_DIM
     if not is_supported or dtype not in _GPU_DTYPES:
         return KernelChoice(
-            None, f"kernels of GPUs have no heads of {head_dim} in {dtype}"
+            None,
+            f"kernels of GPUs have no heads of {head_dim} dimensions in {dtype}",
         )
     if kernel == "cudnn" and needs_triton:
         return KernelChoice(
@@ -379,7 +381,7 @@ def _cudnn_attention(
     counts = None
     num_queries, num_keys = q.shape[1], k.shape[1]
     q, k, v = (_of_even_length(x) for x in (q, k, v))
-    # causal queries never read it
+    # A causal query never reads the padded key.
     if mask is None and num_keys % 2 and not causal:
         counts = jnp.full(len(k), num_keys, jnp.int32)
     if mask is not None:

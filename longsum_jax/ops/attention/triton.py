@@ -1,9 +1,11 @@
-"""Attention to the keys of a pattern by Pallas kernels for NVIDIA GPUs, compiled by Triton; other
-devices interpret them, for tests.
+"""Attention to the keys that a pattern determines for each query, by Pallas kernels.
+
+Triton compiles them for NVIDIA GPUs; other devices interpret them, for tests.
 
 A block of queries loops over the blocks of keys from which it reads any key,
-with a running softmax; the gradients take a second such loop, and one of blocks
-of keys over blocks of queries (FlashAttention-2, Dao 2023). A window of one
+with a running softmax. The gradients of queries take the same loop again; for
+the gradients of keys and values, a block of keys loops over blocks of queries
+(FlashAttention-2, Dao 2023). A window of one
 block on either side, and the table of its blocks:
 
     keys          0 1 2 3 4
@@ -39,7 +41,7 @@ from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.typing import AnyArray
 
-# queries and keys of a block; Triton only has powers of two, of at least 16
+# queries and keys of a block; Triton needs powers of two, at least 16
 _BLOCK = 64
 _LEAST = 16
 # A block of wider heads has fewer positions: the kernels of the gradients must
@@ -54,10 +56,10 @@ class _Problem(NamedTuple):
     Attributes:
         pattern: keys that each query reads, see ``fused.Pattern``.
         scale: factor of the query-key products, possibly with a soft cap.
-        rows, heads, num_queries, num_keys, width: sizes, multiples of blocks;
-            ``width`` is the padded head dimension.
+        rows, heads, num_queries, num_keys, width: sizes; lengths are multiples
+            of ``block``, and ``width`` is the padded head dimension.
         block: number of queries and of keys of a block.
-        interpret: True to run the kernels without Triton.
+        interpret: True to interpret the kernels, without Triton.
     """
 
     pattern: Callable[..., Any]
@@ -102,8 +104,8 @@ def triton_attention(
         block,
         target_platform() != "gpu",
     )
-    # For plans of compiled programs, in which the tables of blocks are not
-    # visible.
+    # The name carries the number of pairs for ``longsum_plan``, which cannot read
+    # the tables of blocks in a compiled program.
     pairs = _block_pairs(problem)
     num_pairs = problem.num_queries * problem.num_keys
     if pairs is not None:
@@ -134,8 +136,9 @@ def _block_pairs(
 ) -> Bool[np.ndarray, "query_blocks key_blocks"] | None:
     """Returns True for each pair of blocks in which a query reads a key; None for all pairs.
 
-    The table of a pattern is quadratic in the number of blocks, which windows
-    keep small by rows; attention to all keys of a long text needs none.
+    The table of a pattern is quadratic in the number of blocks. Windows split a
+    text into rows, so that theirs stays small; attention to all keys needs no
+    table.
     """
     if problem.pattern is _all_keys:
         return None
@@ -151,7 +154,7 @@ def _block_pairs(
 
 
 def _table(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices of the pairs of each row, int32 [rows, most pairs], and their counts."""
+    """Returns the pairs of each block, int32 [blocks, largest count], and their counts."""
     counts = pairs.sum(1)
     # A stable sort puts the indices of True entries first, in ascending order;
     # other entries of a row are not read.
@@ -490,8 +493,8 @@ def _weights_and_gradients(
     of_scores = weights * (of_weights - queries.sums[:, None])
     cap = score_cap(problem.scale)
     if cap is not None:
-        # the derivative of cap tanh(x / cap) is 1 - tanh^2; scores of other
-        # keys are too large for a square
+        # the derivative of cap tanh(x / cap) is 1 - tanh^2; the square of
+        # the score of a masked key would overflow
         of_scores *= 1 - (jnp.where(reads, scores, 0.0) / cap) ** 2
     return weights, of_scores
 
