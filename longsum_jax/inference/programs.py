@@ -258,7 +258,7 @@ class Search:
         return stored[1]
 
     def weight_shapes(self, params: Params) -> Any:
-        """Returns the shapes of ``weights`` by the shapes of the parameters, for the target's devices.
+        """Returns the shapes of ``weights`` by the shapes of parameters, for the target's devices.
 
         Raises:
             InputError: a storage type other than float32, and the target is not
