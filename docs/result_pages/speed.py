@@ -73,9 +73,9 @@ SPEED = [
     Column("note", "note"),
 ]
 SPEED_TEXT = (
-    "Both libraries alternate in one process; of several repetitions, the fastest counts. "
-    "*Roofline* is the model's operations per second divided by those of a large matrix product. "
-    "*GiB* is the total memory, parameters included."
+    "Both libraries alternate in one process, and the fastest run counts. "
+    "*Roofline* is the model's operations per second divided by the rate of a large matrix "
+    "product. *GiB* is the total memory, parameters included."
 )
 
 DECODING = Table(

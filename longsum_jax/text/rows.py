@@ -151,11 +151,11 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
             file: Any = path
             if is_remote(path):
                 file = stack.enter_context(open_remote(path))
+            elif suffix not in SUFFIXES:
+                file = stack.enter_context(open(path, "rb"))
             if suffix in SUFFIXES:
                 unpacked = open_compressed(file, suffix, str(path))
                 file = stack.enter_context(unpacked)
-            elif not is_remote(path):
-                file = stack.enter_context(open(path, "rb"))
             yield file
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
@@ -190,8 +190,8 @@ def _lines(
     with open_bytes(path) as stream:
         packed = None
         if is_packed:
-            is_url = is_remote(path)
-            packed = remote_size(path) if is_url else os.path.getsize(path)
+            size_of = remote_size if is_remote(path) else os.path.getsize
+            packed = size_of(path)
         for number, line in bounded_lines(
             stream,
             str(path),

@@ -107,8 +107,7 @@ def make_train_step(
         skipped, bad_streak, padding (share of source positions that contain no
         token, if the batch has an "attention_mask"), gradient_signal
         and gradient_noise (see `_noise`; only if micro-batches consist of whole
-        documents),
-        and the sums of the loss function's metrics.
+        documents), and the sums of the loss function's metrics.
     """
     summed_gradient = summed_gradient_fn(loss_fn, accumulation, shardings)
 

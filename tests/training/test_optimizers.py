@@ -80,7 +80,7 @@ def test_optimizers_of_optax(name):
     shapes = [(3, 4), (5,)]
     params = [np.random.default_rng(1).normal(size=s) for s in shapes]
     options = OptimizerOptions(name, 0.01, b2=0.99, weight_decay=0.1, clip_norm=None)
-    found = run(options, params, gradients(shapes))
+    result = run(options, params, gradients(shapes))
     rules = {
         "lion": lambda: optax.lion(0.01, b2=0.99, weight_decay=0.1),
         "nadamw": lambda: optax.nadamw(0.01, b2=0.99, weight_decay=0.1),
@@ -89,7 +89,7 @@ def test_optimizers_of_optax(name):
         ),
     }
     expected = run(rules[name](), params, gradients(shapes))
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(result, expected, strict=True):
         np.testing.assert_allclose(flat(a), flat(b), atol=1e-6)
 
 
