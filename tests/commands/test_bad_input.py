@@ -323,7 +323,7 @@ TRAINING = {
     "optimizer.clip_norm": ("-1.0",),
     "optimizer.warmup_steps": ("-1",),
     "optimizer.schedule": ("triangle",),
-    "optimizer.name": ("sgd",),
+    "optimizer.name": ("rmsprop",),
     "training.train": ("(", "lora"),
     "training.ema_decay": ("1.0", "-0.1"),
     "training.early_stopping_patience": ("-1",),
