@@ -15,21 +15,15 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.programs import NoisySearch
 from longsum_jax.summarization.documents import DocumentSummarizer
 from longsum_jax.summarization.model import Model
-from longsum_jax.summarization.segments import SegmentSummarizer
-from longsum_jax.summarization.summarizer import make_engine, summarize_all
-from longsum_jax.summarization.summary import Strategy, Summary
+from longsum_jax.summarization.summary import Summary
 from longsum_jax.summarization.summary_options import (
     OptionChanges,
     SummaryOptions,
     make_options,
-    make_requests,
 )
-from longsum_jax.text.prompts import Prompt
-from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.typing import Params
 
 
-class NoisySummarizer:
+class NoisySummarizer(Model):
     """Summarizes documents by ``decoding.noise``: a share of the tokens ignores the document.
 
     A summary depends on the document, the seed and the options, not on the
@@ -43,15 +37,10 @@ class NoisySummarizer:
             fine-tuning.
         noise: probability with which a token is drawn from ``unconditional``.
 
-    Attributes:
-        config, params, summarization: attributes of ``model`` with these names.
-
     Raises:
         InputError: a probability outside [0, 1], a model without a decoder or
             that reads segment by segment, or another tokenizer or vocabulary.
     """
-
-    trained_strategy: Strategy = "direct"
 
     def __init__(
         self, model: Model, unconditional: Model | None = None, *, noise: float
@@ -60,10 +49,8 @@ class NoisySummarizer:
             raise InputError(
                 f"noise={noise} is a probability; give a number between 0 and 1"
             )
-        self._model = model
-        self.config: Any = model.config
-        self.params: Params = model.params
-        self.summarization = model.summarization
+        # The same model, with its programs; only its search differs.
+        vars(self).update(vars(model))
         self._unconditional = unconditional or model
         self._noise = noise
         for checked_model in (model, self._unconditional):
@@ -77,6 +64,7 @@ class NoisySummarizer:
         *,
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
+        join: bool = False,
         **changes: Unpack[OptionChanges],
     ) -> list[Summary]:
         """Returns a noisy summary of every document; arguments as for ``Model.summaries``.
@@ -94,24 +82,9 @@ class NoisySummarizer:
                 "leave it out"
             )
         options = make_options(options, strategy="direct")
-        requests = make_requests(texts, names, queries, self.separator)
-        engine = make_engine(self, options)
-        longest_first = options.batch_size != 1
-        return summarize_all(engine, requests, longest_first=longest_first)
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of both models."""
-        return self._model.tokenizer
-
-    def prompt(self, template: str | None = None) -> Prompt:
-        """Returns the text around every document."""
-        return self._model.prompt(template)
-
-    @property
-    def separator(self) -> str:
-        """The text between documents that are read as one."""
-        return self._model.separator
+        return super().summaries(
+            texts, options, names=names, queries=queries, join=join
+        )
 
     @property
     def document_summarizer(self) -> DocumentSummarizer:
@@ -123,27 +96,15 @@ class NoisySummarizer:
             make_slots=None,
         )
 
-    @property
-    def segment_summarizer(self) -> SegmentSummarizer:
-        raise InputError(
-            "noisy decoding reads documents in one piece, not segment by segment"
-        )
-
-    @property
-    def segment_decoder(self) -> DocumentSummarizer:
-        raise InputError(
-            "noisy decoding reads documents in one piece, not segment by segment"
-        )
-
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns generation options with sampling enabled."""
-        return self._model.summary_options(
+        return super().summary_options(
             **{"do_sample": True, "num_beams": 1} | options
         )
 
     @cached_property
     def _search(self) -> NoisySearch:
-        return NoisySearch(self._model.module, self._unconditional.module)
+        return NoisySearch(self.module, self._unconditional.module)
 
     @cached_property
     def _empty_ids(self) -> list[int]:
@@ -166,7 +127,7 @@ class NoisySummarizer:
         # The unconditional model reads the same empty document in every row.
         empty = np.tile(np.array(self._empty_ids, np.int32), (len(ids), 1))
         return self._search(
-            self._model.encoded_documents(ids, mask),
+            self.encoded_documents(ids, mask),
             self._unconditional.encoded_documents(
                 empty, np.ones(empty.shape, bool)
             ),
