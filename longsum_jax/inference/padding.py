@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError, check_whole
-from longsum_jax.layers.attention.longformer import NO_TOKEN
+from longsum_jax.layers.attention.global_tokens import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.registry import max_input_length

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.longformer import NO_TOKEN
+from longsum_jax.layers.attention.global_tokens import NO_TOKEN
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import LayerNorm, normal
 from longsum_jax.layers.encoder import Encoder

@@ -379,7 +379,7 @@ class Model(ConvertibleModel):
     def encoded_documents(
         self, ids: np.ndarray, mask: np.ndarray
     ) -> EncodedDocuments:
-        """Returns encoded documents for ``programs.NoisySearch``.
+        """Returns encoded documents for ``noisy.NoisySearch``.
 
         Args:
             ids: int32 [batch, length].

@@ -2,17 +2,26 @@
 
 import zlib
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax.decoding.noise import noisy_cache, noisy_decoder
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.search import Generated
+from longsum_jax.decoding.sampling import row_keys
+from longsum_jax.decoding.search import Generated, generate
 from longsum_jax.errors import InputError
-from longsum_jax.inference.programs import NoisySearch
+from longsum_jax.inference.programs import (
+    EncodedDocuments,
+    Program,
+    cached_decoder,
+    empty_cache,
+    replicated,
+)
+from longsum_jax.layers.partitioning import constrain_rows
 from longsum_jax.summarization.documents import DocumentSummarizer
 from longsum_jax.summarization.model import Model
 from longsum_jax.summarization.summary import Summary
@@ -21,6 +30,45 @@ from longsum_jax.summarization.summary_options import (
     SummaryOptions,
     make_options,
 )
+from longsum_jax.typing import Array
+
+
+class NoisySearch:
+    """Runs the compiled noisy search with two modules, see ``decoding.noise``.
+
+    Args:
+        conditional: module that reads the documents.
+        unconditional: module from which the noise is sampled.
+    """
+
+    def __init__(self, conditional: Any, unconditional: Any) -> None:
+        static = ("batch_size", "options")
+        search = partial(_noisy_search, conditional, unconditional)
+        self.program = Program(search, static_argnames=static)
+
+    def __call__(
+        self,
+        conditional: EncodedDocuments,
+        unconditional: EncodedDocuments,
+        keys: Array,
+        noise: float,
+        *,
+        batch_size: int,
+        options: GenerationOptions,
+    ) -> Generated:
+        """Decodes encoded documents.
+
+        Args:
+            conditional: the documents, encoded by the module that reads them.
+            unconditional: as many empty documents, encoded by the other module.
+            keys: PRNG keys of the rows.
+            noise: probability with which a token is sampled from the
+                unconditional module.
+            batch_size: number of documents.
+            options: generation options with sampling.
+        """
+        arguments = conditional, unconditional, keys, jnp.float32(noise)
+        return self.program(*arguments, batch_size=batch_size, options=options)
 
 
 class NoisySummarizer(Model):
@@ -136,6 +184,41 @@ class NoisySummarizer(Model):
             batch_size=len(ids),
             options=options,
         )
+
+
+def _noisy_search(
+    conditional_module: Any,
+    unconditional_module: Any,
+    conditional: EncodedDocuments,
+    unconditional: EncodedDocuments,
+    keys: Array,
+    noise: Array,
+    *,
+    batch_size: int,
+    options: GenerationOptions,
+) -> Generated:
+    # Each decoder has its own source and cache.
+    decoders, caches = [], []
+    for module, encoded in (
+        (conditional_module, conditional),
+        (unconditional_module, unconditional),
+    ):
+        params, weights, source = encoded
+        source = constrain_rows(source)
+        decoders.append(cached_decoder(module, params, weights, source))
+        caches.append(
+            constrain_rows(empty_cache(module, params, source, options))
+        )
+    # One key per beam [batch * beams], so that beams draw independent noise.
+    beam_keys = row_keys(keys, batch_size, options.decoder_beams)
+    decoder = noisy_decoder(
+        decoders[0], decoders[1], noise=noise, keys=beam_keys
+    )
+    cache = noisy_cache(caches[0], caches[1], batch_size)
+    out = generate(
+        decoder, cache, batch_size=batch_size, options=options, rng=keys
+    )
+    return replicated(out)
 
 
 def _document_keys(ids: np.ndarray, mask: np.ndarray, seed: int) -> jax.Array:
