@@ -140,8 +140,8 @@ def _documents_and_choice(
     written.
     """
     from longsum_jax.ranking.ranker import builtin_ranker
-    from longsum_jax.ranking.selection import parse_length
     from longsum_jax.text.documents import read_json_lines
+    from longsum_jax.text.lengths import parse_length
     from longsum_jax.text.oracle import greedy_oracle
     from longsum_jax.text.sentences import split_sentences
 
