@@ -472,8 +472,8 @@ AWESOME: dict[str, Recipe] = {
         (paper("awesome_table_14"),),
         "JAX's CUDA libraries (extra `plan-cuda`), no GPU",
         here="at the paper's size, from programs compiled for an A100 whose attention needs less "
-        "memory ([page](../results/memory.md#awesome-longest-documents-in-training)), LongT5 in the "
-        "sizes of its base checkpoint; more than 128 was not tried",
+        "memory ([page](../results/memory.md#awesome-longest-documents-in-training)), LongT5 in "
+        "the sizes of its base checkpoint; more than 128 was not tried",
     ),
     "figure 2": Recipe(
         (
