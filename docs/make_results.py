@@ -89,7 +89,8 @@ def _machine(machine: Mapping[str, Any]) -> str:
     wide = any(name.startswith("avx512") for name in machine.get("instruction_sets", ()))
     cpu = f"{machine['cpu']} with AVX-512" if wide else machine["cpu"]
     accelerators = sorted({device for device in machine["devices"] if device != "cpu"})
-    parts = [cpu, f"{machine['cores']} cores", f"{machine['memory_gib']} GiB", *accelerators]
+    cores = f"{machine['cores']} core{'s' * (machine['cores'] > 1)}"
+    parts = [cpu, cores, f"{machine['memory_gib']} GiB", *accelerators]
     return ", ".join([*parts, f"Python {machine['python']}", *versions])
 
 
