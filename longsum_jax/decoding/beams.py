@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from longsum_jax.decoding.decoder import Cache, CachedDecoder
-from longsum_jax.decoding.logits import process_scores
-from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.sequences import (
+from longsum_jax.decoding.decoder import (
+    Cache,
+    CachedDecoder,
     Sequences,
     empty_sequences,
     is_eos,
@@ -23,6 +22,8 @@ from longsum_jax.decoding.sequences import (
     take,
     write,
 )
+from longsum_jax.decoding.logits import process_scores
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.typing import AnyArray
 

@@ -16,17 +16,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from longsum_jax.decoding.decoder import CachedDecoder
-from longsum_jax.decoding.logits import process_scores
-from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.sampling import Samples
-from longsum_jax.decoding.sequences import (
+from longsum_jax.decoding.decoder import (
+    CachedDecoder,
     is_eos,
     newest,
     next_step,
     pick,
     write_several,
 )
+from longsum_jax.decoding.logits import process_scores
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.sampling import Samples
 from longsum_jax.typing import AnyArray
 
 

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
-from longsum_jax.decoding.decoder import Cache, CachedDecoder, Tokens
-from longsum_jax.decoding.logits import process_scores, warp_scores
-from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.sequences import (
+from longsum_jax.decoding.decoder import (
+    Cache,
+    CachedDecoder,
     Sequences,
+    Tokens,
     empty_sequences,
     is_eos,
     newest,
@@ -18,6 +18,8 @@ from longsum_jax.decoding.sequences import (
     pick,
     write,
 )
+from longsum_jax.decoding.logits import process_scores, warp_scores
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.typing import AnyArray
 

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.decoding.beams import Beams, extend_beams, first_beams
-from longsum_jax.decoding.decoder import Cache, CachedDecoder
+from longsum_jax.decoding.decoder import Cache, CachedDecoder, is_eos
 from longsum_jax.decoding.drafts import extend_by_draft
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.sampling import (
@@ -36,7 +36,6 @@ from longsum_jax.decoding.sampling import (
     first_samples,
     row_keys,
 )
-from longsum_jax.decoding.sequences import is_eos
 from longsum_jax.typing import AnyArray
 
 SearchState = Samples | Beams

@@ -26,8 +26,10 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.inference.padding import PaddedInputs
 from longsum_jax.inference.programs import Programs
-from longsum_jax.layers.decoder import max_cross_cache_bytes
-from longsum_jax.layers.decoder_cache import DecoderSource
+from longsum_jax.layers.decoder_cache import (
+    DecoderSource,
+    max_cross_cache_bytes,
+)
 from longsum_jax.typing import Params
 
 # (ids [batch, length], mask) -> both, padded to one of a few compiled lengths

@@ -20,9 +20,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from longsum_jax.decoding.decoder import CachedDecoder
-from longsum_jax.decoding.noise import noisy_cache, noisy_decoder
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.sampling import row_keys
 from longsum_jax.decoding.search import (
     Generated,
     SearchState,
@@ -369,44 +367,6 @@ class EncodedDocuments(NamedTuple):
     source: DecoderSource
 
 
-class NoisySearch:
-    """Runs the compiled noisy search with two modules, see ``decoding.noise``.
-
-    Args:
-        conditional: module that reads the documents.
-        unconditional: module from which the noise is sampled.
-    """
-
-    def __init__(self, conditional: Any, unconditional: Any) -> None:
-        static = ("batch_size", "options")
-        search = partial(_noisy_search, conditional, unconditional)
-        self.program = Program(search, static_argnames=static)
-
-    def __call__(
-        self,
-        conditional: EncodedDocuments,
-        unconditional: EncodedDocuments,
-        keys: Array,
-        noise: float,
-        *,
-        batch_size: int,
-        options: GenerationOptions,
-    ) -> Generated:
-        """Decodes encoded documents.
-
-        Args:
-            conditional: the documents, encoded by the module that reads them.
-            unconditional: as many empty documents, encoded by the other module.
-            keys: PRNG keys of the rows.
-            noise: probability with which a token is sampled from the
-                unconditional module.
-            batch_size: number of documents.
-            options: generation options with sampling.
-        """
-        arguments = conditional, unconditional, keys, jnp.float32(noise)
-        return self.program(*arguments, batch_size=batch_size, options=options)
-
-
 class SlotPrograms:
     """The programs of continuous batching: documents enter and leave the search one by one.
 
@@ -549,8 +509,8 @@ def _search(
 ) -> Generated:
     # Keep the sharding of the source; plans pass shapes, which have none.
     source = constrain_rows(source)
-    cache = constrain_rows(_empty_cache(module, params, source, options))
-    decoder = _decoder(module, params, layers, source)
+    cache = constrain_rows(empty_cache(module, params, source, options))
+    decoder = cached_decoder(module, params, layers, source)
     out = generate(
         decoder,
         cache,
@@ -559,52 +519,17 @@ def _search(
         rng=keys,
         is_done=is_done,
     )
-    return _replicated(out)
+    return replicated(out)
 
 
-def _noisy_search(
-    conditional_module: Any,
-    unconditional_module: Any,
-    conditional: EncodedDocuments,
-    unconditional: EncodedDocuments,
-    keys: Array,
-    noise: Array,
-    *,
-    batch_size: int,
-    options: GenerationOptions,
-) -> Generated:
-    # Each decoder has its own source and cache.
-    decoders, caches = [], []
-    for module, encoded in (
-        (conditional_module, conditional),
-        (unconditional_module, unconditional),
-    ):
-        params, weights, source = encoded
-        source = constrain_rows(source)
-        decoders.append(_decoder(module, params, weights, source))
-        caches.append(
-            constrain_rows(_empty_cache(module, params, source, options))
-        )
-    # One key per beam [batch * beams], so that beams draw independent noise.
-    beam_keys = row_keys(keys, batch_size, options.decoder_beams)
-    decoder = noisy_decoder(
-        decoders[0], decoders[1], noise=noise, keys=beam_keys
-    )
-    cache = noisy_cache(caches[0], caches[1], batch_size)
-    out = generate(
-        decoder, cache, batch_size=batch_size, options=options, rng=keys
-    )
-    return _replicated(out)
-
-
-def _replicated(out: Generated) -> Generated:
+def replicated(out: Generated) -> Generated:
     """Replicates sequences to every device of the active mesh, so that every host can read them."""
     if jax.sharding.get_abstract_mesh().empty:
         return out
     return jax.lax.with_sharding_constraint(out, PartitionSpec())
 
 
-def _decoder(
+def cached_decoder(
     module: Any, params: Params, layers: Weights, source: DecoderSource
 ) -> CachedDecoder:
     variables = {"params": params}
@@ -628,7 +553,7 @@ def _decoder(
     )
 
 
-def _empty_cache(
+def empty_cache(
     module: Any,
     params: Params,
     source: DecoderSource,
@@ -653,7 +578,7 @@ def _begin(
     options: GenerationOptions,
 ) -> SearchState:
     # All slots are free: marked as done until a document enters.
-    cache = _empty_cache(module, params, source, options)
+    cache = empty_cache(module, params, source, options)
     state = start(cache, batch_size=batch_size, options=options)
     # Done slots are decoded along with the others, and their tokens ignored.
     return state._replace(done=jnp.ones(batch_size, bool))
@@ -734,7 +659,7 @@ def _advance(
     *,
     options: GenerationOptions,
 ) -> tuple[SearchState, Generated]:
-    decoder = _decoder(module, params, layers, source)
+    decoder = cached_decoder(module, params, layers, source)
     limits = {"num_done": num_done, "max_steps": max_steps}
     state = advance(decoder, state, options=options, rng=keys, **limits)
     # The best sequences so far of every slot, so that one transfer shows which

@@ -42,8 +42,8 @@ from longsum_jax.serving.text_stream import TextStream
 from longsum_jax.serving.worker import Worker
 from longsum_jax.summarization.documents import TokenizedDocument
 from longsum_jax.summarization.extracts import summarize_stream
+from longsum_jax.summarization.model import make_engine
 from longsum_jax.summarization.strategy_engine import StrategyEngine
-from longsum_jax.summarization.summarizer import make_engine
 from longsum_jax.summarization.summary import Request, Summary, check_text
 from longsum_jax.summarization.summary_options import (
     SummaryOptions,
