@@ -21,14 +21,21 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.sequences import TokenLimits
 from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import MAX_SLOTS
 from longsum_jax.ranking.ranker import DEFAULT_LENGTH
 from longsum_jax.ranking.selection import parse_length
 from longsum_jax.serving.batch import WARM_UP_PIECES
 from longsum_jax.serving.fair_queue import FairQueue
-from longsum_jax.serving.lengths import read_lengths, row_length
+from longsum_jax.serving.lengths import (
+    read_lengths,
+    row_length,
+    summary_room,
+)
 from longsum_jax.serving.pieces import (
     BatchKind,
     Job,
@@ -343,19 +350,27 @@ class Engine:
         """Returns the pieces of a job's next round."""
         assert self.model is not None
         pieces = []
+        config = self.model.config
+        default = self.model.summary_options().max_new_tokens
         for number, piece in enumerate(job.plan.pieces):
             options = job.engine.generation(piece.max_new_tokens)
             self._check_generation(options)
+            shortest, longest = options.min_new_tokens, options.max_new_tokens
+            # The limits are values of the row, not of the compiled program.
+            room = summary_room(config, longest, default)
             kind = BatchKind(
-                options,
+                dataclasses.replace(
+                    options, max_new_tokens=room, min_new_tokens=0
+                ),
                 job.engine.seed if options.do_sample else None,
-                row_length(self.model.config, len(piece.document.ids)),
+                row_length(config, len(piece.document.ids)),
             )
             pieces.append(
                 JobPiece(
                     job,
                     number,
                     piece.document,
+                    TokenLimits(np.int32(shortest), np.int32(longest)),
                     kind,
                     piece.is_final,
                     time.monotonic(),
