@@ -60,6 +60,7 @@ from longsum_jax.summarization.summary_options import (
 if TYPE_CHECKING:
     from longsum_jax.summarization.model import Model
 
+BUILT_IN = "built-in"  # name of the bundled ranker
 _MAX_BEAMS = 16
 _WARM_UP = Request("The server reads this sentence.", "the warm-up", None)
 
@@ -91,6 +92,7 @@ class Engine:
 
     Args:
         model: loaded model; None for the ranker bundled with the package.
+        name: name of the model in requests and responses.
         replicas: copies of the model, see ``make_replicas``; () for a single
             one, ``model`` on its current devices.
         max_queue: maximum number of unfinished documents.
@@ -100,6 +102,7 @@ class Engine:
         batch_size: maximum number of inputs that are decoded together.
 
     Attributes:
+        name: name of the model in requests and responses.
         model: model of the first replica; None for the bundled ranker.
         max_queue: maximum number of unfinished documents.
     """
@@ -108,6 +111,7 @@ class Engine:
         self,
         model: "Model | None" = None,
         *,
+        name: str = BUILT_IN,
         replicas: Sequence[Replica] = (),
         max_queue: int = 64,
         max_tokens: int = 2**18,
@@ -115,6 +119,7 @@ class Engine:
         batch_size: int = MAX_SLOTS,
     ) -> None:
         replicas = replicas or [Replica(model)]
+        self.name = name
         self.model: Model | None = replicas[0].model
         self.max_queue = max_queue
         self._max_tokens = max_tokens
@@ -124,7 +129,13 @@ class Engine:
         self._num_open = 0
         self._is_closed = False
         self._workers = [
-            Worker(replica, self._queue, self._round, batch_size)
+            Worker(
+                replica,
+                self._queue,
+                self._round,
+                batch_size,
+                thread_name=f"{name} {replica.name}",
+            )
             for replica in replicas
         ]
         for worker in self._workers:
@@ -145,6 +156,13 @@ class Engine:
         """The statistics of every replica, by its name."""
         return {
             worker.replica.name: worker.statistics for worker in self._workers
+        }
+
+    @property
+    def thread_names(self) -> Mapping[str, str]:
+        """The name of each replica by the name of its thread."""
+        return {
+            worker.thread_name: worker.replica.name for worker in self._workers
         }
 
     def submit(
