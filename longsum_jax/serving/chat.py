@@ -91,6 +91,10 @@ def parse_chat(fields: Mapping[str, Any], *, has_model: bool) -> ChatRequest:
         limit = options.pop(name, None)
         if limit is None:
             continue
+        if type(limit) is not int or limit < 1:
+            raise HTTPException(
+                422, f"{name} must be a whole number, at least 1"
+            )
         if has_model:
             options["max_new_tokens"] = limit
         else:

@@ -295,7 +295,8 @@ class Engine:
             unknown = next((name for name in options if name != "length"), None)
             if unknown is not None:
                 raise InputError(
-                    f"{unknown} is for a model, and this server has none; leave it out"
+                    f"{unknown} is for a model, not for the ranker {self.name}; "
+                    "leave it out"
                 )
             length = parse_length(options.get("length", DEFAULT_LENGTH))
             return partial(self._extract, length)
