@@ -51,7 +51,7 @@ class Beams(NamedTuple):
     scores: Float[Array, "batch beams"]  # sums of log-probabilities, best first
     finished: _Hypotheses
     done: Bool[Array, " batch"]  # the row does not change any more
-    limits: TokenLimits | None  # of each row; None for those of the options
+    limits: TokenLimits | None  # None: the limits of the options
     cache: Cache
 
 

@@ -41,7 +41,7 @@ def process_scores(
         options: generation options.
         documents, earlier: texts whose n-grams may be forbidden, see
             ``decoder.CachedDecoder``; None for none.
-        limits: numbers of tokens of each row; None for those of the options.
+        limits: numbers of tokens of each row; None for the options' limits.
 
     Raises:
         InputError: a forced or forbidden token id outside the vocabulary, or

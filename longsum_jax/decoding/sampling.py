@@ -35,7 +35,7 @@ class Samples(NamedTuple):
     finished: Bool[Array, "batch beams"]
     scores: Float[Array, "batch beams"]  # sums of log-probabilities
     done: Bool[Array, " batch"]  # the row does not change any more
-    limits: TokenLimits | None  # of each row; None for those of the options
+    limits: TokenLimits | None  # None: the limits of the options
     cache: Cache
 
 

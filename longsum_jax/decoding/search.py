@@ -114,7 +114,7 @@ def start(
 
     Args:
         cache, batch_size, options: see ``generate``.
-        limits: numbers of tokens of each row; None for those of ``options``.
+        limits: numbers of tokens of each row; None for the options' limits.
     """
     first = first_samples if _is_sampled(options) else first_beams
     return first(cache, batch_size, options, limits)

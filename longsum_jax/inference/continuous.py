@@ -162,8 +162,7 @@ class ContinuousBatch:
             arrivals: function from the indices of the documents in slots and
                 the number of slots to cancelled and new documents. New ones are
                 ids and masks [1, length], numbered in order of arrival. Their
-                limits replace those of the options, to which they are at most
-                equal.
+                limits replace the options' limits, and are at most as large.
             on_progress: callback for each unfinished document after some steps;
                 beam search has no sequences before a document is finished.
 

@@ -183,7 +183,7 @@ def _labels(labels: Labels) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Escapes a name of a model, which is that of a directory."""
+    """Escapes the name of a model, which may contain any character."""
     escapes = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
     return value.translate(str.maketrans(escapes))
 
