@@ -106,11 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--out", required=True, metavar="FILE", help="JSON lines to write"
     )
-    parser.add_argument(
-        "--document_key",
-        default="document",
-        help="field of the document; default: document",
-    )
+    flags.add_document_key(parser)
     parser.add_argument(
         "--summary_key",
         default="summary",
