@@ -83,7 +83,10 @@ def has_more_globals(config: Any) -> bool:
     """Returns True if a config selects global tokens besides the first token."""
     if not isinstance(config, LedConfig):
         return False
-    has_globals = "global_indices" in get_encoder_attention(config).inputs
+    has_globals = (
+        "global_indices"
+        in get_encoder_attention(config.encoder_attention).inputs
+    )
     return has_globals and (
         bool(config.global_tokens or config.global_every)
         or config.query_end_token_id is not None
