@@ -473,7 +473,7 @@ def test_cached_trains_and_its_checkpoint_has_recomputed_pages(tmp_path):
     workdir = tmp_path / "run"
     train.main([f"--config={path}:{','.join(('tiny', *overrides))}", f"--workdir={workdir}"])
     model = load(workdir)
-    assert (model.config.page_length, model.config.page_recompute) == (32, True)
+    assert (model.config.pages.page_length, model.config.pages.page_recompute) == (32, True)
     model.save(tmp_path / "model")
     raw = json.loads((tmp_path / "model" / "config.json").read_text())
     assert (raw["page_length"], raw["page_recompute"]) == (32, True)

@@ -108,6 +108,10 @@ class ModelConfig:
         option_defaults: default of options, by key, if it differs from the
             default of their class.
         option_classes: classes of the options that a config may have.
+        kept_options: keys of options that the published config.json has with
+            any attention.
+        kept: values of these options if the attention in use does not have
+            them: pairs of key and value.
         groups: fields with options.
         fixed: fields whose value the class in transformers ignores in any
             config.json; here they keep their defaults, and other values are
@@ -121,10 +125,12 @@ class ModelConfig:
     fixed: ClassVar[tuple[str, ...]] = ()
     option_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     option_classes: ClassVar[tuple[type, ...]] = ENCODER_OPTIONS
-    groups: ClassVar[tuple[str, ...]] = ("attention",)
+    kept_options: ClassVar[tuple[str, ...]] = ()
+    groups: ClassVar[tuple[str, ...]] = ("attention", "kept")
 
     encoder_attention: str = "full"
     attention: EncoderAttentionOptions = ENCODER_DEFAULTS
+    kept: tuple[Any, ...] = ()
     attention_backend: AttentionBackend = "auto"
     ssm_backend: Backend | Literal["auto"] = "auto"
 
@@ -162,8 +168,11 @@ class ModelConfig:
                 range.
         """
         values = {key: values[key] for key in values if key not in _IGNORED}
-        for options in cls.option_classes:
-            read_options(options, values, where)
+        # Checks and converts all options, also those that are not in use.
+        options: dict[str, Any] = {}
+        for options_class in cls.option_classes:
+            options |= _flat_options(read_options(options_class, values, where))
+        values |= {key: options[key] for key in values if key in options}
         keys = cls.keys(values)
         for key in values:
             if key not in keys:
@@ -183,15 +192,13 @@ class ModelConfig:
         """
         keys = set(option_names(cls)).difference(cls.groups)
         keys |= cls._option_defaults().keys()
-        for options in cls._read_objects(
-            {
-                name: values[name]
-                for name in ("encoder_attention", "cross_attention")
-                if name in values
-            },
-            "",
-        ).values():
-            # Attentions of other packages have keys of their own.
+        selected = {
+            name: values[name]
+            for name in ("encoder_attention", "cross_attention")
+            if name in values
+        }
+        # Attentions of other packages may have keys of their own.
+        for options in cls._read_objects(selected, "").values():
             keys |= _flat_options(options).keys()
         return keys - _IGNORED
 
@@ -205,7 +212,13 @@ class ModelConfig:
             return {}  # ``from_dict`` reports the type
         defaults = cls.option_defaults | values
         attention = get_encoder_attention(name)
-        return {"attention": attention.read_options(name, defaults, where)}
+        options = attention.read_options(name, defaults, where)
+        kept = [
+            (key, values[key])
+            for key in cls.kept_options
+            if key in values and key not in options.flat()
+        ]
+        return {"attention": options, "kept": tuple(kept)}
 
     def replace(self, **changes: Any) -> Self:
         """Returns the config with other values of fields and options, by key of config.json.
@@ -378,6 +391,7 @@ class EncoderDecoderConfig(ModelConfig):
     )
     groups: ClassVar[tuple[str, ...]] = (
         "attention",
+        "kept",
         "cross",
         "memory",
         "pages",
@@ -693,6 +707,8 @@ def read_fields(
 
 def _flat_options(options: Any) -> dict[str, Any]:
     """Returns the options of a config's group, by key of config.json."""
+    if isinstance(options, tuple):
+        return dict(options)
     if isinstance(options, AttentionOptions):
         return options.flat()
     return {
