@@ -75,7 +75,7 @@ _SELECTIONS = ("norm", "stride", "pooling", "lsh")
 # Name -> fields of the config, keys that a token sees.
 KINDS: dict[str, tuple[dict[str, Any], int | None]] = {
     **{f"128/4 {kind}": (_BLOCKS | {"sparsity_type": kind}, 640) for kind in _SELECTIONS},
-    "256/none": ({"encoder_attention": "lsg", "block_size": 256, "sparsity_type": "none"}, 768),
+    "256/none": (_BLOCKS | {"block_size": 256, "sparsity_type": "none"}, 768),
     "longformer": ({"encoder_attention": "longformer"}, 513),
     "longformer 640": ({"encoder_attention": "longformer", "attention_window": (640,)}, 641),
     "64/4 norm": (

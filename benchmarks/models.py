@@ -1,7 +1,6 @@
 """The models that train_step.py, encode.py and decode.py measure: sizes, parameters, and the work
 that they ask for."""
 
-import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from common import fastest
 from longsum_jax.layers.layer_groups import layer_attentions
 from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.models.family import Family
-from longsum_jax.models.registry import get_family
+from longsum_jax.models.registry import flat_section, get_family
 from longsum_jax.summarization.model import Model
 
 
@@ -105,7 +104,7 @@ def make_config(
     if entry.family in OF_PRESETS:
         names = GEMMA_SIZES if entry.family == "t5gemma2" else {}
         preset = get_family(entry.family).presets[names.get(size, size)]
-        values = dataclasses.asdict(preset) | {"dtype": dtype, "remat": remat}
+        values = flat_section(preset) | {"dtype": dtype, "remat": remat}
         rates = [key for key in values if key.endswith(("dropout", "dropout_rate", "dropout_prob"))]
         values |= dict.fromkeys(rates, dropout)
     elif entry.family in ("locost", "t5", "longt5"):

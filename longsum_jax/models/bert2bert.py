@@ -473,7 +473,8 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     if "encoder_attention" not in raw:
         options = _attention_options(encoder)
         del options["attention"]
-        values |= options | encoder.attention.flat()
+        values |= encoder.default_options() | options
+        values |= encoder.attention.flat()
     defaults = {
         "pad_token_id": decoder.pad_token_id,
         "eos_token_id": decoder.eos_token_id,

@@ -191,7 +191,7 @@ class ModelConfig:
             values: flat values that select the attentions.
         """
         keys = set(option_names(cls)).difference(cls.groups)
-        keys |= cls._option_defaults().keys()
+        keys |= cls.default_options().keys()
         selected = {
             name: values[name]
             for name in ("encoder_attention", "cross_attention")
@@ -247,10 +247,11 @@ class ModelConfig:
             if field.default is not dataclasses.MISSING
             and field.name not in cls.groups
         }
-        return defaults | cls._option_defaults()
+        return defaults | cls.default_options()
 
     @classmethod
-    def _option_defaults(cls) -> dict[str, Any]:
+    def default_options(cls) -> dict[str, Any]:
+        """Returns the defaults of all options, by key of config.json."""
         defaults: dict[str, Any] = {}
         for options in cls.option_classes:
             for field in dataclasses.fields(options):
@@ -260,7 +261,7 @@ class ModelConfig:
     def option(self, key: str) -> Any:
         """Returns an option by its key: the one in use, else its default."""
         values = self.flat()
-        return values[key] if key in values else self._option_defaults()[key]
+        return values[key] if key in values else self.default_options()[key]
 
     def _complete_options(self) -> None:
         """Sets the options of the attention in use if they are not given.

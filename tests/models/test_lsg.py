@@ -270,7 +270,7 @@ def test_other_families(name, draw_params):
         "sparse_block_size": 8,
         "num_global_tokens": 2,
     }
-    config = family.config(vars(family.presets["tiny"]) | options | {"vocab_size": 60})
+    config = family.config(family.presets["tiny"].flat() | options | {"vocab_size": 60})
     params = draw_params(family.init_params(config))
     model = Model(family, config, params)
     ids = np.random.default_rng(0).integers(3, 60, (1, 50))

@@ -265,7 +265,7 @@ def test_spans_of_another_number_of_heads_are_refused_by_name(tmp_path):
 def test_models_with_them_have_names_and_read_back(kind):
     family = get_family("bart")
     config = family.config(
-        {**vars(family.presets["tiny"]), "encoder_attention": kind, "num_random_blocks": 2}
+        {**family.presets["tiny"].flat(), "encoder_attention": kind, "num_random_blocks": 2}
     )
     assert {row.path for row in family.weight_map(config).rows} == family.parameter_shapes(
         config
