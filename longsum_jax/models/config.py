@@ -210,7 +210,7 @@ class ModelConfig:
         name = values.get("encoder_attention", cls.encoder_attention)
         if not isinstance(name, str):
             return {}  # ``from_dict`` reports the type
-        defaults = cls.option_defaults | values
+        defaults = {**cls.option_defaults, **values}
         attention = get_encoder_attention(name)
         options = attention.read_options(name, defaults, where)
         kept = [
@@ -256,7 +256,7 @@ class ModelConfig:
         for options in cls.option_classes:
             for field in dataclasses.fields(options):
                 defaults[field.name] = field.default
-        return defaults | cls.option_defaults
+        return {**defaults, **cls.option_defaults}
 
     def option(self, key: str) -> Any:
         """Returns an option by its key: the one in use, else its default."""

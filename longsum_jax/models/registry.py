@@ -209,11 +209,13 @@ def max_input_length(config: ModelConfig) -> int | None:
     """
     attention = get_encoder_attention(config.encoder_attention)
     limits = [config.max_source_length]
-    is_encoder_decoder = isinstance(config, EncoderDecoderConfig)
-    has_pages = is_encoder_decoder and config.pages.page_length > 0
+    has_pages = (
+        isinstance(config, EncoderDecoderConfig)
+        and config.pages.page_length > 0
+    )
     if attention.max_input_length_option and not has_pages:
         limits.append(config.option(attention.max_input_length_option))
-    if is_encoder_decoder:
+    if isinstance(config, EncoderDecoderConfig):
         option = get_cross_attention(
             config.cross_attention
         ).max_input_length_option

@@ -8,7 +8,7 @@ has them.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.s4d import InputInit, StepInit
@@ -23,6 +23,9 @@ from longsum_jax.schema import (
     check_ranges,
     from_dict,
 )
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,7 +398,7 @@ CROSS_OPTIONS: tuple[type[CrossAttentionOptions], ...] = (
     NearestOptions,
 )
 
-Options = TypeVar("Options", bound=AttentionOptions)
+Options = TypeVar("Options", bound="DataclassInstance")
 
 
 def option_names(options: type) -> tuple[str, ...]:
@@ -418,7 +421,7 @@ def read_options(
     """
     names = option_names(options)
     own = {name: values[name] for name in names if name in values}
-    return from_dict(options, own, where)  # type: ignore[type-var]
+    return from_dict(options, own, where)
 
 
 def check_windows(windows: Sequence[int]) -> None:
