@@ -52,6 +52,7 @@ from longsum_jax.schema import (
     Positive,
     check_ranges,
     from_dict,
+    shortened,
 )
 
 MatmulPrecision = Literal["highest", "high", "default"]
@@ -269,6 +270,7 @@ class ModelConfig:
         Raises:
             InputError: an unknown attention, or options of another one.
         """
+        _check_class(self, "attention", EncoderAttentionOptions)
         attention = get_encoder_attention(self.encoder_attention)
         values = self.option_defaults
         if self.attention != ENCODER_DEFAULTS:
@@ -424,6 +426,9 @@ class EncoderDecoderConfig(ModelConfig):
 
     def _complete_options(self) -> None:
         super()._complete_options()
+        _check_class(self, "cross", CrossAttentionOptions)
+        _check_class(self, "memory", MemoryOptions)
+        _check_class(self, "pages", PageOptions)
         options = get_cross_attention(self.cross_attention).Options
         if self.cross == CROSS_DEFAULTS:
             object.__setattr__(self, "cross", options())
@@ -528,6 +533,16 @@ def check_token_ids(config: ModelConfig) -> None:
             raise InputError(
                 f"{name} is {index}, but vocab_size is {config.vocab_size}; give an id below it"
             )
+
+
+def _check_class(config: ModelConfig, group: str, options: type) -> None:
+    """Raises an InputError unless a group of options is an object of their class."""
+    value = getattr(config, group)
+    if not isinstance(value, options):
+        raise InputError(
+            f"{group} is {shortened(value)}; give an object of {options.__name__}, or flat "
+            f"options to {type(config).__name__}.of"
+        )
 
 
 def _check_fixed(config: ModelConfig) -> None:
