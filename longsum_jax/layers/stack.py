@@ -13,6 +13,7 @@ from longsum_jax.layers.attention.options import (
     ENCODER_DEFAULTS,
     CrossAttentionOptions,
     EncoderAttentionOptions,
+    FlatOptions,
     PartOptions,
 )
 from longsum_jax.layers.dense import (
@@ -35,12 +36,11 @@ from longsum_jax.schema import (
     Size,
     SizeOrNone,
     Weight,
-    check_ranges,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PageOptions:
+class PageOptions(FlatOptions):
     """Options for encoding a source of any length in pages that do not see each other; config.json
     has them if ``page_length`` is set.
 
@@ -67,9 +67,6 @@ class PageOptions:
     page_decoding: bool = False
     page_recompute: bool = False
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
     @property
     def page_body(self) -> int:
         """Number of tokens of a page without its context."""
@@ -77,7 +74,7 @@ class PageOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryOptions:
+class MemoryOptions(FlatOptions):
     """Options for memories that layers carry from segment to segment of a document (AWESOME);
     config.json has them if any is in use.
 
@@ -122,9 +119,6 @@ class MemoryOptions:
     memory_backprop: SizeOrNone = 1
     salient_vectors: SizeOrNone = 0
     salient_projection: Literal["shared", "separate"] = "shared"
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     @property
     def is_used(self) -> bool:

@@ -25,9 +25,9 @@ from longsum_jax.layers.attention.options import (
     CROSS_OPTIONS,
     ENCODER_DEFAULTS,
     ENCODER_OPTIONS,
-    AttentionOptions,
     CrossAttentionOptions,
     EncoderAttentionOptions,
+    FlatOptions,
     option_names,
     read_options,
 )
@@ -125,9 +125,9 @@ class ModelConfig:
     absent: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     fixed: ClassVar[tuple[str, ...]] = ()
     option_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    option_classes: ClassVar[tuple[type, ...]] = ENCODER_OPTIONS
+    option_classes: ClassVar[tuple[type[FlatOptions], ...]] = ENCODER_OPTIONS
     kept_options: ClassVar[tuple[str, ...]] = ()
-    groups: ClassVar[tuple[str, ...]] = ("attention", "kept")
+    groups: ClassVar[tuple[str, ...]] = ("attention",)
 
     encoder_attention: str = "full"
     attention: EncoderAttentionOptions = ENCODER_DEFAULTS
@@ -172,7 +172,7 @@ class ModelConfig:
         # Checks and converts all options, also those that are not in use.
         options: dict[str, Any] = {}
         for options_class in cls.option_classes:
-            options |= _flat_options(read_options(options_class, values, where))
+            options |= read_options(options_class, values, where).flat()
         values |= {key: options[key] for key in values if key in options}
         keys = cls.keys(values)
         for key in values:
@@ -180,7 +180,7 @@ class ModelConfig:
                 raise InputError(
                     f'{where}: unknown key "{key}"; {did_you_mean(key, keys)}'
                 )
-        fields = set(option_names(cls)).difference(cls.groups)
+        fields = cls._field_keys()
         own = {key: values[key] for key in values if key in fields}
         return from_dict(cls, own | cls._read_objects(values, where), where)
 
@@ -191,17 +191,23 @@ class ModelConfig:
         Args:
             values: flat values that select the attentions.
         """
-        keys = set(option_names(cls)).difference(cls.groups)
-        keys |= cls.default_options().keys()
+        keys = {*cls._field_keys(), *cls.default_options()}
         selected = {
             name: values[name]
             for name in ("encoder_attention", "cross_attention")
             if name in values
         }
         # Attentions of other packages may have keys of their own.
-        for options in cls._read_objects(selected, "").values():
-            keys |= _flat_options(options).keys()
+        objects = cls._read_objects(selected, "")
+        for group in objects.keys() & set(cls.groups):
+            keys |= objects[group].flat().keys()
         return keys - _IGNORED
+
+    @classmethod
+    def _field_keys(cls) -> list[str]:
+        """Returns the names of the fields that are keys of config.json."""
+        left_out = (*cls.groups, "kept")
+        return [name for name in option_names(cls) if name not in left_out]
 
     @classmethod
     def _read_objects(
@@ -230,23 +236,19 @@ class ModelConfig:
 
     def flat(self) -> dict[str, Any]:
         """Returns all fields and the options in use, by key of config.json."""
-        values = {
-            name: getattr(self, name)
-            for name in option_names(type(self))
-            if name not in self.groups
-        }
+        values = {name: getattr(self, name) for name in self._field_keys()}
         for group in self.groups:
-            values |= _flat_options(getattr(self, group))
-        return values
+            values |= getattr(self, group).flat()
+        return values | dict(self.kept)
 
     @classmethod
     def flat_defaults(cls) -> dict[str, Any]:
         """Returns the defaults of all fields and options, by key of config.json."""
+        keys = cls._field_keys()
         defaults = {
             field.name: field.default
             for field in dataclasses.fields(cls)
-            if field.default is not dataclasses.MISSING
-            and field.name not in cls.groups
+            if field.name in keys and field.default is not dataclasses.MISSING
         }
         return defaults | cls.default_options()
 
@@ -386,7 +388,7 @@ class EncoderDecoderConfig(ModelConfig):
         decoder_start_token_id: id of the first token of the decoder's input.
     """
 
-    option_classes: ClassVar[tuple[type, ...]] = (
+    option_classes: ClassVar[tuple[type[FlatOptions], ...]] = (
         *ENCODER_OPTIONS,
         *CROSS_OPTIONS,
         MemoryOptions,
@@ -394,7 +396,6 @@ class EncoderDecoderConfig(ModelConfig):
     )
     groups: ClassVar[tuple[str, ...]] = (
         "attention",
-        "kept",
         "cross",
         "memory",
         "pages",
@@ -719,14 +720,3 @@ def read_fields(
     if isinstance(ends, list) and ends:
         values["eos_token_id"] = ends[0]
     return values
-
-
-def _flat_options(options: Any) -> dict[str, Any]:
-    """Returns the options of a config's group, by key of config.json."""
-    if isinstance(options, tuple):
-        return dict(options)
-    if isinstance(options, AttentionOptions):
-        return options.flat()
-    return {
-        name: getattr(options, name) for name in option_names(type(options))
-    }

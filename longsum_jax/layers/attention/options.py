@@ -8,7 +8,7 @@ has them.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.s4d import InputInit, StepInit
@@ -24,13 +24,10 @@ from longsum_jax.schema import (
     from_dict,
 )
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionOptions:
-    """The base class of the options of all attentions."""
+class FlatOptions:
+    """The base class of options that a model config groups and config.json has side by side."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -40,12 +37,11 @@ class AttentionOptions:
         """Returns ``options``, for type checkers an instance of this class.
 
         Raises:
-            TypeError: they are options of another attention.
+            TypeError: they are other options.
         """
         if not isinstance(options, cls):
             raise TypeError(
-                f"expected {cls.__name__}, got {type(options).__name__}: options of another "
-                "attention"
+                f"expected {cls.__name__}, got {type(options).__name__}"
             )
         return options
 
@@ -55,12 +51,12 @@ class AttentionOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderAttentionOptions(AttentionOptions):
+class EncoderAttentionOptions(FlatOptions):
     """The options of an encoder attention: none, or those of a subclass."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossAttentionOptions(AttentionOptions):
+class CrossAttentionOptions(FlatOptions):
     """The options of a cross-attention: none, or those of a subclass."""
 
 
@@ -398,7 +394,7 @@ CROSS_OPTIONS: tuple[type[CrossAttentionOptions], ...] = (
     NearestOptions,
 )
 
-Options = TypeVar("Options", bound="DataclassInstance")
+Options = TypeVar("Options", bound=FlatOptions)
 
 
 def option_names(options: type) -> tuple[str, ...]:
