@@ -349,7 +349,7 @@ class LedConfig(BartConfig):
     """
 
     fixed: ClassVar[tuple[str, ...]] = ("scale_embedding",)
-    kept_options: ClassVar[tuple[str, ...]] = ("attention_window",)
+    published_options: ClassVar[tuple[str, ...]] = ("attention_window",)
     position_offset: ClassVar[int] = 0
     prefix: ClassVar[str] = "led"
 

@@ -514,7 +514,7 @@ class LongformerConfig(RobertaConfig):
     class_name: ClassVar[str] = "Longformer"
     heads: ClassVar[tuple[str, ...]] = BIDIRECTIONAL_HEADS
     absent: ClassVar[Mapping[str, Any]] = XlmRobertaConfig.absent
-    kept_options: ClassVar[tuple[str, ...]] = ("attention_window",)
+    published_options: ClassVar[tuple[str, ...]] = ("attention_window",)
 
     encoder_attention: str = "longformer"
     max_position_embeddings: Length = 4098

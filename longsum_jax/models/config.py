@@ -109,9 +109,9 @@ class ModelConfig:
         option_defaults: default of options, by key, if it differs from the
             default of their class.
         option_classes: classes of the options that a config may have.
-        kept_options: keys of options that the published config.json has with
+        published_options: keys of options that the published config.json has with
             any attention.
-        kept: values of these options if the attention in use does not have
+        unused_options: values of these options if the attention in use does not have
             them: pairs of key and value.
         groups: fields with options.
         fixed: fields whose value the class in transformers ignores in any
@@ -126,12 +126,12 @@ class ModelConfig:
     fixed: ClassVar[tuple[str, ...]] = ()
     option_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     option_classes: ClassVar[tuple[type[FlatOptions], ...]] = ENCODER_OPTIONS
-    kept_options: ClassVar[tuple[str, ...]] = ()
+    published_options: ClassVar[tuple[str, ...]] = ()
     groups: ClassVar[tuple[str, ...]] = ("attention",)
 
     encoder_attention: str = "full"
     attention: EncoderAttentionOptions = ENCODER_DEFAULTS
-    kept: tuple[Any, ...] = ()
+    unused_options: tuple[Any, ...] = ()
     attention_backend: AttentionBackend = "auto"
     ssm_backend: Backend | Literal["auto"] = "auto"
 
@@ -169,7 +169,7 @@ class ModelConfig:
                 range.
         """
         values = {key: values[key] for key in values if key not in _IGNORED}
-        # Checks and converts all options, also those that are not in use.
+        # Checks and converts all options, in use or not.
         options: dict[str, Any] = {}
         for options_class in cls.option_classes:
             options |= read_options(options_class, values, where).flat()
@@ -181,8 +181,8 @@ class ModelConfig:
                     f'{where}: unknown key "{key}"; {did_you_mean(key, keys)}'
                 )
         fields = cls._field_keys()
-        own = {key: values[key] for key in values if key in fields}
-        return from_dict(cls, own | cls._read_objects(values, where), where)
+        entries = {key: values[key] for key in values if key in fields}
+        return from_dict(cls, entries | cls._read_objects(values, where), where)
 
     @classmethod
     def keys(cls, values: Mapping[str, Any]) -> set[str]:
@@ -206,7 +206,7 @@ class ModelConfig:
     @classmethod
     def _field_keys(cls) -> list[str]:
         """Returns the names of the fields that are keys of config.json."""
-        left_out = (*cls.groups, "kept")
+        left_out = (*cls.groups, "unused_options")
         return [name for name in option_names(cls) if name not in left_out]
 
     @classmethod
@@ -220,12 +220,12 @@ class ModelConfig:
         defaults = {**cls.option_defaults, **values}
         attention = get_encoder_attention(name)
         options = attention.read_options(name, defaults, where)
-        kept = [
+        unused = [
             (key, values[key])
-            for key in cls.kept_options
+            for key in cls.published_options
             if key in values and key not in options.flat()
         ]
-        return {"attention": options, "kept": tuple(kept)}
+        return {"attention": options, "unused_options": tuple(unused)}
 
     def replace(self, **changes: Any) -> Self:
         """Returns the config with other values of fields and options, by key of config.json.
@@ -239,7 +239,7 @@ class ModelConfig:
         values = {name: getattr(self, name) for name in self._field_keys()}
         for group in self.groups:
             values |= getattr(self, group).flat()
-        return values | dict(self.kept)
+        return values | dict(self.unused_options)
 
     @classmethod
     def flat_defaults(cls) -> dict[str, Any]:

@@ -290,7 +290,7 @@ def _weight_row(path: str, rows: Mapping[str, WeightRow]) -> WeightRow:
 
 def _unused_keys(config: ModelConfig) -> set[str]:
     """Returns keys that config.json lacks because they say how to compute, or nothing."""
-    unused = {"attention_backend", "ssm_backend", *dict(config.kept)}
+    unused = {"attention_backend", "ssm_backend", *dict(config.unused_options)}
     if not isinstance(config, EncoderDecoderConfig):
         return unused
     if config.cross_attention == "full":

@@ -113,7 +113,7 @@ class ModernBertConfig(BertConfig):
     )
 
     option_defaults: ClassVar[Mapping[str, Any]] = {"local_radius": 64}
-    kept_options: ClassVar[tuple[str, ...]] = ("local_radius",)
+    published_options: ClassVar[tuple[str, ...]] = ("local_radius",)
 
     encoder_attention: str = attention_of(_layer_types(22))
     vocab_size: Positive = 50368

@@ -210,7 +210,10 @@ class T5GemmaConfig(EncoderDecoderConfig):
 
     prefix = "model"
     option_defaults: ClassVar[Mapping[str, Any]] = {"local_radius": _WINDOW}
-    kept_options: ClassVar[tuple[str, ...]] = ("local_radius", "local_even")
+    published_options: ClassVar[tuple[str, ...]] = (
+        "local_radius",
+        "local_even",
+    )
 
     encoder_attention: str = attention_of(_alternating(26))
     vocab_size: Positive = 256000

@@ -120,8 +120,7 @@ class HybridAttention(EncoderAttention):
     def penalty(
         cls, options: EncoderAttentionOptions, params: Mapping[str, Any]
     ) -> Float[Array, ""]:
-        # A class counts all of its layers at once, also those of several
-        # groups.
+        # A class counts all of its layers at once, in all groups.
         parts: dict[type[EncoderAttention], list[Any]] = {}
         for name, part in PartOptions.of(options).parts:
             parts.setdefault(cls.attentions[name], []).append((name, part))

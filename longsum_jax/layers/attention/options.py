@@ -52,12 +52,12 @@ class FlatOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderAttentionOptions(FlatOptions):
-    """The options of an encoder attention: none, or those of a subclass."""
+    """The options of an encoder attention; subclasses add fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossAttentionOptions(FlatOptions):
-    """The options of a cross-attention: none, or those of a subclass."""
+    """The options of a cross-attention; subclasses add fields."""
 
 
 # The options of attentions without any; in a config they stand for the default
@@ -416,8 +416,8 @@ def read_options(
         InputError: a value of the wrong type or out of range.
     """
     names = option_names(options)
-    own = {name: values[name] for name in names if name in values}
-    return from_dict(options, own, where)
+    entries = {name: values[name] for name in names if name in values}
+    return from_dict(options, entries, where)
 
 
 def check_windows(windows: Sequence[int]) -> None:
