@@ -46,15 +46,21 @@ def read(name: str) -> dict[str, Any]:
 
 def refresh(text: str) -> str:
     """Returns a page with current tables."""
-    return MARKS.sub(lambda mark: "\n".join(_block(mark[1])), text)
+    headings = re.findall(r"^#+ (.*)$", text.lower(), re.MULTILINE)
+    return MARKS.sub(lambda mark: "\n".join(_block(mark[1], mark[1] not in headings)), text)
 
 
-def _block(name: str) -> list[str]:
-    """Returns the marks of a result or a summary of several, and the lines between them."""
+def _block(name: str, has_anchor: bool) -> list[str]:
+    """Returns the marks of a result or a summary of several, and the lines between them.
+
+    Args:
+        name: name of the file or the summary.
+        has_anchor: whether the name becomes an anchor; the page has it if it is a heading.
+    """
     lines = []
     if (FILES / f"{name}.json").exists():
         result = read(name)
-        lines += [f'<a id="{name}"></a>', ""]
+        lines += [f'<a id="{name}"></a>', ""] if has_anchor else []
         for table in TABLES[name]:
             lines += render(table, result["rows"])
         lines += [_origin(name, result), ""]
@@ -83,7 +89,8 @@ def _machine(machine: Mapping[str, Any]) -> str:
     wide = any(name.startswith("avx512") for name in machine.get("instruction_sets", ()))
     cpu = f"{machine['cpu']} with AVX-512" if wide else machine["cpu"]
     accelerators = sorted({device for device in machine["devices"] if device != "cpu"})
-    parts = [cpu, f"{machine['cores']} cores", f"{machine['memory_gib']} GiB", *accelerators]
+    cores = f"{machine['cores']} core{'s' * (machine['cores'] > 1)}"
+    parts = [cpu, cores, f"{machine['memory_gib']} GiB", *accelerators]
     return ", ".join([*parts, f"Python {machine['python']}", *versions])
 
 

@@ -192,7 +192,8 @@ LOCOST: dict[str, Recipe] = {
         ),
         f"SCROLLS' GovReport and SummScreenFD, {LOCOST_NEEDS}; nothing for memory",
         locost("govreport", "summscreenfd"),
-        "memory by this protocol, compiled for an H200: [LOCOST](../results/memory.md#locost-by-the-protocol-of-its-paper)",
+        "memory by this protocol, compiled for an H200: "
+        "[LOCOST](../results/memory.md#locost-by-the-protocol-of-its-paper)",
     ),
     "4": Recipe(
         (
@@ -244,7 +245,8 @@ LOCOST: dict[str, Recipe] = {
         (train("locost_c4.py", "runs/locost"),),
         "C4 (`c4/en` of TensorFlow Datasets), T5's `spiece.model`",
         (Run("locost_c4:base"),),
-        "not trained; [plans](../results/accelerators.md#plans-for-tpus-and-gpus) have more devices",
+        "not trained; [plans](../results/accelerators.md#plans-for-tpus-and-gpus) have more "
+        "devices",
     ),
 }
 
@@ -337,7 +339,8 @@ HEPOS: dict[str, Recipe] = {
     "1": Recipe(
         (paper("hepos_table_1"),),
         NONE_NEEDED,
-        here="cost and new parameters of a layer: [on CPUs](../results/speed.md#one-layer-of-each-attention)",
+        here="cost and new parameters of a layer: "
+        "[on CPUs](../results/speed.md#one-layer-of-each-attention)",
     ),
     "2": Recipe(
         (paper("hepos_table_2"),),
@@ -437,7 +440,8 @@ AWESOME: dict[str, Recipe] = {
         (paper("awesome_table_10"),),
         "GovReport's release, `facebook/bart-large`",
         (Run("awesome:govreport", ("awesome", "2", "GovReport")),),
-        f"{SMALL}: [small models](../results/studies.md#segments-and-memories); the hours are of one of the rows",
+        f"{SMALL}: [small models](../results/studies.md#segments-and-memories); the hours are of "
+        "one of the rows",
     ),
     "11": Recipe(
         (
@@ -468,8 +472,8 @@ AWESOME: dict[str, Recipe] = {
         (paper("awesome_table_14"),),
         "JAX's CUDA libraries (extra `plan-cuda`), no GPU",
         here="at the paper's size, from programs compiled for an A100 whose attention needs less "
-        "memory ([page](../results/memory.md#awesome-longest-documents-in-training)), LongT5 in the sizes of its base "
-        "checkpoint; more than 128 was not tried",
+        "memory ([page](../results/memory.md#awesome-longest-documents-in-training)), LongT5 in "
+        "the sizes of its base checkpoint; more than 128 was not tried",
     ),
     "figure 2": Recipe(
         (

@@ -130,7 +130,7 @@ def _means(rows: Rows, keys: Sequence[str]) -> list[Row]:
     for group in groups.values():
         mean = dict(group[0])
         for key, value in group[0].items():
-            if key not in keys and isinstance(value, int | float):
+            if key not in keys and type(value) in (int, float):
                 mean[key] = sum(row[key] for row in group) / len(group)
         means.append(mean | {"count": len(group)})
     return means

@@ -35,7 +35,8 @@ _OLD_LENGTHS = tuple(
 )
 _TOKENIZER = "tokenizer_config.json"
 _MAX_BYTES = 2**20
-_NO_LIMIT = 2**31  # smallest number of tokens that is no limit
+# Tokenizers without a limit have one of 10^30 tokens.
+_NO_LIMIT = 2**31
 _EPSILON = 1e-12  # smallest norm that vectors are divided by
 
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens"]
@@ -314,7 +315,6 @@ def _read_lengths(directory: Path) -> tuple[int | None, bool]:
     limit = lengths.get("max_seq_length")
     if limit is None:
         limit = _optional(directory / _TOKENIZER).get("model_max_length")
-        # Tokenizers without a maximum have 10^30.
         is_limit = type(limit) is int and 0 < limit < _NO_LIMIT
         limit = limit if is_limit else None
     elif type(limit) is not int or limit < 1:

@@ -51,6 +51,30 @@ class CachedDecoder(NamedTuple):
 Decoder = CachedDecoder  # public name before version 0.3
 
 
+class TokenLimits(NamedTuple):
+    """Limits of each row that replace the options of the whole search.
+
+    They are arrays, so that rows with different limits share a program, which
+    is compiled for the ``max_new_tokens`` of the options.
+
+    Attributes:
+        shortest: minimum number of new tokens before the end, in place of
+            ``min_new_tokens``.
+        longest: maximum number of new tokens, in place of ``max_new_tokens``,
+            and at most as large.
+    """
+
+    shortest: Int[AnyArray, "*batch"]
+    longest: Int[AnyArray, "*batch"]
+
+
+def max_tokens(
+    limits: TokenLimits | None, options: GenerationOptions
+) -> Int[AnyArray, "*batch"] | int:
+    """Returns the maximum number of new tokens: of each row, or without limits of all rows."""
+    return options.max_new_tokens if limits is None else limits.longest
+
+
 def empty_sequences(
     batch_size: int, beams: int, options: GenerationOptions
 ) -> Sequences:

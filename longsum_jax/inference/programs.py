@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from longsum_jax.decoding.decoder import CachedDecoder
+from longsum_jax.decoding.decoder import CachedDecoder, TokenLimits
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import (
     Generated,
@@ -371,10 +371,11 @@ class SlotPrograms:
     """The programs of continuous batching: documents enter and leave the search one by one.
 
     Attributes:
-        begin: (params, source, batch_size=, options=) -> the state of a search,
-            all slots free.
-        enter: (source, state, row, slot, options=) -> source and state with the
-            encoded document ``row`` in a slot.
+        begin: (params, source, limits=None, batch_size=, options=) -> the state
+            of a search, all slots free.
+        enter: (source, state, row, slot, limits=None, options=) -> source and
+            state with the encoded document ``row`` in a slot. With ``limits``,
+            scalars here and in ``begin``, each document has its own.
         shrink: (source, state, batch_size=, shapes=) -> both, truncated to the
             smaller ``shapes``.
         advance: (params, layers, source, state, keys, num_done, max_steps,
@@ -573,15 +574,28 @@ def _begin(
     module: Any,
     params: Params,
     source: DecoderSource,
+    limits: TokenLimits | None = None,
     *,
     batch_size: int,
     options: GenerationOptions,
 ) -> SearchState:
     # All slots are free: marked as done until a document enters.
     cache = empty_cache(module, params, source, options)
-    state = start(cache, batch_size=batch_size, options=options)
+    state = start(
+        cache,
+        batch_size=batch_size,
+        options=options,
+        limits=_of_all_slots(limits, batch_size),
+    )
     # Done slots are decoded along with the others, and their tokens ignored.
     return state._replace(done=jnp.ones(batch_size, bool))
+
+
+def _of_all_slots(
+    limits: TokenLimits | None, batch_size: int
+) -> TokenLimits | None:
+    """Repeats limits, which are scalars, for every slot."""
+    return jax.tree.map(lambda x: jnp.full(batch_size, x, jnp.int32), limits)
 
 
 def _enter(
@@ -589,6 +603,7 @@ def _enter(
     state: SearchState,
     row: DecoderSource,
     slot: Array,
+    limits: TokenLimits | None = None,
     *,
     options: GenerationOptions,
 ) -> tuple[DecoderSource, SearchState]:
@@ -604,7 +619,9 @@ def _enter(
 
     # Reset only this slot of the search.
     rows = jnp.arange(batch_size) == slot
-    state = restart(state, rows, state.cache.restarted(rows), options)
+    cache = state.cache.restarted(rows)
+    limits = _of_all_slots(limits, batch_size)
+    state = restart(state, rows, cache, options, limits)
     return jax.tree.map(write, source, row), state
 
 

@@ -1,9 +1,8 @@
-"""What README and docs name exists: modules, files, links, config keys, flags, pages of results."""
+"""What README and docs name exists: modules, files, links, config keys, flags, results."""
 
 import dataclasses
 import importlib
 import importlib.util
-import json
 import pkgutil
 import re
 import shlex
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = ("docs/results", "docs/api/generated", "docs/_build", "docs/jupyter_execute")
+GENERATED = ("docs/api/generated", "docs/_build", "docs/jupyter_execute")
 SECTIONS = ("task", "model", "data", "training", "evaluation", "optimizer", "mesh", "loss", "mlm")
 
 
@@ -98,10 +97,22 @@ def test_rooms_hold_the_files_that_are_named():
 
 
 def test_relative_links():
-    for page, link in matches(r"\]\(([^)#\s]+)(?:#[\w-]*)?\)"):
-        if "://" not in link:
-            target = (ROOT / page).parent.joinpath(link).resolve().relative_to(ROOT).as_posix()
-            assert is_generated(target) or (ROOT / target).exists(), f"{page}: {link}"
+    for page, link in matches(r"\]\(([^)\s]+)\)"):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent.joinpath(path).resolve() if path else ROOT / page
+        name = target.relative_to(ROOT).as_posix()
+        assert is_generated(name) or target.exists(), f"{page}: {link}"
+        if anchor and name.startswith("docs/results"):
+            assert anchor in anchors(name), f"{page}: {link}"
+
+
+@cache
+def anchors(name):
+    """Returns the anchors of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", text_of(name), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @cache
@@ -115,7 +126,7 @@ def known_keys():
     config = read_config("configs/finetune.py", {})
     keys = {f"{section}.{key}" for section in SECTIONS for key in config[section]}
     for family in FAMILIES.values():
-        keys |= {f"model.{field.name}" for field in dataclasses.fields(family.config_class)}
+        keys |= {f"model.{key}" for key in family.config_class.flat_defaults()}
     nested = {"segments": SegmentInputOptions, "gap_sentences": GapSentenceOptions}
     for name, options in nested.items():
         keys |= {f"task.{name}.{field.name}" for field in dataclasses.fields(options)}
@@ -224,26 +235,57 @@ def load(name):
     return module
 
 
-def test_every_file_of_results_has_a_page_in_the_repository(tmp_path, monkeypatch):
+@pytest.fixture
+def make_results(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    written = load("make_results").write_pages(tmp_path)
-    names = {path.stem for path in (ROOT / "benchmarks/results").glob("*.json")}
-    assert {path.stem for path in written} == names
-    pages = ROOT / "docs/results"
-    kept = {path.name: path.read_text(encoding="utf-8") for path in pages.glob("*.md")}
-    made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.md")}
-    assert made == kept, "run python docs/make_results.py"
-    for path in written:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        tables = [line for line in lines if line.startswith("|")]
-        assert len(tables) > 2, path.name
-        assert any(line.startswith("- Machine:") for line in lines), path.name
+    return load("make_results")
 
 
-def test_the_figure_of_quality_and_cost_shows_means_over_data_sets(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    first, second, third = importlib.import_module("result_pages.cost").draw().axes
-    rows = json.loads(text_of("benchmarks/results/extractive_peers.json"))["rows"]
+def test_every_file_of_results_has_tables_on_one_page(make_results):
+    marks = [name for page in make_results.PAGES for name in make_results.MARKS.findall(read(page))]
+    assert len(marks) == len(set(marks))
+    assert set(marks) == set(make_results.TABLES)
+    assert {path.stem for path in make_results.FILES.glob("*.json")} <= set(marks)
+
+
+def test_tables_of_results_are_current(make_results):
+    for page in make_results.PAGES:
+        assert make_results.refresh(read(page)) == read(page), "run python docs/make_results.py"
+
+
+def read(path):
+    return path.read_text(encoding="utf-8")
+
+
+def test_tables_select_average_and_turn_rows(make_results):
+    tables = importlib.import_module("result_pages.tables")
+    rows = [
+        {"model": name, "tokens": tokens, "seed": seed, "seconds": seconds, "fits": True}
+        for name, tokens, seed, seconds in (("b", 20, 0, 1.0), ("b", 20, 1, 2.0), ("a", 1000, 0, 3))
+    ] + [{"model": "none"}]
+    table = tables.Table(
+        {"model": "model", "fits": "fits", "note": "note"},
+        "Times",
+        where={"seconds": "present", "note": "absent", "model": ["a", "b"]},
+        mean=("model", "tokens"),
+        sort=("model",),
+        across="tokens",
+        cells={"{}, s": "seconds:.2f", "{}, seeds": "count"},
+    )
+    assert tables.render(table, rows) == [
+        *("Times:", "", "| model | fits | 20, s | 20, seeds | 1,000, s | 1,000, seeds |"),
+        "|---|---|---|---|---|---|",
+        "| a | yes |  |  | 3.00 | 1 |",
+        *("| b | yes | 1.50 | 2 |  |  |", ""),
+    ]
+    assert [tables.show({"x": x}, "x:sig") for x in (12345.6, 0.012345)] == ["12,346", "0.0123"]
+    with pytest.raises(ValueError, match="no row for the table with the columns model"):
+        tables.render(table, [])
+
+
+def test_the_figure_of_quality_and_cost_shows_means_over_data_sets(make_results):
+    first, second, third = make_results.FIGURES["quality"](make_results.read).axes
+    rows = make_results.read("extractive_peers")["rows"]
     names = list(dict.fromkeys(row["system"] for row in rows))
     for name, line in zip(names, first.lines, strict=True):
         of_it = [row for row in rows if row["system"] == name]
