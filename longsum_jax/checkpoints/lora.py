@@ -52,7 +52,7 @@ _PREFIX = "base_model.model."  # PEFT's wrappers around the model
 _WEIGHT = ".weight"
 # Options of PEFT that change the computation or the base model, with their
 # values in plain LoRA. Other initializations subtract the update from the base.
-_PLAIN = {
+_PLAIN: dict[str, tuple[Any, ...]] = {
     "alora_invocation_tokens": (None, []),
     "arrow_config": (None,),
     "bias": ("none",),

@@ -7,6 +7,7 @@ import numpy as np
 from longsum_jax.conversion.lsg import first_token
 from longsum_jax.errors import InputError
 from longsum_jax.inference.convertible import ConvertibleModel
+from longsum_jax.layers.attention.options import LsgOptions
 
 # relative to the largest output; float32 errors are a hundredth of it
 TOLERANCE = 1e-4
@@ -69,7 +70,7 @@ def check_lsg(
     """
     rng = np.random.default_rng(seed)
     first_id = first_token(original.config, first_id)
-    block = converted.config.block_size
+    block = LsgOptions.of(converted.config.attention).block_size
     length = (converted.config.max_source_length or _BLOCKS * block) - 1
     if not np.isfinite(
         _outputs(converted, _draw(converted, rng, length, first_id))
@@ -108,9 +109,7 @@ def _must_agree(original: ConvertibleModel, use_token_ids: bool) -> bool:
         or stack.relative_attention
     ):
         return False
-    return (
-        use_token_ids or not config.has_token_types
-    ) and not config.reference_quirks
+    return use_token_ids or not config.has_token_types
 
 
 def _draw(

@@ -70,9 +70,9 @@ def padded_length(
 
 def input_length(config: Any, length: int, bucket: int = BUCKET) -> int:
     """Returns the padded length of a model's input of ``length`` tokens."""
-    attention = get_encoder_attention(config)
+    attention = get_encoder_attention(config.encoder_attention)
     if attention.pads_to:
-        multiple = getattr(config, attention.pads_to)
+        multiple = config.option(attention.pads_to)
     else:
         multiple = 0
     return padded_length(length, max_input_length(config), multiple, bucket)
@@ -177,7 +177,7 @@ def pad_inputs(
             or a bucket below 1.
     """
     check_whole("bucket", bucket, 1)
-    attention = get_encoder_attention(config)
+    attention = get_encoder_attention(config.encoder_attention)
     length = ids.shape[1]
     padding = input_length(config, length, bucket) - length
     widths = ((0, 0), (0, padding))
@@ -235,7 +235,8 @@ def document_inputs(
     """
     if (
         document_id is None
-        or "global_indices" not in get_encoder_attention(config).inputs
+        or "global_indices"
+        not in get_encoder_attention(config.encoder_attention).inputs
     ):
         return {}
     is_global = ids == document_id
@@ -278,7 +279,10 @@ def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
     Raises:
         InputError: a row with more than ``max_global_tokens`` global tokens.
     """
-    if "global_indices" not in get_encoder_attention(config).inputs:
+    if (
+        "global_indices"
+        not in get_encoder_attention(config.encoder_attention).inputs
+    ):
         return
     kind = getattr(config, "global_tokens", "first")
     if kind not in ("question", "choice"):
@@ -413,7 +417,8 @@ def kernel_limit(config: Any) -> int | None:
     Pages are read one at a time, so models with pages have no limit.
     """
     attentions = [name for name, _ in parse_hybrid(config.encoder_attention)]
-    has_pages = bool(getattr(config, "page_length", 0))
+    pages = getattr(config, "pages", None)
+    has_pages = pages is not None and pages.page_length > 0
     if "s4d" not in attentions or has_pages:
         return None
     return MAX_LENGTH

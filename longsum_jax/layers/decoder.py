@@ -95,7 +95,7 @@ class Decoder(nn.Module):
     @property
     def cross(self) -> type[CrossAttention]:
         """Class of the cross-attention."""
-        return get_cross_attention(self.stack.cross, self.stack.num_heads)
+        return get_cross_attention(self.stack.cross_attention)
 
     def _make_layers(self, group: LayerGroup) -> nn.Module:
         """Makes the layers of a group as one scanned layer."""

@@ -14,19 +14,15 @@ from jaxtyping import Bool, Int
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.options import check_num_windows
-from longsum_jax.layers.attention.registry import (
-    get_cross_attention,
-    get_encoder_attention,
-)
+from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.dense import ACTIVATIONS
-from longsum_jax.layers.layer import check_memory
-from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
+    check_attention,
+    check_decoder_options,
     check_divisible,
     check_known,
-    check_pages,
     check_token_ids,
     read_bigbird_attention,
     read_fields,
@@ -126,10 +122,14 @@ class BartConfig(EmbeddingOptions, LabelOptions):
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             check_divisible(self, "d_model", name)
         check_known(self, "activation_function", ACTIVATIONS)
-        get_encoder_attention(self)
-        get_cross_attention(self, self.decoder_attention_heads)
-        check_memory(self, self.encoder_layers, self.decoder_layers)
-        check_pages(self, self.source_rows)
+        check_attention(self)
+        check_decoder_options(
+            self,
+            self.decoder_attention_heads,
+            self.encoder_layers,
+            self.decoder_layers,
+            self.source_rows,
+        )
 
     @property
     def attention_bias(self) -> bool:
@@ -167,10 +167,10 @@ class BartConfig(EmbeddingOptions, LabelOptions):
         source and needs as many positions.
         """
         if self.head != "language_model":
-            if self.page_length:
+            if self.pages.page_length:
                 return self.target_rows
             return min(self.source_rows, self.target_rows)
-        if self.page_length:
+        if self.pages.page_length:
             return None
         return self.source_rows
 
@@ -208,7 +208,7 @@ class BartConfig(EmbeddingOptions, LabelOptions):
             self.decoder_ffn_dim,
         )
         return dataclasses.replace(
-            self._stack(*sizes), memory=decoder_memory(self)
+            self._stack(*sizes), memory=self.decoder_memory
         )
 
     def _stack(self, layers: int, heads: int, d_ff: int) -> StackConfig:
@@ -230,11 +230,7 @@ class BartConfig(EmbeddingOptions, LabelOptions):
             dropout_rate=self.dropout,
             attention_dropout_rate=self.attention_dropout,
             activation_dropout_rate=self.activation_dropout,
-            options=self,
-            cross=self,
-            memory=self,
-            dtype=self.compute_dtype,
-            remat=self.remat,
+            **self.layer_options,
         )
 
 
@@ -323,11 +319,10 @@ class PegasusXConfig(PegasusConfig):
     attention_bias: ClassVar[bool] = False
     has_logits_bias: ClassVar[bool] = False
     absent: ClassVar[Mapping[str, Any]] = {"activation_function": "gelu"}
+    option_defaults: ClassVar[Mapping[str, Any]] = {"block_size": 512}
 
     encoder_attention: str = "block_staggered"
     max_position_embeddings: Length = 16384
-    block_size: int = 512
-    num_global_tokens: int = 32
 
     @property
     def max_source_length(self) -> None:
@@ -357,6 +352,7 @@ class LedConfig(BartConfig):
     """
 
     fixed: ClassVar[tuple[str, ...]] = ("scale_embedding",)
+    published_options: ClassVar[tuple[str, ...]] = ("attention_window",)
     position_offset: ClassVar[int] = 0
     prefix: ClassVar[str] = "led"
 
@@ -382,7 +378,7 @@ class LedConfig(BartConfig):
                 f"query_end_token_id={end}, but ids are from 0 to "
                 f"{self.vocab_size - 1}; correct it, or leave it out"
             )
-        check_num_windows(self.attention_window, self.encoder_layers)
+        check_num_windows(self.option("attention_window"), self.encoder_layers)
 
     @property
     def source_rows(self) -> int:
@@ -396,7 +392,8 @@ class LedConfig(BartConfig):
 
     @property
     def has_more_globals(self) -> bool:
-        has_globals = "global_indices" in get_encoder_attention(self).inputs
+        attention = get_encoder_attention(self.encoder_attention)
+        has_globals = "global_indices" in attention.inputs
         return has_globals and (
             bool(self.global_tokens or self.global_every)
             or self.query_end_token_id is not None
@@ -520,7 +517,7 @@ def presets(
         "large": config_class(),
         "base": config_class(**_BASE),
         "small": config_class(**_SMALL),
-        "tiny": config_class(**_TINY, **tiny),
+        "tiny": config_class.of(**_TINY, **tiny),
     }
 
 

@@ -353,7 +353,10 @@ class Bert(PreciseModule):
                 ``layers.encoder.Encoder.with_memory``.
         """
         mask = jnp.asarray(attention_mask).astype(bool)
-        if "global_indices" in get_encoder_attention(self.config).inputs:
+        if (
+            "global_indices"
+            in get_encoder_attention(self.config.encoder_attention).inputs
+        ):
             inputs.setdefault("global_indices", self._global_indices(input_ids))
         x = constrain(
             self.embed(input_ids, token_type_ids),

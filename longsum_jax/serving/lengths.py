@@ -39,7 +39,7 @@ def read_length(config: Any, length: int) -> int:
     In BigBird's attention the last block of the input is global, so that more
     padding would change the summary: its inputs have many lengths.
     """
-    if get_encoder_attention(config).pads_to:
+    if get_encoder_attention(config.encoder_attention).pads_to:
         return input_length(config, length)
     return _limited(config, _padded(config, length))
 

@@ -126,7 +126,7 @@ def known_keys():
     config = read_config("configs/finetune.py", {})
     keys = {f"{section}.{key}" for section in SECTIONS for key in config[section]}
     for family in FAMILIES.values():
-        keys |= {f"model.{field.name}" for field in dataclasses.fields(family.config_class)}
+        keys |= {f"model.{key}" for key in family.config_class.flat_defaults()}
     nested = {"segments": SegmentInputOptions, "gap_sentences": GapSentenceOptions}
     for name, options in nested.items():
         keys |= {f"task.{name}.{field.name}" for field in dataclasses.fields(options)}

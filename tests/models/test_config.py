@@ -86,7 +86,7 @@ def test_windows_are_one_or_one_for_each_layer():
     with pytest.raises(
         InputError, match="attention_window has 3 numbers for 2 layers; give one, or one each"
     ):
-        LedConfig(encoder_layers=2, attention_window=(4, 8, 8))
+        LedConfig.of(encoder_layers=2, attention_window=(4, 8, 8))
 
 
 WIDTH = {"d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 3}

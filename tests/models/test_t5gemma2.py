@@ -36,7 +36,7 @@ def test_heads_of_the_published_sizes(name, heads, kv_heads):
 def test_every_sixth_layer_has_no_window(window, radius, is_even):
     config = read({"sliding_window": window}, {"sliding_window": window})
     assert config.encoder_attention == "local,local,local,local,local,full,local"
-    assert (config.local_radius, config.local_even) == (radius, is_even)
+    assert (config.option("local_radius"), config.option("local_even")) == (radius, is_even)
     assert config.decoder.windows == (*[window] * 5, 0, window)
     raw = json.loads(json.dumps(FAMILY.config_json(config)))
     assert raw["encoder"]["text_config"]["sliding_window"] == window

@@ -140,7 +140,7 @@ def test_a_model_that_wrote_learns_to_label(experiment, write_rows, tmp_path):
     Model(family, config, params, load_tokenizer("bytes", vocab_size=300)).save(tmp_path / "bart")
 
     sections = {"data": {"batch_size": 4, "shuffle": "none"}, "init_from": str(tmp_path / "bart")}
-    sections["model"] = {"family": "bart"} | dataclasses.asdict(config)
+    sections["model"] = {"family": "bart"} | config.flat()
     experiment = experiment("labels", write_rows(SINGLE), **sections)
     start, labelled = experiment.experiment.start, family.parameter_shapes(experiment.config)
     names = {f"head/{name}/{part}" for name in ("dense", "out") for part in ("kernel", "bias")}
