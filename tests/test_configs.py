@@ -36,6 +36,7 @@ from longsum_jax.experiment.experiment import (
     with_run_length,
 )
 from longsum_jax.layers.memory import memory_layers
+from longsum_jax.layers.stack import PageOptions
 from longsum_jax.models.registry import model_config
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
@@ -414,14 +415,14 @@ def test_awesome_trains_as_the_paper_does(data_set, epochs, warmup):
     segments = run.task.segments
     assert (segments.min_tokens, segments.max_tokens, segments.train_tokens) == (512, 768, 51200)
     assert (segments.target_metric, segments.target_stemmer) == ("precision", True)
-    assert run.task.max_source_length == run.model.memory_size == 1024
+    assert run.task.max_source_length == run.model.memory.memory_size == 1024
     layers = memory_layers(run.model.encoder_stack.memory, 12)
     assert layers == (set(range(12)) if data_set == "booksum" else {9, 10, 11})
     if data_set == "json":
         run = run_of("awesome:json,variant=compressive")
         assert memory_layers(run.model.encoder_stack.memory, 12) == {0, 1, 2}
-        assert run.model.memory_compression == 5
-        assert run_of("awesome:json,variant=kv").model.salient_vectors == 1024
+        assert run.model.memory.memory_compression == 5
+        assert run_of("awesome:json,variant=kv").model.memory.salient_vectors == 1024
 
 
 def test_baselines_of_awesome_read_what_table_14_says():
@@ -447,13 +448,13 @@ def test_baselines_of_awesome_read_what_table_14_says():
 def test_the_longt5_of_awesome_has_sliding_windows():
     """Appendix D of the AWESOME paper."""
     model = run_of("long_baselines:longt5").model
-    assert (model.encoder_attention, model.local_radius) == ("local", 127)
+    assert (model.encoder_attention, model.attention.local_radius) == ("local", 127)
 
 
 def test_cached_trains_as_its_published_code():
     run = run_of("long_baselines:cached,data_set=govreport")
     model = run.model
-    assert (model.page_length, model.page_context, model.page_recompute) == (1024, 0, True)
+    assert model.pages == PageOptions(page_length=1024, page_recompute=True)
     assert model.cross_attention == "full"
     assert (run.optimizer.weight_decay, run.optimizer.clip_norm) == (0.0, 1.0)
     assert (run.optimizer.schedule, run.optimizer.warmup_steps) == ("linear", 300)
@@ -489,7 +490,7 @@ def test_an_abstractor_reads_and_writes_1024_tokens():
 
 def test_awesome_of_books_has_attentive_memory_alone():
     run = run_config(read_config(f"{CONFIGS}/awesome.py:booksum", {}))
-    assert (run.model.memory, run.model.memory_layers) == ("attentive", "all")
+    assert (run.model.memory.memory, run.model.memory.memory_layers) == ("attentive", "all")
     assert run.task.segments.salient == "none"
     with pytest.raises(InputError, match='data_set "bookum" is unknown; did you mean "booksum"'):
         read_config(f"{CONFIGS}/long_baselines.py:led,data_set=bookum", {})
@@ -535,7 +536,7 @@ def test_lsg_classification_is_table_9(mode, epochs, rate):
     assert run.task.max_source_length == max(run.data.source_lengths) == 4096
     assert run.task.source.startswith("tfds:imdb_reviews" if mode == "imdb" else "parquet:")
     assert run.task.label_key == ("labels" if mode.startswith("ecthr") else "label")
-    lsg = run.model
+    lsg = run.model.attention
     assert (lsg.block_size, lsg.sparse_block_size, lsg.sparsity_factor) == (128, 128, 4)
 
 
@@ -635,13 +636,13 @@ def write_small_bart(workdir, positions):
 
 @pytest.mark.parametrize("config", ["finetune", "classify", "hepos"])
 def test_lsg_by_a_config_alone_has_the_published_defaults(config):
-    lsg = run_of(config, **{"model.encoder_attention": "lsg"}).model
+    lsg = run_of(config, **{"model.encoder_attention": "lsg"}).model.attention
     assert (lsg.block_size, lsg.sparse_block_size, lsg.num_global_tokens) == (128, 128, 1)
 
 
 def test_lsg_replaces_the_attention_of_a_checkpoint(small_bart):
     overrides = {"model.encoder_attention": "lsg"}
-    lsg = run_of(f"finetune:model={small_bart}", **overrides).model
+    lsg = run_of(f"finetune:model={small_bart}", **overrides).model.attention
     assert (lsg.block_size, lsg.num_global_tokens) == (128, 1)
 
 
@@ -703,7 +704,7 @@ def test_locost_pre_training_is_the_paper():
     assert (optimizer.name, optimizer.learning_rate, optimizer.schedule) == ("adamw", 0.02, "t5")
     assert (optimizer.warmup_steps, optimizer.weight_decay, optimizer.clip_norm) == (10_000, 0, 1)
     assert (run.model.dropout_rate, run.loss.label_smoothing) == (0, 0)
-    assert (run.model.d_state, run.model.num_layers, run.model.d_model) == (512, 12, 768)
+    assert (run.model.attention.d_state, run.model.num_layers, run.model.d_model) == (512, 12, 768)
 
 
 @pytest.mark.parametrize("mode", ["govreport", "arxiv", "json"])
@@ -764,19 +765,24 @@ def test_hepos_is_table_4(encoder, cross, length):
     run = run_of(f"hepos:govreport,encoder={encoder},cross={cross}")
     check_run(run)
     assert encoder in run.model.encoder_attention
-    assert (run.model.cross_attention, run.model.hepos_stride) == (cross, 4)
+    assert (run.model.cross_attention, run.model.cross.hepos_stride) == (cross, 4)
     assert run.task.max_source_length == run.model.max_source_length == length
     if encoder == "stride":
-        assert (run.model.attention_window, run.model.attention_stride) == ((256,), length // 128)
+        options = run.model.attention.flat()
+        assert options["attention_window"] == (256,)
+        assert options["attention_stride"] == length // 128
     if encoder == "lsh":  # as many buckets as the published code makes for this length
-        assert run.model.lsh_num_buckets == 128
-        assert (run.model.lsh_num_hashes, run.model.lsh_chunk_length) == (4, 64)
+        assert run.model.attention.lsh_num_buckets == 128
+        assert (run.model.attention.lsh_num_hashes, run.model.attention.lsh_chunk_length) == (4, 64)
     if encoder == "linformer":
-        assert (run.model.linformer_size, run.model.linformer_max_length) == (256, length)
+        assert (run.model.attention.linformer_size, run.model.attention.linformer_max_length) == (
+            256,
+            length,
+        )
     if encoder == "sinkhorn":
-        model = run.model
-        assert (model.block_size, model.sinkhorn_iterations) == (64, 7)
-        assert model.sinkhorn_temperature == 0.7
+        options = run.model.attention
+        assert (options.block_size, options.sinkhorn_iterations) == (64, 7)
+        assert options.sinkhorn_temperature == 0.7
     assert run.evaluation.max_new_tokens == 1024
     rates = (run.model.dropout, run.model.attention_dropout)
     assert (*rates, run.task.max_target_length) == (0.1, 0.1, 1024)
