@@ -765,7 +765,7 @@ def test_hepos_is_table_4(encoder, cross, length):
     run = run_of(f"hepos:govreport,encoder={encoder},cross={cross}")
     check_run(run)
     assert encoder in run.model.encoder_attention
-    assert (run.model.cross_attention, run.model.cross.hepos_stride) == (cross, 4)
+    assert (run.model.cross_attention, run.model.option("hepos_stride")) == (cross, 4)
     assert run.task.max_source_length == run.model.max_source_length == length
     if encoder == "stride":
         options = run.model.attention.flat()
@@ -831,7 +831,7 @@ def test_any_checkpoint_gets_a_memory(small_bart, tmp_path):
     for mode, dtype, rate in (("json", "bfloat16", 5e-5), ("small", "float32", 1e-3)):
         run = run_of(f"awesome:{mode},variant=attn+txt,model={small_bart},data=rows.jsonl")
         plain = run_of(f"awesome:{mode},variant=se3,model={small_bart},data=rows.jsonl").model
-        assert (run.model.memory, plain.memory) == ("attentive", "none")
+        assert (run.model.memory.memory, plain.memory.memory) == ("attentive", "none")
         assert run.task.segments.salient == "text"
         assert (run.model.vocab_size, run.model.dtype) == (300, dtype)  # not BART large
         assert run.optimizer.learning_rate == rate
