@@ -35,15 +35,27 @@ def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_flags(
-    parser: argparse.ArgumentParser, *, required: bool = True
+    parser: argparse.ArgumentParser,
+    *,
+    required: bool = True,
+    repeats: bool = False,
 ) -> None:
-    """Adds --model and all options of ``summarization.loading.load``; see ``load_options``."""
+    """Adds --model and all options of ``summarization.loading.load``; see ``load_options``.
+
+    Args:
+        parser: parser of a command.
+        required: True if --model must be set.
+        repeats: True if --model may be set several times; its value is then a
+            list or None.
+    """
     parser.add_argument(
         "--model",
+        action="append" if repeats else "store",
         required=required,
         metavar="DIR",
         help="model directory, training workdir, or name ORG/NAME on the Hugging Face Hub "
         "(downloaded once; extra hf)"
+        + ("; may be repeated" if repeats else "")
         + ("" if required else "; default: the built-in ranker"),
     )
     parser.add_argument(

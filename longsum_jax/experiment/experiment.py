@@ -41,14 +41,13 @@ from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.experiment.packing import check_packing
 from longsum_jax.experiment.reference import ReferencedExamples, add_reference
 from longsum_jax.experiment.warm_start import WarmStart
-from longsum_jax.inference.auxiliary import AuxiliaryModels
+from longsum_jax.inference.auxiliary import auxiliary_functions, load_auxiliary
 from longsum_jax.inference.loading import (
     TRAINING_MODEL,
-    load_auxiliary,
     load_config,
     load_model,
 )
-from longsum_jax.inference.model import LoadedModel
+from longsum_jax.inference.model import AuxiliaryModels, LoadedModel
 from longsum_jax.layers.dense import LowRank, low_rank_updates
 from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.heads import LabelOptions, label_names
@@ -395,7 +394,7 @@ def make_store(experiment: Experiment) -> ExampleStore:
     setup = experiment.setup
     data, seed = setup.run.data, setup.run.training.seed
     store: ExampleList | PreparedExamples
-    auxiliary = experiment.auxiliary.functions()
+    auxiliary = auxiliary_functions(experiment.auxiliary)
     if data.reader == "stream":
         return ExampleStream(
             setup.task,

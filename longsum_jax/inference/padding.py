@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError, check_whole
-from longsum_jax.layers.attention.longformer import NO_TOKEN
+from longsum_jax.layers.attention.global_tokens import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.layer_groups import parse_hybrid
-from longsum_jax.models.bart import has_more_globals, is_global_token
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
@@ -183,8 +182,8 @@ def pad_inputs(
     padding = input_length(config, length, bucket) - length
     widths = ((0, 0), (0, padding))
     extra = {}
-    if has_more_globals(config) and "global_attention_mask" not in inputs:
-        is_global = is_global_token(ids, config, np) & mask
+    if config.has_more_globals and "global_attention_mask" not in inputs:
+        is_global = config.is_global_token(ids, np) & mask
         # Tokens that the model's config makes global, unless the caller chose
         # others.
         inputs = {"global_attention_mask": is_global, **inputs}
@@ -245,8 +244,8 @@ def document_inputs(
         return {}
     # The first token is global in addition to the separators.
     is_global[:, 0] = True
-    if has_more_globals(config):
-        is_global |= is_global_token(ids, config, np)
+    if config.has_more_globals:
+        is_global |= config.is_global_token(ids, np)
     return {"global_attention_mask": is_global.astype(np.int32)}
 
 

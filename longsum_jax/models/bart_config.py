@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.options import check_num_windows
+from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.dense import ACTIVATIONS
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
@@ -46,6 +48,7 @@ from longsum_jax.schema import (
     Size,
     Weight,
 )
+from longsum_jax.typing import AnyArray
 
 # Config fields that select how to compute; checkpoints do not depend on them.
 RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "head")
@@ -386,6 +389,38 @@ class LedConfig(BartConfig):
     def target_rows(self) -> int:
         """Number of positions of the decoder's table."""
         return self.max_decoder_position_embeddings
+
+    @property
+    def has_more_globals(self) -> bool:
+        attention = get_encoder_attention(self.encoder_attention)
+        has_globals = "global_indices" in attention.inputs
+        return has_globals and (
+            bool(self.global_tokens or self.global_every)
+            or self.query_end_token_id is not None
+        )
+
+    def is_global_token(
+        self, ids: Int[AnyArray, "batch length"], numpy: Any
+    ) -> Bool[AnyArray, "batch length"]:
+        """Returns True for the tokens of sources with global attention.
+
+        Args:
+            ids: ids of the sources; of padding, only a first token can be
+                global.
+            numpy: module that computes, ``numpy`` or ``jax.numpy``.
+        """
+        positions = numpy.arange(ids.shape[1])
+        is_global = numpy.isin(
+            ids, numpy.array(self.global_tokens, numpy.int32)
+        )
+        if self.global_every:
+            is_global |= positions % self.global_every == 0
+        if self.query_end_token_id is not None:
+            is_end = ids == self.query_end_token_id
+            num_ends = is_end.cumsum(1)
+            is_query = (num_ends == 0) | (is_end & (num_ends == 1))
+            is_global |= is_query & is_end.any(1, keepdims=True)
+        return (positions == 0) | (is_global & (ids != self.pad_token_id))
 
     def with_max_source_length(self, length: int) -> "LedConfig":
         """Returns this config with positions for ``length`` tokens of the source."""

@@ -24,7 +24,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from longsum_jax.layers.attention.longformer import NO_TOKEN
+from longsum_jax.layers.attention.global_tokens import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import LayerNorm, normal

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.longformer import NO_TOKEN
+from longsum_jax.layers.attention.global_tokens import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import LayerNorm, normal

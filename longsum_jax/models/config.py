@@ -351,6 +351,11 @@ class ModelConfig:
         """
         return None
 
+    @property
+    def has_more_globals(self) -> bool:
+        """True if global tokens besides the first one are selected by their ids or places."""
+        return False
+
     def with_max_source_length(self, length: int) -> "ModelConfig":
         """Returns this config with positions for inputs of ``length`` tokens.
 

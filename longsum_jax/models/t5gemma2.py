@@ -370,6 +370,7 @@ _SOURCE, _TARGET = "model.encoder.embed_tokens", "model.decoder.embed_tokens"
 _TABLE, _IMAGE_END = "weight", "eoi_embedding"
 # Keys of the class in transformers, which differ from its files.
 _ALIASES = ((r"^((?:model\.)?encoder\.)text_model\.", r"\1"),)
+_MODULES = ((r"^model\.encoder\.", r"model.encoder.text_model."),)
 _IMAGE_PARTS = re.compile(
     r"^(?:model\.)?encoder\.(vision_tower|multi_modal_projector)\."
 )
@@ -456,6 +457,7 @@ def weight_map(config: T5Gemma2Config) -> WeightMap:
         prefix="model.",
         aliases=_ALIASES,
         copies={} if tied else copies,
+        modules=_MODULES,
     )
 
 

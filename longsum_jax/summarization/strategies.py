@@ -588,7 +588,7 @@ def choose(source: StrategyInput) -> Strategy:
 
     A document that fits is read whole. Longer ones are read with
     "hierarchical": of the strategies that read the whole document, it retains
-    the most content (docs/results/strategies.md), and the summary is as long as
+    the most content (docs/results/quality.md), and the summary is as long as
     the model was trained to write. "segments" grows with the document, and
     "refine" needs sequential calls. "extract" retains as much at lower cost,
     but does not read most of the document.

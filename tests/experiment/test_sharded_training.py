@@ -103,7 +103,7 @@ def test_eight_devices_give_the_losses_of_one(config, one_device, tmp_path):
     assert_equal_metrics(lines(tmp_path / "eight"), one_device)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly  # tests/training has several hosts, tests/models documents that are cut
 def test_documents_may_be_cut_over_hosts(config, one_device, tmp_path, free_port):
     """Two processes with two devices each, a fourth of every document on a device."""
     mesh = "mesh.preset=fsdp+sequence,mesh.batch=1,mesh.sequence=4"

@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.layers import decoder as decoder_module
+from longsum_jax.layers import decoder_cache
 from longsum_jax.layers.attention.full import FullAttention
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues
 from longsum_jax.models.locost import LocostConfig
@@ -324,7 +324,7 @@ def check_adafactor(options):
 def check_decoding(cross_attention, cache_bytes, config=None):
     """A step of decoding over a source that a mesh shards, from kept keys or from the states
     themselves."""
-    decoder_module.MAX_CROSS_CACHE_BYTES = cache_bytes
+    decoder_cache.MAX_CROSS_CACHE_BYTES = cache_bytes
     config = config or T5Config.of(
         encoder_attention="window", attention_window=(4,), cross_attention=cross_attention, **SIZES
     )

@@ -17,8 +17,8 @@ from longsum_jax import checksums
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
+from longsum_jax.inference.auxiliary import load_auxiliary
 from longsum_jax.inference.continuous import ContinuousBatch
-from longsum_jax.inference.loading import load_auxiliary
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
 from longsum_jax.summarization.loading import load

@@ -30,8 +30,6 @@ from longsum_jax.ops.attention.longformer import (
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
 from longsum_jax.typing import AnyArray
 
-NO_TOKEN = -1  # entry of ``global_indices`` without a token
-
 
 class LongformerContext(Context):
     """The mask, the positions of the global tokens, and the window of every layer."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers import decoder as decoder_module
+from longsum_jax.layers import decoder_cache
 from longsum_jax.layers.attention.cross import CrossAttention
 from longsum_jax.layers.attention.multi_head import causal_mask
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_cross_attention
@@ -87,7 +87,7 @@ def step(decoder, variables, x, cache, source):
 def steps(decoder, variables, states=STATES, mask=MASK):
     """What is read of the source, and outputs [B, T, D] of one beam when X is given token by
     token."""
-    limit = decoder_module.MAX_CROSS_CACHE_BYTES
+    limit = decoder_cache.MAX_CROSS_CACHE_BYTES
     source, cache = begin(decoder, limit, variables, states, mask)
     out = []
     for t in range(T):
@@ -118,7 +118,7 @@ def test_decoding_from_the_states_equals_decoding_from_keys_and_values(
     decoder, variables = make(config, kind)
     mask = MASK & (np.arange(L) < np.array([L, 1])[:, None])  # some heads read padding alone
     _, wanted = steps(decoder, variables, mask=mask)
-    monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", 0)
+    monkeypatch.setattr(decoder_cache, "MAX_CROSS_CACHE_BYTES", 0)
     source, found = steps(decoder, variables, mask=mask)
     assert all(layer.cross_kv is None for layer in source.layers)
     assert source.states.shape == STATES.shape
@@ -145,9 +145,9 @@ def test_the_cache_holds_what_heads_read_and_the_limit_counts_that(
         assert (self_kv.k.shape, self_kv.v.shape) == ((B, H, K, beams * T),) * 2
     assert get_cross_attention(stack.cross_attention).num_keys(stack, L) == keys
     size = 2 * source.layers[0].cross_kv.k.size * 2 * 4
-    monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", size)
+    monkeypatch.setattr(decoder_cache, "MAX_CROSS_CACHE_BYTES", size)
     assert shapes().layers[0].cross_kv is not None
-    monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", size - 1)
+    monkeypatch.setattr(decoder_cache, "MAX_CROSS_CACHE_BYTES", size - 1)
     assert shapes().layers[0].cross_kv is None
 
 
