@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from flax.core import meta
 
+from longsum_jax.data.buckets import joined
 from longsum_jax.data.examples.base import Example
-from longsum_jax.data.packing import joined
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import LossOptions, default_sections, run_config
