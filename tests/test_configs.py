@@ -714,7 +714,7 @@ def write_small_bart(workdir, positions):
 
 def test_lsg_replaces_the_attention_of_a_checkpoint(small_bart):
     overrides = {"model.encoder_attention": "lsg"}
-    lsg = run_of(f"finetune:model={small_bart}", **overrides).model
+    lsg = run_of(f"finetune:model={small_bart}", **overrides).model.attention
     assert (lsg.block_size, lsg.num_global_tokens) == (128, 1)
 
 
@@ -759,7 +759,7 @@ def test_any_checkpoint_gets_a_memory(small_bart, tmp_path):
     for mode, dtype, rate in (("json", "bfloat16", 5e-5), ("small", "float32", 1e-3)):
         run = run_of(f"awesome:{mode},variant=attn+txt,model={small_bart},data=rows.jsonl")
         plain = run_of(f"awesome:{mode},variant=se3,model={small_bart},data=rows.jsonl").model
-        assert (run.model.memory, plain.memory) == ("attentive", "none")
+        assert (run.model.memory.memory, plain.memory.memory) == ("attentive", "none")
         assert run.task.segments.salient == "text"
         assert (run.model.vocab_size, run.model.dtype) == (300, dtype)  # not BART large
         assert run.optimizer.learning_rate == rate
