@@ -151,7 +151,7 @@ class ModelConfig:
     @classmethod
     def of(cls, **values: Any) -> Self:
         """Returns the config with these fields and options; see ``from_flat``."""
-        return cls.from_flat(values, cls.__name__)
+        return cls.from_flat(values, "")
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any], where: str) -> Self:
@@ -162,7 +162,7 @@ class ModelConfig:
 
         Args:
             values: values of fields and options by key of config.json.
-            where: name of the values in error messages.
+            where: name of the values in error messages, "" for none.
 
         Raises:
             InputError: an unknown key, or a value of the wrong type or out of
@@ -177,8 +177,9 @@ class ModelConfig:
         keys = cls.keys(values)
         for key in values:
             if key not in keys:
+                place = f"{where}: " if where else ""
                 raise InputError(
-                    f'{where}: unknown key "{key}"; {did_you_mean(key, keys)}'
+                    f'{place}unknown key "{key}"; {did_you_mean(key, keys)}'
                 )
         fields = cls._field_keys()
         entries = {key: values[key] for key in values if key in fields}
@@ -232,7 +233,7 @@ class ModelConfig:
 
         With another attention it keeps the options that both attentions have.
         """
-        return type(self).from_flat(self.flat() | changes, type(self).__name__)
+        return type(self).from_flat(self.flat() | changes, "")
 
     def flat(self) -> dict[str, Any]:
         """Returns all fields and the options in use, by key of config.json."""
@@ -277,9 +278,7 @@ class ModelConfig:
         values = self.option_defaults
         if self.attention != ENCODER_DEFAULTS:
             values = self.attention.flat()
-        options = attention.read_options(
-            self.encoder_attention, values, "attention"
-        )
+        options = attention.read_options(self.encoder_attention, values, "")
         if self.attention == ENCODER_DEFAULTS:
             object.__setattr__(self, "attention", options)
         elif self.attention != options:

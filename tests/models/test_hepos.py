@@ -145,4 +145,4 @@ def test_every_encoder_decoder_has_names_for_linformer_cross_attention(name):
     assert rows == family.parameter_shapes(config).keys()
     assert "decoder/layers/cross_attention/length_projection" in rows
     raw = family.config_json(config)
-    assert family.config_of_json(raw, "config.json").cross_linformer_size == 256
+    assert family.config_of_json(raw, "config.json").cross.cross_linformer_size == 256

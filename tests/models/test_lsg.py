@@ -184,7 +184,7 @@ def test_a_config_without_sparse_keys_is_understood(published):
     own."""
     model = published("bert")
     raw = model.raw | {"sparsity_type": None, "architectures": ["BertForMaskedLM"]}
-    assert model.family.config_of_json(raw, "x").sparsity_type == "none"
+    assert model.family.config_of_json(raw, "x").attention.sparsity_type == "none"
     assert family_of({"architectures": ["LSGRobertaForMaskedLM"]}, "x").name == "roberta"
 
 
