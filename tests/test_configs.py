@@ -536,6 +536,8 @@ def value_of(run, path):
     section, _, name = path.partition(".")
     if section == "generation":
         return run.evaluation.generation()[name]
+    if section == "model":
+        return run.model.option(name)
     return operator.attrgetter(path)(run)
 
 
