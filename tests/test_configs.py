@@ -536,6 +536,8 @@ def value_of(run, path):
     section, _, name = path.partition(".")
     if section == "generation":
         return run.evaluation.generation()[name]
+    if section == "model" and name != "max_source_length":  # which follows from the options
+        return run.model.option(name)
     return operator.attrgetter(path)(run)
 
 
