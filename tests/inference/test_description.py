@@ -1,6 +1,6 @@
 import pytest
-
 from longsum_jax.inference.description import describe
+
 from longsum_jax.models.registry import get_family
 
 
