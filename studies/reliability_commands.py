@@ -1,8 +1,7 @@
 """Commands other than `longsum train` that are killed at a random moment and run again.
 
-A process that has imported the libraries forks for every run, which makes one as short as it can
-be. The run after the kill must leave what a run leaves that nothing ended, byte by byte but for
-times, and nothing else: no lock, and no unfinished output.
+The run after the kill must leave what a run leaves that nothing ended, byte by byte but for times,
+and nothing else: no lock, and no unfinished output.
 """
 
 import functools
@@ -10,21 +9,18 @@ import json
 import os
 import random
 import shutil
-import signal
-import sys
+import subprocess
 import time
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import reliability_disk as disk
 from reliability_trials import Case, Row
 
-from longsum_jax.__main__ import main
+from longsum_jax.checksums import SUMS
 
 TRIALS = 10  # kills of each command
-PATIENCE = 300.0  # seconds after which a run counts as hanging
+PATIENCE = 600.0  # seconds after which a run counts as hanging
 
 
 class Extract(disk.Writer):
@@ -59,97 +55,64 @@ class KilledCommand(Case):
         self.name = writer.name
 
     def trial(self, rng: random.Random) -> Row:
+        """Kills the command, at any moment or soon after it has begun to write."""
         expected, seconds = self._whole
-        folder = self._writer.disk / "tried"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        out, log = folder / "out", self._writer.folder / "log"
-        moment = rng.uniform(0, seconds)
-        child = start(self._writer.arguments(out), log)
-        time.sleep(moment)
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        row: Row = {"kills": int(os.WIFSIGNALED(status)), "inside_output": 0, "equal": 0}
-        row["inside_output"] = int(row["kills"] and any(folder.iterdir()))
-        where = f"after {moment:.2f} s of {seconds:.2f}"
-        before = content_of(folder)
-        code = finish(start(self._writer.arguments(out), log))
+        self._empty()
+        with self._start() as process:
+            if rng.random() < 0.5:
+                while process.poll() is None and not any(self._folder.iterdir()):
+                    time.sleep(0.001)
+                time.sleep(rng.uniform(0, 0.1 * seconds))
+            else:
+                time.sleep(rng.uniform(0, seconds))
+            process.kill()
+        before = content_of(self._folder)
+        is_killed = process.returncode != 0
+        row: Row = {"kills": int(is_killed), "inside_output": int(is_killed and bool(before))}
+        done = self._run()
         failures = []
         # A command whose output was whole before the kill may say that it is there.
-        if code and before != expected:
-            failures.append(f"{where}: {code}, {log.read_text(errors='replace')[-400:]!r}")
-        if differing := differences(content_of(folder), expected):
-            failures.append(f"{where}: {differing[:4]}")
+        if done.returncode and before != expected:
+            failures.append(f"ended with {done.returncode}, {done.stderr[-400:]!r}")
+        if names := differences(content_of(self._folder), expected):
+            failures.append(f"differs in {names[:4]}")
         row["equal"] = int(not failures)
         return row | {"failures": failures}
+
+    @property
+    def _folder(self) -> Path:
+        """What the command writes to, and nothing else."""
+        return self._writer.disk / "tried"
 
     @functools.cached_property
     def _whole(self) -> tuple[dict[str, Any], float]:
         """What the command leaves where nothing ends it, and its seconds."""
-        folder = self._writer.disk / "tried"  # a path may be part of the content
-        folder.mkdir(parents=True)
+        self._writer.disk.mkdir(parents=True)
         self._writer.prepare()
-        # Makes the model; this process must not start the threads of JAX.
-        finish(forked(lambda: self._writer.arguments(folder) and 0))
-        log = self._writer.folder / "log"
         for _ in range(2):  # the second one has compiled programs
-            shutil.rmtree(folder)
-            folder.mkdir()
+            self._empty()
             begin = time.monotonic()
-            code = finish(start(self._writer.arguments(folder / "out"), log))
+            done = self._run()
             seconds = time.monotonic() - begin
-            if code:
-                raise SystemExit(f"{self.name}: {log.read_text(errors='replace')[-2000:]}")
-        return content_of(folder), seconds
+            if done.returncode:
+                raise SystemExit(f"{self.name}: {done.stderr[-2000:]}")
+        return content_of(self._folder), seconds
 
+    def _empty(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
 
-def start(arguments: list[str], log: Path) -> int:
-    """Starts ``longsum`` in a fork; returns the number of the process."""
+    def _start(self) -> subprocess.Popen[str]:
+        settings = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+        settings |= {"JAX_COMPILATION_CACHE_DIR": str(self._writer.folder.parent / "compiled")}
+        command = self._writer.command(self._folder / "out")
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, env=os.environ | settings, text=True, **pipes)
 
-    def run() -> int:
-        file = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-        os.dup2(file, 1)
-        os.dup2(file, 2)
-        os.environ["JAX_PLATFORMS"] = "cpu"
-        sys.argv = ["longsum", *arguments]
-        try:
-            main()
-        except SystemExit as error:
-            return error.code if isinstance(error.code, int) else int(error.code is not None)
-        return 0
-
-    return forked(run)
-
-
-def forked(call: Callable[[], int]) -> int:
-    """Calls a function in a fork, whose exit code it returns; returns the number of the process."""
-    import longsum_jax.commands.evaluate
-    import longsum_jax.summarization.loading  # noqa: F401 (takes long)
-
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        code = call()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def finish(child: int) -> int:
-    """Returns the exit code of a process, which it ends if it takes too long."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    def _run(self) -> subprocess.CompletedProcess[str]:
+        with self._start() as process:
+            _, said = process.communicate(timeout=PATIENCE)
+        return subprocess.CompletedProcess(process.args, process.returncode, stderr=said)
 
 
 def content_of(folder: Path) -> dict[str, Any]:
@@ -160,10 +123,15 @@ def content_of(folder: Path) -> dict[str, Any]:
 
 def _content(path: Path) -> Any:
     content = path.read_bytes()
+    if path.name == SUMS:  # of files with times; the others are compared themselves
+        return [line.split()[-1] for line in content.splitlines()]
     if path.suffix not in (".json", ".jsonl"):
         return content
     lines = content.splitlines() if path.suffix == ".jsonl" else [content]
-    return [_without_times(json.loads(line)) for line in lines]
+    try:
+        return [_without_times(json.loads(line)) for line in lines]
+    except ValueError:  # unfinished
+        return content
 
 
 def _without_times(value: Any) -> Any:
@@ -182,5 +150,5 @@ def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
 
 def command_cases(folder: Path) -> list[Case]:
     """Returns all commands, in subdirectories of a folder."""
-    writers = (disk.Convert, Extract, disk.Evaluate, disk.Prepare, disk.Summarize, Extracts)
+    writers = (Extract, Extracts, disk.Prepare, disk.Convert, disk.Summarize, disk.Evaluate)
     return [KilledCommand(writer(folder / writer.name.replace(" ", "_"))) for writer in writers]

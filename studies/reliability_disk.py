@@ -152,8 +152,7 @@ class Writer(Case):
     def model(self) -> Path:
         """A model directory."""
         directory = self.folder / "model"
-        if not directory.exists():
-            ModelDirectory(directory).write()
+        ModelDirectory(directory).write()
         return directory
 
 

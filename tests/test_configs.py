@@ -350,7 +350,7 @@ EVALUATIONS = {
     "finetune:training.eval_every=epoch": "epoch",
 }
 BEAMS = "generation: num_beams=4 length_penalty=2.0 no_repeat_ngram_size=3"
-# Sections 3, appendices C.1 and D; the rest are settings of Hepos' scripts.
+# AWESOME, section 3, appendices C.1 and D; the rest are settings of Hepos' scripts.
 AWESOME = f"""{BEAMS}
 evaluation: stemmer=True
 optimizer: name=adamw learning_rate=5e-5 clip_norm=0.1 weight_decay=0.01 schedule=linear
@@ -392,7 +392,7 @@ LSG_PASSES = {
 LOCOST = """data: batch_size=128
 optimizer: learning_rate=5e-4 schedule=constant
 model: dropout_rate=0.1"""
-LOCOST_LENGTHS = {  # of sources and targets, passes, what evaluation reads (figure 5: whole books)
+LOCOST_LENGTHS = {  # of sources and targets, passes, what evaluation reads (LOCOST, figure 5)
     "arxiv": (4096, 512, 60, None),
     "pubmed": (4096, 512, 60, None),
     "booksum_chapter": (8192, 512, 60, None),
@@ -409,7 +409,7 @@ training: steps=1000000
 optimizer: name=adamw learning_rate=0.02 schedule=t5 warmup_steps=10000 weight_decay=0 clip_norm=1
 model: dropout_rate=0 d_state=512 num_layers=12 d_model=768
 loss: label_smoothing=0"""
-# Table 4 and the published scripts; the accumulation is that of docs/papers/hepos.md.
+# Hepos, table 4 and the published scripts; the accumulation is that of docs/papers/hepos.md.
 HEPOS = f"""{BEAMS} max_new_tokens=1024
 evaluation: stemmer=True max_new_tokens=1024
 task: source=govreport:gov-report max_target_length=1024
@@ -455,7 +455,8 @@ RUNS = {
     ),
     "extract_abstract:default": "task: max_source_length=1024 max_target_length=1024\n"
     "evaluation: max_new_tokens=1024\noptimizer: learning_rate=5e-5",
-    "long_baselines:longt5": "model: encoder_attention=local local_radius=127",  # appendix D
+    # AWESOME, appendix D.
+    "long_baselines:longt5": "model: encoder_attention=local local_radius=127",
     "long_baselines:cached,data_set=govreport": CACHED,  # its published code
     "long_baselines:cached,data_set=qmsum": "optimizer: schedule=constant warmup_steps=0",
     "lsg_classify:ecthr_a,data=cases/{split}.parquet": (
@@ -466,7 +467,7 @@ RUNS = {
     ),
     "locost_c4:base": LOCOST_C4,
     "locost_finetune:json,length=3000": "data: source_lengths=(1024,2048,3000)",
-    # 17,457, 972 and 973 reports, table 9.
+    # 17,457, 972 and 973 reports (LOCOST, table 9).
     "locost_finetune:govreport": "task: source=tfds:scrolls/gov_report",
     "locost_hepos:govreport": "task: source=tfds:scrolls/gov_report",
     "locost_finetune:qmsum": "task: source=tfds:scrolls/qmsum",
@@ -508,7 +509,8 @@ def values_of_the_papers():
     for mode in ("govreport", "json", "pubmed", "arxiv"):
         longest, shortest = (800, 100) if mode in ("pubmed", "arxiv") else (1024, 0)
         yield f"hepos:{mode}", f"{BEAMS} max_new_tokens={longest} min_new_tokens={shortest}"
-    releases = {"govreport": "govreport:gov-report", "qmsum": "qmsum:QMSum"}  # appendix C.1
+    # AWESOME, appendix C.1.
+    releases = {"govreport": "govreport:gov-report", "qmsum": "qmsum:QMSum"}
     for name, source in releases.items():
         yield f"extractor:default,data_set={name}", f"task: source={source}"
         for variant in VARIANTS:

@@ -574,6 +574,8 @@ def write_stack(
 
 # State dicts
 
+# Buffers that the class computes, and that some files contain.
+BUFFERS = (r"\.rotary_emb\.\w*inv_freq$", r"\.embed_tokens\.embed_scale$")
 _HEAD, _TARGET = "lm_head.out_proj.weight", "model.decoder.embed_tokens.weight"
 
 
@@ -655,7 +657,7 @@ def weight_map(config: T5GemmaConfig) -> WeightMap:
         tied[_HEAD] = _TARGET
     else:
         rows.append(WeightRow("lm_head", _HEAD))
-    return WeightMap(rows, tied, prefix="model.")
+    return WeightMap(rows, tied, ignored=BUFFERS, prefix="model.")
 
 
 _9B: dict[str, Any] = {

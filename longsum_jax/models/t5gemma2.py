@@ -30,6 +30,7 @@ from longsum_jax.models.config import read_fields
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import head_of
 from longsum_jax.models.t5gemma import (
+    BUFFERS,
     RUNTIME_FIELDS,
     GemmaDecoderStack,
     GemmaStack,
@@ -453,7 +454,7 @@ def weight_map(config: T5Gemma2Config) -> WeightMap:
     return WeightMap(
         rows,
         tied,
-        ignored=(_IMAGE_PARTS.pattern,),
+        ignored=(_IMAGE_PARTS.pattern, *BUFFERS),
         prefix="model.",
         aliases=_ALIASES,
         copies={} if tied else copies,

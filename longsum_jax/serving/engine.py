@@ -28,7 +28,6 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import MAX_SLOTS
 from longsum_jax.ranking.ranker import DEFAULT_LENGTH
-from longsum_jax.ranking.selection import parse_length
 from longsum_jax.serving.batch import WARM_UP_PIECES
 from longsum_jax.serving.fair_queue import FairQueue
 from longsum_jax.serving.lengths import (
@@ -56,6 +55,7 @@ from longsum_jax.summarization.summary_options import (
     SummaryOptions,
     make_options,
 )
+from longsum_jax.text.lengths import parse_length
 
 if TYPE_CHECKING:
     from longsum_jax.summarization.model import Model

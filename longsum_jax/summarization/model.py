@@ -30,7 +30,6 @@ from longsum_jax.inference.padding import (
 )
 from longsum_jax.inference.programs import EncodedDocuments
 from longsum_jax.models.registry import max_input_length
-from longsum_jax.ranking.selection import Length
 from longsum_jax.summarization.documents import DocumentSummarizer
 from longsum_jax.summarization.memory_engine import MemoryEngine
 from longsum_jax.summarization.segments import SegmentSummarizer
@@ -45,6 +44,7 @@ from longsum_jax.summarization.summary_options import (
     make_requests,
 )
 from longsum_jax.text.joining import BLANK_LINE, document_token_id
+from longsum_jax.text.lengths import Length
 from longsum_jax.text.prompts import Prompt, make_prompt
 from longsum_jax.text.segment_inputs import segment_options
 from longsum_jax.tokenizers.files import DOCUMENT_TOKEN

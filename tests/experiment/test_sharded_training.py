@@ -275,7 +275,7 @@ import optax
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.experiment.experiment import make_experiment, make_loss, make_store
-from longsum_jax.experiment.reference import _compute
+from longsum_jax.experiment.objectives.preferences import _compute
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.training.mesh import activate, make_mesh, put_batch
 from longsum_jax.training.state import create_state, init_state, plan_state, shardings_of

@@ -3,10 +3,12 @@
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.stack import StackConfig
+from longsum_jax.models.bart import is_global_token
 from longsum_jax.models.bart_config import (
     BigBirdPegasusConfig,
     LedConfig,
@@ -158,3 +160,11 @@ def test_widths_without_computed_positions_may_be_odd():
 def test_options_of_families_that_do_not_fit(config, values, problem):
     with pytest.raises(InputError, match=problem):
         config(**values)
+
+
+def test_global_tokens_at_every_nth_position():
+    options = {"global_every": 3, "global_tokens": (7,), "query_end_token_id": None}
+    config = get_family("led").config({"pad_token_id": 1, **options})
+    ids = np.array([[5, 5, 7, 5, 5, 5, 5, 1, 1, 1]])
+    expected = [[True, False, True, True, False, False, True, False, False, False]]
+    assert is_global_token(ids, config, np).tolist() == expected

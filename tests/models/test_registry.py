@@ -83,6 +83,14 @@ def test_family_of_a_config_json(raw):
             'a: model_type "siglip_vision_model" is not supported; it is a vision model; this ',
         ),
         (
+            lambda: family_of({"model_type": "dinov3_vit"}, "a"),
+            'a: model_type "dinov3_vit" is not supported; it is a vision model; this ',
+        ),
+        (
+            lambda: family_of({"model_type": "gptj", "architectures": ["GPTJModel"]}, "a"),
+            'a: model_type "gptj" is not supported; it is a decoder; this ',
+        ),
+        (
             lambda: family_of({"model_type": "whisper"}, "a"),
             'a: model_type "whisper" is not supported; it is a speech model; this ',
         ),
