@@ -40,7 +40,7 @@ from longsum_jax.experiment.experiment import (
     write_model_directory,
 )
 from longsum_jax.layers.memory import memory_layers
-from longsum_jax.models.registry import model_config
+from longsum_jax.models.registry import flat_section, model_config
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
@@ -536,6 +536,8 @@ def value_of(run, path):
     section, _, name = path.partition(".")
     if section == "generation":
         return run.evaluation.generation()[name]
+    if section == "model" and name in (values := flat_section(run.model)):
+        return values[name]
     return operator.attrgetter(path)(run)
 
 
