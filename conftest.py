@@ -32,7 +32,7 @@ _LAYERS = (
     "dense encoder layer layer_groups memory partitioning s4d"
 )
 _MODELS = "bart bert bert_heads encoder_decoder extraction_head heads salient_vectors t5"
-_DECODING = "beams decoder drafts logits sampling search sequences"
+_DECODING = "beams decoder drafts logits sampling search"
 CHECKED_MODULES = (
     "longsum_jax.ops",
     "longsum_jax.experimental.ops",

@@ -199,7 +199,8 @@ class ContinuousBatch:
         limits: TokenLimits | None = None
         if arrivals is not None:
             # of slots without a document
-            limits = TokenLimits(np.int32(0), np.int32(0))
+            zero = np.zeros((), np.int32)
+            limits = TokenLimits(zero, zero)
         length = lengths[waiting[0]] if waiting else length
         # All slots are empty at first.
         source = jax.tree.map(

@@ -389,7 +389,10 @@ class Engine:
                     job,
                     number,
                     piece.document,
-                    TokenLimits(np.int32(shortest), np.int32(longest)),
+                    TokenLimits(
+                        np.array(shortest, np.int32),
+                        np.array(longest, np.int32),
+                    ),
                     kind,
                     piece.is_final,
                     time.monotonic(),

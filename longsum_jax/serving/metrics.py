@@ -184,8 +184,10 @@ def _labels(labels: Labels) -> str:
 
 def _escaped(value: str) -> str:
     """Escapes the name of a model, which may contain any character."""
-    escapes = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
-    return value.translate(str.maketrans(escapes))
+    # backslashes first, because the others are escaped by one
+    for character, escape in (("\\", r"\\"), ('"', r"\""), ("\n", r"\n")):
+        value = value.replace(character, escape)
+    return value
 
 
 def _memory_bytes() -> int:

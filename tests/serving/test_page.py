@@ -203,26 +203,30 @@ def test_comparing_copying_and_storing(page, tmp_path):
 
 @pytest.mark.browser
 def test_comparing_two_models(browser, tmp_path):
-    server = Server(make_app(Engine(name="reports"), Engine()))
+    long = "w" * 80
+    server = Server(make_app(Engine(name="reports"), Engine(name=long)))
     try:
         browser.open(server.address)
         browser.wait("document.getElementById('facts').textContent")
         options = "[...document.getElementById('model').options].map((option) => option.value)"
-        assert browser.run(options) == ["reports", "built-in"]
+        assert browser.run(options) == ["reports", long]
         browser.run(f"document.getElementById('text').value = {json.dumps(TEXT)}")
         summarize(browser, 1)
         assert content(browser, "#compare") == "Compare with these settings"
         browser.run("document.getElementById('model').focus()")
         browser.press("ArrowDown", 40)
-        assert content(browser, "#compare") == "Compare with built-in"
+        assert content(browser, "#compare") == f"Compare with {long}"
         summarize(browser, 2, button="compare")
         titles = "[...document.querySelectorAll('#summaries h3')].map((h) => h.textContent)"
-        expected = ["Summary by reports in 1 sentence", "Summary by built-in in 2 sentences"]
+        expected = ["Summary by reports in 1 sentence", f"Summary by {long} in 2 sentences"]
         assert browser.run(titles) == expected
         tops = browser.run("[...document.querySelectorAll('article')].map((a) => a.offsetTop)")
         assert tops[0] == tops[1]
-        assert browser.run("runs.map((run) => run.model)") == ["reports", "built-in"]
-        assert browser.run(CHECKS) == []
+        assert browser.run("runs.map((run) => run.model)") == ["reports", long]
+        for width in (360, 1280):
+            browser.resize(width, 800)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            assert browser.run(CHECKS) == []
     finally:
         server.close()
 

@@ -15,16 +15,20 @@ Communication between devices if a mesh shards the sequence (preset
     linformer                                                      sums of the means
 """
 
+from typing import TYPE_CHECKING
+
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.base import EncoderAttention
-from longsum_jax.layers.attention.cross import CrossAttention
 from longsum_jax.layers.layer_groups import is_hybrid, parse_hybrid
 from longsum_jax.lazy_classes import LazyClasses
+
+if TYPE_CHECKING:
+    from longsum_jax.layers.attention.base import EncoderAttention
+    from longsum_jax.layers.attention.cross import CrossAttention
 
 _PACKAGE = "longsum_jax.layers.attention"
 _EXPERIMENTAL = "longsum_jax.experimental.attention"
 
-ENCODER_ATTENTIONS: LazyClasses[type[EncoderAttention]] = LazyClasses(
+ENCODER_ATTENTIONS: LazyClasses["type[EncoderAttention]"] = LazyClasses(
     {
         "full": f"{_PACKAGE}.full:FullAttention",
         "disentangled": f"{_PACKAGE}.disentangled:DisentangledAttention",
@@ -49,7 +53,7 @@ ENCODER_ATTENTIONS: LazyClasses[type[EncoderAttention]] = LazyClasses(
     }
 )
 
-CROSS_ATTENTIONS: LazyClasses[type[CrossAttention]] = LazyClasses(
+CROSS_ATTENTIONS: LazyClasses["type[CrossAttention]"] = LazyClasses(
     {
         "full": f"{_PACKAGE}.cross:SourceAttention",
         "hepos": f"{_PACKAGE}.cross:HeposAttention",
@@ -59,7 +63,7 @@ CROSS_ATTENTIONS: LazyClasses[type[CrossAttention]] = LazyClasses(
 )
 
 
-def get_encoder_attention(name: str) -> type[EncoderAttention]:
+def get_encoder_attention(name: str) -> "type[EncoderAttention]":
     """Returns the module class of the encoder attention ``name``.
 
     Raises:
@@ -75,7 +79,7 @@ def get_encoder_attention(name: str) -> type[EncoderAttention]:
     )
 
 
-def get_cross_attention(name: str) -> type[CrossAttention]:
+def get_cross_attention(name: str) -> "type[CrossAttention]":
     """Returns the module class of the cross-attention ``name``.
 
     Raises:
@@ -88,7 +92,7 @@ def get_cross_attention(name: str) -> type[CrossAttention]:
     return CROSS_ATTENTIONS[name]
 
 
-def _uniform_attention(name: str) -> type[EncoderAttention]:
+def _uniform_attention(name: str) -> "type[EncoderAttention]":
     """Returns the module class for a stack whose layers all have the attention ``name``."""
     if "+" in name:  # joined patterns
         return ENCODER_ATTENTIONS["window"]
