@@ -39,9 +39,10 @@ from longsum_jax.ranking.fragments import depend_on_previous
 from longsum_jax.ranking.gains import reference_gains
 from longsum_jax.ranking.parsing import ParsedDocument, parse_document
 from longsum_jax.ranking.ranker import Ranker, builtin_ranker, load_ranker, without_fragments
-from longsum_jax.ranking.selection import Length, select_sentences
+from longsum_jax.ranking.selection import select_sentences
 from longsum_jax.ranking.training import Rows, train_trees
 from longsum_jax.text.documents import DataRow
+from longsum_jax.text.lengths import Length
 from longsum_jax.text.sentences import join_wrapped_lines
 
 UNSEEN = ("sumpubmed", "crd3")

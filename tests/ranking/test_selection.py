@@ -4,7 +4,8 @@ import pytest
 from longsum_jax.errors import InputError
 from longsum_jax.ranking import selection
 from longsum_jax.ranking.parsing import parse_document
-from longsum_jax.ranking.selection import Length, parse_length, select_sentences
+from longsum_jax.ranking.selection import select_sentences
+from longsum_jax.text.lengths import Length, parse_length
 
 
 def slow_selection(document, scores, room, costs, alike):
