@@ -125,7 +125,7 @@ def _functions() -> list[_Part]:
 def _tests() -> list[_Part]:
     shared = _helpers(ROOT / "conftest.py")
     parts = []
-    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+    for file in _test_files():
         helpers = shared | _helpers(file)
         path = file.relative_to(ROOT).as_posix()
         for node in _test_functions(file):
@@ -134,6 +134,10 @@ def _tests() -> list[_Part]:
                 names |= {x for name in names & helpers.keys() for x in helpers[name]}
             parts.append(_Part(path, node.name, frozenset(names)))
     return parts
+
+
+def _test_files() -> list[Path]:
+    return sorted((ROOT / "tests").rglob("test_*.py"))
 
 
 def _test_functions(file: Path) -> Iterator[ast.FunctionDef]:

@@ -130,14 +130,17 @@ def test_a_mutant_is_killed_by_a_test_that_passes_without_it(script, parts, tmp_
     assert path.read_bytes() == SOURCE
 
 
-def test_the_nearest_tests_name_the_function(scripts):
-    nearest = scripts("mutants_nearest").nearest_tests
+def test_the_nearest_tests_name_the_function(scripts, monkeypatch):
+    module = scripts("mutants_nearest")
+    root = Path(__file__).parents[2]
+    files = [root / "tests" / name for name in ("test_atomic.py", "test_checksums.py")]
+    monkeypatch.setattr(module, "_test_files", lambda: files)
     path = "longsum_jax/checksums.py"
-    text = (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
+    text = (root / path).read_text(encoding="utf-8")
     line = text[: text.index("def check(")].count("\n") + 2
-    tests = nearest(path, line, 5)
+    tests = module.nearest_tests(path, line, 5)
     assert len(tests) == 5
-    assert tests[0].startswith("tests/test_checksums.py::test_")
+    assert {test.partition("::")[0] for test in tests} == {"tests/test_checksums.py"}
 
 
 def test_mutants_of_lines_that_have_changed_are_replaced(script):

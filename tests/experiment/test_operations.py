@@ -146,3 +146,8 @@ def test_products_of_a_model_agree_with_the_cost_analysis_of_the_compiler():
     # The analysis also counts element-wise operations.
     total = program.cost_analysis()["flops"]
     assert 0.8 * total < products <= total
+
+
+def test_a_name_cannot_control_a_terminal(tmp_path, capsys):
+    operations._write_table(tmp_path / "run\x1b[2J\u202e", 1, [])
+    assert capsys.readouterr().err.endswith("/run[2J: no trace was written\n")

@@ -184,6 +184,13 @@ def test_lsg_of_a_preset_has_them_unless_something_else_is_asked_for():
     assert preset("pegasus_x", "tiny")["block_size"] != wanted["block_size"]
 
 
+def test_a_config_with_lsg_is_published_if_its_class_is():
+    for name in FAMILIES.keys() - {"deberta-v2"}:
+        family, config = model_config(preset(name, "tiny", encoder_attention="lsg"))
+        saved = family.config_json(config)
+        assert ("auto_map" in saved) == (saved["model_type"] == name)
+
+
 def test_parameter_shapes_of_the_published_model():
     shapes = get_family("locost").parameter_shapes(LocostConfig())
     assert shapes["shared"] == (32100, 768)
