@@ -78,7 +78,7 @@ def compare_encoder(
 ) -> dict[str, Any]:
     base = getattr(theirs, theirs.base_model_prefix, theirs)
     states = error(np.asarray(ours.encode(ids, mask))[mask], base(**inputs).last_hidden_state[mask])
-    if ours.config.head == "pooler":
+    if ours.config.head in ("none", "pooler"):
         return {"states_error": states}
     wanted, found = theirs(**inputs).logits.numpy(), np.asarray(ours.logits(ids, mask))
     where = slice(None) if wanted.ndim == 2 else mask
