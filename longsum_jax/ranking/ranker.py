@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.ranking.dependence import depend_on_previous
 from longsum_jax.ranking.explanations import explain
 from longsum_jax.ranking.fallback import Fallback, load_fallback
 from longsum_jax.ranking.features import (
@@ -19,7 +20,6 @@ from longsum_jax.ranking.features import (
 from longsum_jax.ranking.fragments import (
     are_fragments,
     are_notes,
-    depend_on_previous,
 )
 from longsum_jax.ranking.parsing import (
     ParsedDocument,
@@ -305,3 +305,8 @@ def load_ranker(path: str | Path) -> Ranker:
         InputError: the file is missing or damaged, or uses unknown features.
     """
     return Ranker(load_trees(path), load_fallback(path))
+
+
+def selected_sentences(document, scores, length):
+    scores = without_fragments(document, scores)
+    return select_sentences(document, scores, length, dependent=depend_on_previous(document), closeness=0.6)

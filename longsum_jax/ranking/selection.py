@@ -95,6 +95,7 @@ def select_sentences(
     alike: float = ALIKE,
     dependent: np.ndarray | None = None,
     label_words: np.ndarray | None = None,
+    closeness: float = 0.0,
 ) -> list[int]:
     """Returns the sentences of a summary with a given length; see ``take_sentences``.
 
@@ -136,6 +137,7 @@ def select_sentences(
         alike=alike,
         dependent=dependent,
         num_parts=num_parts,
+        closeness=closeness,
     )
 
 
@@ -148,6 +150,7 @@ def take_sentences(
     alike: float = ALIKE,
     dependent: np.ndarray | None = None,
     num_parts: int = 1,
+    closeness: float = 0.0,
 ) -> list[int]:
     """Returns the best sentences within a limit, in document order.
 
@@ -176,7 +179,9 @@ def take_sentences(
     allowed = _allowed(document, scores)
     if dependent is None:
         dependent = np.zeros(len(scores), bool)
-    selection = _Selection(document, scores, costs, alike, allowed, dependent)
+    selection = _Selection(
+        document, scores, costs, alike, allowed, dependent, closeness
+    )
     words = np.cumsum(document.lengths)
     ends = (
         np.searchsorted(
@@ -220,6 +225,7 @@ class _Selection:
         alike: float,
         allowed: np.ndarray,
         dependent: np.ndarray,
+        closeness: float,
     ) -> None:
         self.selected: set[int] = set()
         # Lists, because reading single array elements is slow.
@@ -229,6 +235,7 @@ class _Selection:
         self._allowed = allowed.tolist()
         self._dependent = dependent.tolist()
         self._seen = _Seen(document)
+        self._bonus = closeness * float(scores[allowed].std())
 
     def fill(self, start: int, end: int, room: float) -> float:
         """Selects sentences from [start, end); returns the remaining room."""
@@ -249,7 +256,7 @@ class _Selection:
                 missing = self._missing(sentence)
             if not missing:
                 continue
-            current = -self._mean_score(missing)
+            current = -self._value(missing)
             # a better part of the group has been selected since
             if current > value:
                 heapq.heappush(queue, (current, sentence))
@@ -261,10 +268,22 @@ class _Selection:
                 self.selected.add(number)
                 self._seen.add(number)
             room -= cost
-            after = sentence + 1
-            if after < end and self._dependent[after] and self._allowed[after]:
-                heapq.heappush(queue, (-self._scores[after], after))
+            for neighbor in (missing[0] - 1, sentence + 1):
+                if (
+                    start <= neighbor < end
+                    and self._allowed[neighbor]
+                    and (self._bonus or self._dependent[neighbor])
+                ):
+                    best = self._scores[neighbor] + self._bonus
+                    heapq.heappush(queue, (-best, neighbor))
         return room
+
+    def _value(self, sentences: Sequence[int]) -> float:
+        """Returns the mean score, with a bonus beside a selected sentence."""
+        beside = (sentences[0] - 1, sentences[-1] + 1)
+        if self._bonus and not self.selected.isdisjoint(beside):
+            return self._mean_score(sentences) + self._bonus
+        return self._mean_score(sentences)
 
     def _mean_score(self, sentences: Sequence[int]) -> float:
         if len(sentences) == 1:
