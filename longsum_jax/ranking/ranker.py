@@ -2,7 +2,8 @@
 
 import functools
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,15 +28,24 @@ from longsum_jax.ranking.parsing import (
     parse_document,
     speakers,
 )
+from longsum_jax.ranking.passages import num_passages, select_passages
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
+from longsum_jax.ranking.wording import (
+    capitalized,
+    connective_end,
+    fluent,
+    plain,
+)
 from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import join_wrapped_lines
 from longsum_jax.text.statements import NO_OUTLINE, Outline, Statement
 from longsum_jax.text.support import PlacedSentences
 
 WEIGHTS = Path(__file__).with_name("builtin_extractor.npz")
-DEFAULT_LENGTH = "medium"
+DEFAULT_LENGTH = "auto"
+# standard deviations by which a sentence beside a selected one is better
+CLOSENESS = 0.6
 _CELLS = " | "  # separator of table cells in the output of readers
 
 
@@ -193,12 +203,14 @@ class Ranker:
         mixed = self._mixed(features, tree_scores)
         scores = without_fragments(document, mixed)
         scores[_is_layout(document, outline)] = -np.inf
-        labels = _labels(document)
-        selected = select_sentences(
+        names_of_speakers = speakers(document)
+        labels = _labels(document, names_of_speakers)
+        selected, is_by_parts = summary_sentences(
             document,
             scores,
             parsed_length,
-            dependent=depend_on_previous(document),
+            has_query=query is not None,
+            names_of_speakers=names_of_speakers,
             label_words=np.array([num_words(label) for label in labels]),
         )
         names, contributions = self._contributions(
@@ -206,14 +218,16 @@ class Ranker:
         )
         explanations = explain(names, contributions, mixed, selected)
         placed = _placed(text, document, outline)
-        unexplained = _statements(placed, selected, labels)
+        is_talk = any(names_of_speakers)
+        texts = _texts(document, placed, selected, labels, is_talk)
+        headings = _part_headings(placed, selected, is_by_parts)
+        summary, unexplained = _statements(placed, selected, texts, headings)
         statements = [
             statement._replace(explanation=explanation)
             for statement, explanation in zip(
                 unexplained, explanations, strict=True
             )
         ]
-        summary = "\n".join(statement.text for statement in statements)
         return Extract(
             text=summary,
             statements=statements,
@@ -261,35 +275,158 @@ def _placed(
     )
 
 
-def _labels(document: ParsedDocument) -> list[str]:
+def summary_sentences(
+    document: ParsedDocument,
+    scores: np.ndarray,
+    length: Length,
+    *,
+    has_query: bool = False,
+    names_of_speakers: Sequence[str] | None = None,
+    label_words: np.ndarray | None = None,
+) -> tuple[list[int], bool]:
+    """Returns the sentences of a summary, and True if they are passages by parts.
+
+    Args:
+        document: document of n sentences.
+        scores: float [n]; minus infinity for fragments.
+        length: length of the summary.
+        has_query: True if the scores are for a topic.
+        names_of_speakers: speaker of each sentence; None to detect them.
+        label_words: int [n], words of the label of a sentence; None for no
+            labels.
+    """
+    if names_of_speakers is None:
+        names_of_speakers = speakers(document)
+    dependent = depend_on_previous(document)
+    limit = length.limit(int(document.lengths.sum()))
+    if length.unit != "sentences":
+        is_talk = any(names_of_speakers)
+        count = num_passages(document, limit, is_talk, has_query)
+        if count:
+            costs = document.lengths
+            if label_words is not None:
+                costs = costs + label_words
+            selected = select_passages(
+                document,
+                scores,
+                costs,
+                limit,
+                dependent=dependent,
+                count=count,
+            )
+            if selected:
+                return selected, True
+    selected = select_sentences(
+        document,
+        scores,
+        length,
+        dependent=dependent,
+        label_words=label_words,
+        closeness=CLOSENESS,
+    )
+    return selected, False
+
+
+def _labels(document: ParsedDocument, names: Sequence[str]) -> list[str]:
     """Returns a label with the speaker for each sentence of talk that lacks it; "" for others."""
     return [
         f"{name}: " if name and name_before_colon(sentence) != name else ""
-        for name, sentence in zip(
-            speakers(document), document.sentences, strict=True
-        )
+        for name, sentence in zip(names, document.sentences, strict=True)
     ]
 
 
+def _texts(
+    document: ParsedDocument,
+    placed: PlacedSentences,
+    selected: Sequence[int],
+    labels: Sequence[str],
+    is_talk: bool,
+) -> list[str]:
+    """Returns the words of the selected sentences for a reader, see ``wording``."""
+    texts = []
+    for number in selected:
+        text = plain(placed.source(number, 1.0).text)
+        label = labels[number]
+        if is_talk:
+            name = name_before_colon(text)
+            if name and not label:
+                label = f"{name}: "
+                text = text[len(label) :]
+            spoken = fluent(text)
+            if spoken != text.lstrip():
+                text = capitalized(spoken)
+        elif document.language in ("en", "") and number - 1 not in selected:
+            end = connective_end(text)
+            if end:
+                text = capitalized(text[end:])
+        texts.append(label + text)
+    return texts
+
+
+_DIVISION = re.compile(
+    r"(?:chapter|book|part|volume|canto|act|scene|letter|section|episode|act|stave|kapitel|"
+    r"chapitre|cap[\u00edi]tulo)\b|[ivxlc]{1,7}\b\.?|\d{1,3}\b",
+    re.IGNORECASE,
+)
+_LONGEST_DIVISION = 80  # characters
+
+
+def _part_headings(
+    placed: PlacedSentences, selected: Sequence[int], is_by_parts: bool
+) -> dict[int, str]:
+    """Returns the line before each passage: its chapter, or an empty line.
+
+    Keys are the first sentences of passages.
+    """
+    if not is_by_parts:
+        return {}
+    lines: dict[int, str] = {}
+    previous: str | None = None
+    for number in selected:
+        if number - 1 in selected:
+            continue
+        heading = placed.source(number, 1.0).heading
+        is_new = (
+            heading is not None
+            and heading != previous
+            and len(heading) <= _LONGEST_DIVISION
+            and _DIVISION.match(heading) is not None
+        )
+        lines[number] = f"[{heading}]" if is_new else ""
+        if is_new:
+            previous = heading
+    return lines
+
+
 def _statements(
-    placed: PlacedSentences, selected: Sequence[int], labels: Sequence[str]
-) -> list[Statement]:
-    """Returns sentences of a document as sentences of its summary, one per line.
+    placed: PlacedSentences,
+    selected: Sequence[int],
+    texts: Sequence[str],
+    headings: Mapping[int, str],
+) -> tuple[str, list[Statement]]:
+    """Returns a summary and its statements: sentences of a document, one per line.
 
     Args:
         placed: sentences of the document.
         selected: indices of the selected sentences.
-        labels: text before each sentence of the document.
+        texts: words of these sentences in the summary.
+        headings: line before a sentence that begins a passage.
     """
+    lines: list[str] = []
     statements = []
     start = 0
-    for number in selected:
+    for number, text in zip(selected, texts, strict=True):
+        if number in headings:
+            before = [""] if lines else []
+            before += [headings[number]] if headings[number] else []
+            lines += before
+            start += sum(len(line) + 1 for line in before)
         source = placed.source(number, 1.0)
-        text = labels[number] + source.text
         end = start + len(text)
         statements.append(Statement(text, start, end, (source,), 1.0, True))
+        lines.append(text)
         start = end + 1
-    return statements
+    return "\n".join(lines), statements
 
 
 @functools.cache
@@ -305,8 +442,3 @@ def load_ranker(path: str | Path) -> Ranker:
         InputError: the file is missing or damaged, or uses unknown features.
     """
     return Ranker(load_trees(path), load_fallback(path))
-
-
-def selected_sentences(document, scores, length):
-    scores = without_fragments(document, scores)
-    return select_sentences(document, scores, length, dependent=depend_on_previous(document), closeness=0.6)

@@ -16,10 +16,13 @@ ALIKE = 0.4
 BOOK_WORDS = 100_000  # words above which short summaries are selected by parts
 _SHORT_SHARE = 0.01  # maximum share of a book's words in a short summary
 _WORDS_OF_PART, _MOST_PARTS = 25, 10
+# Words of the default length: for a document of ``_AUTO_DOCUMENT`` words and
+# less, and at most. Between them it grows with a power of the document.
+_AUTO_DOCUMENT, _AUTO_FEWEST, _AUTO_MOST, _AUTO_POWER = 2_000, 150, 600, 0.35
 # sentences that are selected together because each depends on the previous one
 _LONGEST_GROUP = 3
 
-Unit = Literal["words", "sentences", "percent"]
+Unit = Literal["words", "sentences", "percent", "auto"]
 # Lengths by name, in words.
 NAMED = {"short": 75, "medium": 150, "long": 400}
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(words?|sentences?|%|percent)?")
@@ -51,12 +54,26 @@ class Length:
                 "sentences, at least 1, or more than 0 and at most 100 percent"
             )
 
+    def limit(self, num_words: int) -> float:
+        """Returns the maximum of words, or of sentences, for a document of ``num_words`` words."""
+        if self.unit == "percent":
+            return self.value / 100 * num_words
+        if self.unit == "auto":
+            growth = max(num_words / _AUTO_DOCUMENT, 1.0) ** _AUTO_POWER
+            return float(round(min(self.value * growth, _AUTO_MOST)))
+        return self.value
+
     def __str__(self) -> str:
+        if self.unit == "auto":
+            return "auto"
         if self.value == 1:
             unit = self.unit.removesuffix("s")
         else:
             unit = self.unit
         return f"{self.value:g} {unit}"
+
+
+AUTO = Length(_AUTO_FEWEST, "auto")
 
 
 def parse_length(text: str | int | Length) -> Length:
@@ -72,6 +89,8 @@ def parse_length(text: str | int | Length) -> Length:
     if isinstance(text, Length):
         return text
     name = str(text).strip().lower()
+    if name == "auto":
+        return AUTO
     if name in NAMED:
         return Length(NAMED[name])
     match = _LENGTH.fullmatch(name)
@@ -113,11 +132,9 @@ def select_sentences(
         label_words: int [n], words of the label of a sentence in the summary;
             None for no labels.
     """
-    limit = length.value
     costs = document.lengths
-    num_words = costs.sum()
-    if length.unit == "percent":
-        limit = length.value / 100 * num_words
+    num_words = int(costs.sum())
+    limit = length.limit(num_words)
     num_parts = 1
     if num_words > BOOK_WORDS and limit < _SHORT_SHARE * num_words:
         if length.unit == "sentences":
@@ -234,7 +251,7 @@ class _Selection:
         self._alike = alike
         self._allowed = allowed.tolist()
         self._dependent = dependent.tolist()
-        self._seen = _Seen(document)
+        self._seen = Seen(document)
         self._bonus = closeness * float(scores[allowed].std())
 
     def fill(self, start: int, end: int, room: float) -> float:
@@ -323,7 +340,7 @@ class _Selection:
         )
 
 
-class _Seen:
+class Seen:
     """An inverted index of the selected sentences: (sentence, weight) pairs for each word."""
 
     def __init__(self, document: ParsedDocument) -> None:
