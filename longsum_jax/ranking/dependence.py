@@ -28,7 +28,9 @@ _BEFORE = (
     "some of|than|then|though|through|throughout|to|under|unless|unlike|until|upon|using|via|when|"
     "whenever|where|whereas|whether|while|with|without|yet"
 )
-_POINTER = r"(?:he|she|it|they|them|him|this|these|those|such|both|each|all this)"
+_POINTER = (
+    r"(?:he|she|it|they|them|him|this|these|those|such|both|each|all this)"
+)
 # The same before "that", which is a conjunction after other words.
 _BEFORE_THAT = (
     "after|at|because of|before|but|by|despite|during|even|for|from|if|like|of|on|once|than|then|"
@@ -44,9 +46,7 @@ _SELF_CONTAINED = (
     r"(?:both|each) (?:the|of the)\b|both [\w-]+ and\b|each [\w-]+ (?!of (?:these|those|them))|"
     r"such as\b|for each\b|to each\b|in each\b|on each\b|of each\b|at each\b"
 )
-_ORDINAL = (
-    "first of all|firstly|secondly|thirdly|fourthly|second|third|finally|lastly|next|then"
-)
+_ORDINAL = "first of all|firstly|secondly|thirdly|fourthly|second|third|finally|lastly|next|then"
 _CONNECTIVE = (
     "above all|accordingly|additionally|after all|afterwards?|again|alas|also|alternatively|"
     "and yet|anyway|apart from that|as a consequence|as a result|as before|as such|as well|"
@@ -188,4 +188,6 @@ def first_words(sentence: str) -> str:
 
 
 # numbers of paragraphs, as in judgments
-_LABEL = re.compile(r"(?:\u00b6\s*\d{1,4}|\u00a7\s*\d{1,4}|\[\d{1,4}\]|\(\d{1,3}\))\.?\s+(?=\S)")
+_LABEL = re.compile(
+    r"(?:\u00b6\s*\d{1,4}|\u00a7\s*\d{1,4}|\[\d{1,4}\]|\(\d{1,3}\))\.?\s+(?=\S)"
+)

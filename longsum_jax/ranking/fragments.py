@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from longsum_jax.ranking.dependence import first_words
+from longsum_jax.ranking.dependence import are_questions, first_words
 from longsum_jax.ranking.lexicon import (
     FILLERS,
     STOP_WORDS,
@@ -19,11 +19,13 @@ from longsum_jax.ranking.parsing import (
     LONGEST_HEADING,
     ParsedDocument,
     class_counts,
+    is_story,
     is_stopped,
     speakers,
     without_speaker,
 )
 from longsum_jax.ranking.signposts import are_signposts, are_verbless
+from longsum_jax.ranking.wording import fluent
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import without_list_mark
@@ -51,6 +53,12 @@ _FEWEST_WORDS_OF_ITEM = 8  # minimum of a list item that needs no stop
 # but not an identifier
 _FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")
 _TAIL = 20  # characters at the end of a sentence that are searched for its stop
+# letters of words that break off, and sentences that do
+_BROKEN = re.compile(
+    r"(?:^|\s)[b-hj-np-z](?=\s)|(?:^|\s)\w+_ |"
+    r"\b(?:the|an?|of|and|to|is|are|that|with|for|or|but|so|um|uh|my|your|its|because|if)\s*[.\u2026-]*\Z|"
+    r"(?:^|\s)(?:d|th|wh|o) "
+)
 # Images, badges, comments and rows of tables in Markdown and HTML,
 # illustrations in plain text.
 _MARKUP = re.compile(
@@ -144,6 +152,18 @@ def are_notes(document: ParsedDocument) -> np.ndarray:
     return document.headings & ~_are_uninformative(document)
 
 
+def are_interruptions(document: ParsedDocument) -> np.ndarray:
+    """Returns bool [n], True for what is not running text: headings, captions, pictures, code."""
+    return (
+        document.headings
+        | _are_numbers(document)
+        | _in_captions(document)
+        | _are_markup(document)
+        | _are_code(document)
+        | _are_notices(document)
+    )
+
+
 def _are_uninformative(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences without content, whether finished or not."""
     return (
@@ -159,6 +179,8 @@ def _are_uninformative(document: ParsedDocument) -> np.ndarray:
         | _are_open_quotations(document)
         | are_signposts(document)
         | are_verbless(document)
+        | _are_loose_questions(document)
+        | _are_broken_talk(document)
     )
 
 
@@ -325,6 +347,23 @@ def _are_open_quotations(document: ParsedDocument) -> np.ndarray:
         ],
         bool,
     )
+
+
+def _are_loose_questions(document: ParsedDocument) -> np.ndarray:
+    """Returns True for questions, except in stories."""
+    if is_story(document):
+        return np.zeros(len(document.sentences), bool)
+    return are_questions(document)
+
+
+def _are_broken_talk(document: ParsedDocument) -> np.ndarray:
+    """Returns True for sentences of talk with a word that breaks off ("the colour and s")."""
+    broken = np.zeros(len(document.sentences), bool)
+    for number, name in enumerate(speakers(document)):
+        if name:
+            words = fluent(without_speaker(document.sentences[number]))
+            broken[number] = _BROKEN.search(words) is not None
+    return broken
 
 
 def _are_announcements(document: ParsedDocument) -> np.ndarray:

@@ -1,55 +1,44 @@
 """Selects a passage of consecutive sentences from each part of a long text."""
 
-import re
-
 import numpy as np
 
 from longsum_jax.ranking.dependence import QUOTATION
-from longsum_jax.ranking.parsing import ParsedDocument
+from longsum_jax.ranking.fragments import are_interruptions
+from longsum_jax.ranking.parsing import ParsedDocument, is_story
 from longsum_jax.ranking.selection import ALIKE, Seen
 
-WORDS_OF_PASSAGE, MOST_PASSAGES = 60, 10
-LONG_WORDS = 20_000  # words above which every text is selected by passages
-STORY_WORDS = 1_500  # the same for stories
-_STORY_SHARE = 0.2  # minimum share of sentences with "he" or "she" in a story
-_SHORT_SHARE = 0.1  # maximum share of a text in a summary by passages
+WORDS_OF_PASSAGE, MOST_PASSAGES = 75, 8
+LONG_WORDS = 20_000  # words above which short summaries consist of passages
+_SHORT_SHARE = 0.03  # maximum share of a text in such a summary
+STORY_WORDS = 1_500  # words above which a story is selected by parts
+WORDS_OF_PART = 60  # words of a part of a story
 # Values in standard deviations of the scores.
 _FULL = 1.0  # of a passage that fills its room
+_SEVERAL = 0.6  # of a passage of two or more sentences
 _BEGINS, _ENDS = 0.4, 0.2  # of a passage that begins and ends with a paragraph
 _SPOKEN = 0.5  # loss of a sentence in direct speech, whose speaker is unclear
-_THIRD_PERSON = re.compile(r"\b(?:he|she|his|her|him)\b", re.IGNORECASE)
+_FRAGMENT = -0.5  # of a sentence that could not be in a summary alone
+_MOST_SKIPPED = 3  # interjections of others inside a passage of talk
 
 
-def is_story(document: ParsedDocument) -> bool:
-    """Returns True if many sentences have "he" or "she"."""
-    if document.language not in ("en", ""):
-        return False
-    sample = document.sentences[:: max(1, len(document.sentences) // 500)]
-    count = sum(_THIRD_PERSON.search(sentence) is not None for sentence in sample)
-    return count >= _STORY_SHARE * len(sample)
-
-
-def num_passages(
-    document: ParsedDocument, limit: float, is_talk: bool, has_query: bool
-) -> int:
-    """Returns the number of passages of a summary; 0 if single sentences are better.
+def num_passages(num_words: int, limit: float) -> int:
+    """Returns the number of passages of a summary; 0 if sentences are selected instead.
 
     Args:
-        document: document of any length.
+        num_words: words of the document.
         limit: words of the summary.
-        is_talk: True if the document is talk.
-        has_query: True if the summary has a topic, which few parts may have.
     """
-    num_words = int(document.lengths.sum())
-    if has_query or limit > _SHORT_SHARE * num_words:
+    if num_words <= LONG_WORDS or limit > _SHORT_SHARE * num_words:
         return 0
-    is_long = num_words > LONG_WORDS
-    if not is_long and (
-        is_talk or num_words < STORY_WORDS or not is_story(document)
-    ):
-        return 0
-    count = int(limit // WORDS_OF_PASSAGE)
-    return min(count, MOST_PASSAGES) if count > 1 else 0
+    count = min(int(limit // WORDS_OF_PASSAGE), MOST_PASSAGES)
+    return count if count > 1 else 0
+
+
+def num_story_parts(document: ParsedDocument, limit: float) -> int:
+    """Returns the number of parts of a story that share its summary; 1 for other texts."""
+    if document.lengths.sum() < STORY_WORDS or not is_story(document):
+        return 1
+    return max(int(limit // WORDS_OF_PART), 1)
 
 
 def select_passages(
@@ -59,12 +48,13 @@ def select_passages(
     limit: float,
     *,
     dependent: np.ndarray,
+    is_talk: bool,
     count: int,
 ) -> list[int]:
     """Returns the sentences of the best passage of each part, in document order.
 
-    A passage begins with a sentence that is understandable alone, and has no
-    fragments. Its value is the mean score of its sentences in standard
+    A passage begins with a sentence that is understandable alone, and ends
+    before a heading, table, caption or picture. Its value is the mean score of its sentences in standard
     deviations, and more if it fills its room or is a paragraph.
 
     Args:
@@ -73,6 +63,7 @@ def select_passages(
         costs: int [n], words of each sentence with its label.
         limit: words of the summary.
         dependent: bool [n], True if a sentence depends on the previous one.
+        is_talk: True if fragments are interjections, which are left out.
         count: number of parts, of equally many words.
     """
     usable = np.isfinite(scores)
@@ -83,9 +74,16 @@ def select_passages(
     speech = np.array(
         [sentence[:1] in QUOTATION[:6] for sentence in document.sentences]
     )
-    values = np.minimum(values, 2.5) - _SPOKEN * speech
+    values = np.where(usable, np.minimum(values, 2.5), _FRAGMENT)
+    values -= _SPOKEN * speech
+    if is_talk:
+        passable = usable
+    else:
+        passable = usable | ~are_interruptions(document)
     begins = np.diff(document.paragraphs, prepend=-1) != 0
-    picker = _Picker(document, values, costs, usable, dependent, begins)
+    picker = _Picker(
+        document, values, costs, usable & ~dependent, passable, begins, is_talk
+    )
     words = np.cumsum(document.lengths)
     bounds = np.searchsorted(
         words, words[-1] * np.arange(count + 1) / count
@@ -109,15 +107,17 @@ class _Picker:
         document: ParsedDocument,
         values: np.ndarray,
         costs: np.ndarray,
-        usable: np.ndarray,
-        dependent: np.ndarray,
+        opens: np.ndarray,
+        passable: np.ndarray,
         begins: np.ndarray,
+        is_talk: bool,
     ) -> None:
         # Lists, because reading single array elements is slow.
         self._values = values.tolist()
         self._costs = costs.tolist()
-        self._usable = usable.tolist()
-        self._opens = (usable & ~dependent).tolist()
+        self._opens = opens.tolist()
+        self._passable = passable.tolist()
+        self._most_skipped = _MOST_SKIPPED if is_talk else 0
         self._begins = [*begins.tolist(), True]
         self._seen = Seen(document)
 
@@ -126,11 +126,10 @@ class _Picker:
         ranked = []
         for first in range(start, end):
             if self._opens[first]:
-                value, last = self._extended(first, end, room)
-                ranked.append((value, -first, last))
-        for value, first, last in sorted(ranked, reverse=True)[:50]:
-            passage = list(range(-first, last + 1))
-            if value > -np.inf and not any(
+                value, passage = self._extended(first, end, room)
+                ranked.append((value, -first, passage))
+        for _, _, passage in sorted(ranked, reverse=True)[:50]:
+            if passage and not any(
                 self._seen.highest_cosine(number) > ALIKE for number in passage
             ):
                 for number in passage:
@@ -138,20 +137,29 @@ class _Picker:
                 return passage
         return []
 
-    def _extended(self, first: int, end: int, room: float) -> tuple[float, int]:
-        """Returns the value of the best passage that begins with a sentence, and its last sentence."""
-        best, best_last = -np.inf, first
-        words, total = 0, 0.0
+    def _extended(
+        self, first: int, end: int, room: float
+    ) -> tuple[float, list[int]]:
+        """Returns the value of the best passage that begins with a sentence, and its sentences."""
+        best, best_passage = -np.inf, []
+        words, total, skipped = 0, 0.0, 0
+        passage: list[int] = []
         for last in range(first, end):
-            if not self._usable[last]:
-                break
+            if not self._passable[last]:
+                skipped += 1
+                if skipped > self._most_skipped:
+                    break
+                continue
+            skipped = 0
             words += self._costs[last]
             if words > room:
                 break
+            passage.append(last)
             total += self._values[last]
-            value = total / (last - first + 1) + _FULL * words / room
+            value = total / len(passage) + _FULL * words / room
+            value += _SEVERAL * (len(passage) > 1)
             value += _BEGINS * self._begins[first]
             value += _ENDS * self._begins[last + 1]
             if value > best:
-                best, best_last = value, last
-        return best, best_last
+                best, best_passage = value, list(passage)
+        return best, best_passage

@@ -1,5 +1,6 @@
 """Ranks and extracts the sentences of documents with trained trees."""
 
+import bisect
 import functools
 import hashlib
 import re
@@ -28,7 +29,11 @@ from longsum_jax.ranking.parsing import (
     parse_document,
     speakers,
 )
-from longsum_jax.ranking.passages import num_passages, select_passages
+from longsum_jax.ranking.passages import (
+    num_passages,
+    num_story_parts,
+    select_passages,
+)
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
 from longsum_jax.ranking.wording import (
@@ -39,7 +44,12 @@ from longsum_jax.ranking.wording import (
 )
 from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import join_wrapped_lines
-from longsum_jax.text.statements import NO_OUTLINE, Outline, Statement
+from longsum_jax.text.statements import (
+    NO_OUTLINE,
+    Outline,
+    Statement,
+    in_line,
+)
 from longsum_jax.text.support import PlacedSentences
 
 WEIGHTS = Path(__file__).with_name("builtin_extractor.npz")
@@ -298,24 +308,29 @@ def summary_sentences(
     if names_of_speakers is None:
         names_of_speakers = speakers(document)
     dependent = depend_on_previous(document)
-    limit = length.limit(int(document.lengths.sum()))
-    if length.unit != "sentences":
-        is_talk = any(names_of_speakers)
-        count = num_passages(document, limit, is_talk, has_query)
+    num_words = int(document.lengths.sum())
+    limit = length.limit(num_words)
+    is_talk = any(names_of_speakers)
+    num_parts = None
+    if length.unit != "sentences" and not has_query:
+        count = num_passages(num_words, limit)
+        costs = document.lengths
+        if label_words is not None:
+            costs = costs + label_words
         if count:
-            costs = document.lengths
-            if label_words is not None:
-                costs = costs + label_words
             selected = select_passages(
                 document,
                 scores,
                 costs,
                 limit,
                 dependent=dependent,
+                is_talk=is_talk,
                 count=count,
             )
             if selected:
                 return selected, True
+        if not is_talk:
+            num_parts = num_story_parts(document, limit)
     selected = select_sentences(
         document,
         scores,
@@ -323,8 +338,9 @@ def summary_sentences(
         dependent=dependent,
         label_words=label_words,
         closeness=CLOSENESS,
+        num_parts=num_parts,
     )
-    return selected, False
+    return selected, num_parts is not None and num_parts > 1
 
 
 def _labels(document: ParsedDocument, names: Sequence[str]) -> list[str]:
@@ -382,20 +398,34 @@ def _part_headings(
         return {}
     lines: dict[int, str] = {}
     previous: str | None = None
+    divisions = [
+        span
+        for span in placed.outline.headings
+        if span[1] - span[0] <= _LONGEST_DIVISION
+        and _DIVISION.match(placed.text[span[0] : span[1]].lstrip("#*_ "))
+    ]
     for number in selected:
         if number - 1 in selected:
             continue
-        heading = placed.source(number, 1.0).heading
-        is_new = (
-            heading is not None
-            and heading != previous
-            and len(heading) <= _LONGEST_DIVISION
-            and _DIVISION.match(heading) is not None
-        )
+        heading = _division(placed, divisions, number)
+        is_new = heading is not None and heading != previous
         lines[number] = f"[{heading}]" if is_new else ""
         if is_new:
             previous = heading
     return lines
+
+
+def _division(
+    placed: PlacedSentences, divisions: Sequence[tuple[int, int]], number: int
+) -> str | None:
+    """Returns the last heading of a chapter or other division before a sentence."""
+    count = bisect.bisect_right(
+        divisions, int(placed.starts[number]), key=lambda span: span[1]
+    )
+    if not count:
+        return None
+    start, end = divisions[count - 1]
+    return in_line(placed.text[start:end]).strip("#*_ ")
 
 
 def _statements(

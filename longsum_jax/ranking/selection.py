@@ -18,7 +18,7 @@ _SHORT_SHARE = 0.01  # maximum share of a book's words in a short summary
 _WORDS_OF_PART, _MOST_PARTS = 25, 10
 # Words of the default length: for a document of ``_AUTO_DOCUMENT`` words and
 # less, and at most. Between them it grows with a power of the document.
-_AUTO_DOCUMENT, _AUTO_FEWEST, _AUTO_MOST, _AUTO_POWER = 2_000, 150, 600, 0.35
+_AUTO_DOCUMENT, _AUTO_FEWEST, _AUTO_MOST, _AUTO_POWER = 1_000, 150, 600, 0.35
 # sentences that are selected together because each depends on the previous one
 _LONGEST_GROUP = 3
 
@@ -115,6 +115,7 @@ def select_sentences(
     dependent: np.ndarray | None = None,
     label_words: np.ndarray | None = None,
     closeness: float = 0.0,
+    num_parts: int | None = None,
 ) -> list[int]:
     """Returns the sentences of a summary with a given length; see ``take_sentences``.
 
@@ -131,17 +132,15 @@ def select_sentences(
             None if none does.
         label_words: int [n], words of the label of a sentence in the summary;
             None for no labels.
+        closeness: see ``take_sentences``.
+        num_parts: number of parts that share the length; None to decide by the
+            lengths of document and summary.
     """
     costs = document.lengths
     num_words = int(costs.sum())
     limit = length.limit(num_words)
-    num_parts = 1
-    if num_words > BOOK_WORDS and limit < _SHORT_SHARE * num_words:
-        if length.unit == "sentences":
-            words_of_part = 1
-        else:
-            words_of_part = _WORDS_OF_PART
-        num_parts = int(np.clip(limit // words_of_part, 1, _MOST_PARTS))
+    if num_parts is None:
+        num_parts = _num_parts(length, limit, num_words)
     if length.unit == "sentences":
         costs = np.ones_like(costs)
     elif label_words is not None:
@@ -156,6 +155,17 @@ def select_sentences(
         num_parts=num_parts,
         closeness=closeness,
     )
+
+
+def _num_parts(length: Length, limit: float, num_words: int) -> int:
+    """Returns the number of parts of a document that share a summary."""
+    if num_words > BOOK_WORDS and limit < _SHORT_SHARE * num_words:
+        if length.unit == "sentences":
+            words_of_part = 1
+        else:
+            words_of_part = _WORDS_OF_PART
+        return int(np.clip(limit // words_of_part, 1, _MOST_PARTS))
+    return 1
 
 
 def take_sentences(
@@ -192,6 +202,8 @@ def take_sentences(
         num_parts: number of parts of the document, of equally many words, that
             share the limit equally; an unused remainder passes to the next
             part.
+        closeness: standard deviations of the scores by which a sentence beside
+            a selected one is better.
     """
     allowed = _allowed(document, scores)
     if dependent is None:

@@ -154,7 +154,9 @@ def _in_lists_of_works(document: ParsedDocument) -> np.ndarray:
             end = headings[place + 1] if place + 1 < len(headings) else None
             inside[number:end] = True
     # Headings are often detected inside of a list of works, or not at all.
-    dated = np.array([_YEAR.search(sentence) is not None for sentence in sentences])
+    dated = np.array(
+        [_YEAR.search(sentence) is not None for sentence in sentences]
+    )
     return inside | works | _in_numbered_lists(document, dated)
 
 
@@ -186,10 +188,9 @@ def _in_numbered_lists(
 
     def close() -> None:
         with_year = sum(dated[first:end].any() for first, end, _ in entries)
-        if (
-            len(entries) >= _FEWEST_ENTRIES
-            and with_year >= _SHARE_OF_YEARS * len(entries)
-        ):
+        if len(
+            entries
+        ) >= _FEWEST_ENTRIES and with_year >= _SHARE_OF_YEARS * len(entries):
             inside[entries[0][0] : entries[-1][1]] = True
         entries.clear()
 

@@ -13,6 +13,8 @@ _PLACEHOLDERS = re.compile(
 )
 _MARKS = re.compile(r"[`*_\[<>&:\u00b6\\]")
 _REPLACEMENTS = (
+    (re.compile(r":(?i:pep):`(\d+)`"), r"PEP \1"),
+    (re.compile(r":(?i:rfc):`(\d+)`"), r"RFC \1"),
     # roles of reStructuredText: ":pep:`327`", ":py:data:`typing.TypeGuard`"
     (
         re.compile(
@@ -80,7 +82,9 @@ _TWICE = re.compile(
     r"\b(?!(?:that|had|very|really|so|no|ha|bye|\d+)\b)([^\W\d_]+(?: [^\W\d_]+)?)(?:\s*,?\s+\1\b)+",
     re.IGNORECASE,
 )
-_STUTTER = re.compile(r"(?<=\s)([b-hj-z]|th|wh|sh|st|pr|tr|fl|wi|ha|ca)\s+(?=\1\w)")
+_STUTTER = re.compile(
+    r"(?<=\s)([b-hj-z]|th|wh|sh|st|pr|tr|fl|wi|ha|ca)\s+(?=\1\w)"
+)
 _TAIL = re.compile(
     r"(?:\s*,\s*(?:yeah|okay|ok|right|you know|so|huh|like|i think|i guess|and|or|but))+\s*(?=[.?!]?\Z)",
     re.IGNORECASE,
