@@ -77,7 +77,20 @@ _BEGINS = re.compile(
     r")",
     re.IGNORECASE,
 )
-# Demonstratives that are not at the beginning: "a name for such versions".
+# Demonstratives near the beginning: "Over the woods this sound acquires a hum".
+_SELF = (
+    "paper|article|study|thesis|report|document|work|proposal|specification|pep|kep|eip|rfc|section|"
+    "chapter|book|guide|page|project|survey|review|year|film|movie|show|story|meeting|end|week|month|"
+    "morning|afternoon|evening|time|country|world|country|life|research|series|picture"
+)
+_DEMONSTRATIVE = re.compile(
+    rf"[^,:;(]{{0,50}}\b(?:this|these|those|such an?) (?!(?:{_SELF})s?\b|who\b|of\b|that\b|in\b|is\b|are\b|with\b)[a-z]+"
+)
+_LONGEST_REMARK = 12  # words of a sentence about something of the sentence before
+_OF_THEM = re.compile(
+    r"\b(?:of|with|for|to|from|by|in|on|about) (?:them|these|those|it|this|that)\b",
+    re.IGNORECASE,
+)
 _THIRD_PERSON = re.compile(
     r"\b(?:he|she|him|his|her|hers|himself|herself)\b", re.IGNORECASE
 )
@@ -145,6 +158,11 @@ def _points_back(words: str, context: _Context) -> bool:
         # A summary leaves these out as well.
         words = words[connective_end(words) :]
     if _BEGINS.match(words):
+        return True
+    if not context.is_talk and (
+        _DEMONSTRATIVE.match(words)
+        or (_OF_THEM.search(words) and words.count(" ") < _LONGEST_REMARK)
+    ):
         return True
     pronoun = _THIRD_PERSON.search(words)
     if pronoun is None or context.is_talk:

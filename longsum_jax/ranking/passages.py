@@ -16,6 +16,7 @@ WORDS_OF_PART = 60  # words of a part of a story
 _FULL = 1.0  # of a passage that fills its room
 _SEVERAL = 0.6  # of a passage of two or more sentences
 _BEGINS, _ENDS = 0.4, 0.2  # of a passage that begins and ends with a paragraph
+_LONG, _LONG_WORDS = 0.6, 45  # loss of a long sentence, and its words
 _SPOKEN = 0.5  # loss of a sentence in direct speech, whose speaker is unclear
 _FRAGMENT = -0.5  # of a sentence that could not be in a summary alone
 _MOST_SKIPPED = 3  # interjections of others inside a passage of talk
@@ -70,12 +71,13 @@ def select_passages(
     if not usable.any():
         return []
     values = np.where(usable, scores, 0.0)
-    values = (values - values[usable].mean()) / (values[usable].std() + 1e-9)
+    values -= values[usable].mean()
+    values /= values[usable].std() + 1e-9
     speech = np.array(
         [sentence[:1] in QUOTATION[:6] for sentence in document.sentences]
     )
     values = np.where(usable, np.minimum(values, 2.5), _FRAGMENT)
-    values -= _SPOKEN * speech
+    values -= _SPOKEN * speech + _LONG * (document.lengths > _LONG_WORDS)
     if is_talk:
         passable = usable
     else:

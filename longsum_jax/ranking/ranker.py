@@ -381,7 +381,7 @@ def _texts(
 
 _DIVISION = re.compile(
     r"(?:chapter|book|part|volume|canto|act|scene|letter|section|episode|act|stave|kapitel|"
-    r"chapitre|cap[\u00edi]tulo)\b|[ivxlc]{1,7}\b\.?|\d{1,3}\b",
+    r"chapitre|cap[\u00edi]tulo)\b|(?-i:[IVXLC]{1,7})(?=[.:\u2014-]|\Z)|\d{1,3}(?=[.:]|\Z)",
     re.IGNORECASE,
 )
 _LONGEST_DIVISION = 80  # characters

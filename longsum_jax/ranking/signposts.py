@@ -32,11 +32,25 @@ _SIGNPOST = re.compile(
     r"\b(?:paper|article|report|document|thesis|rest|remainder) is (?:\w+ )?(?:organi[sz]ed|structured|arranged)\b|"
     rf"\A[\W_]*(?:we |i |let us )?(?:first|then|next|now|finally|also|will|briefly|here|below|before)?,? ?"
     rf"(?:we |i |let us )?{_TELLS}\b[^.]{{0,120}}\b(?:in|of) \[?(?:(?:the )?next |the following )?{_PART}\b|"
+    r"\brefers? (?:the reader )?to \W*(?:appendix|section|table|figure|the appendix)|"
     r"\A[\W_]*(?:see|refer to|consult|for (?:more|further) (?:details?|information)|"
     r"for details|for (?:a|an) (?:full|detailed|complete|overview)|(?:please )?note that the following)\b|"
     r"\bbefore delving\b|\bas follows\b|\bthe following (?:example|code|snippet|list|table|diagram|steps)\b|"
     r"\A[\W_]*(?:an?|the|another|one|for|consider|as an?)[\w ,]{0,30} (?:example|illustration)[\w ,]{0,30}:",
     re.IGNORECASE,
+)
+# One of these words is in every signpost; faster to search.
+_SIGNPOST_WORDS = (
+    *("section", "chapter", "appendi", "table", "figure", "fig", "paragraph"),
+    *("part", "supp", "additional file", "paper", "article", "report", "above"),
+    *("document", "thesis", "rest ", "remainder", "below", "follow", "http"),
+    *("see ", "refer to", "consult", "detail", "information", "delving"),
+    *("example", "illustration", "please"),
+)
+_FORMULA_WORDS = (
+    *("denote", "let ", "where", "suppose", "assume", "given", "define", "="),
+    *("\u2211", "\u220f", "\u222b", "\u2208", "\u2200", "\u2203", "\u201e"),
+    " (",
 )
 # "Let T(k) denote", "score: where S is", a comma for a lost formula.
 _FORMULA = re.compile(
@@ -97,7 +111,7 @@ produces propose proposes receive receives reduce reduces return returns suffer 
 )
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 _FIRST_OF_VERBLESS = re.compile(
-    r"\W*(?:[a-z]+ing|the|an?|not|another|of|no|all|in|with|for|from|without)\b",
+    r"\W*(?:[a-z]+ing|[a-z]+ed (?:in|by|for|as|on|to)|the|an?|not|another|of|no|all|in|with|for|from|without)\b",
     re.IGNORECASE,
 )
 
@@ -115,9 +129,16 @@ def are_signposts(document: ParsedDocument) -> np.ndarray:
 
 
 def _is_signpost(sentence: str) -> bool:
+    lowered = sentence.lower()
     return (
-        _SIGNPOST.search(sentence) is not None
-        or _FORMULA.search(sentence) is not None
+        (
+            any(word in lowered for word in _SIGNPOST_WORDS)
+            and _SIGNPOST.search(sentence) is not None
+        )
+        or (
+            any(word in lowered for word in _FORMULA_WORDS)
+            and _FORMULA.search(sentence) is not None
+        )
         or _LOST_END.search(sentence[-40:]) is not None
         or _SPELLED.search(sentence) is not None
     )

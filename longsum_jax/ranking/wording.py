@@ -63,6 +63,13 @@ _SPACED = re.compile(r"(?<=[\w)\]\"'\u2019%-])\s+([,.;:?!]+)(?=\s|\Z)")
 _SPLIT_WORDS = re.compile(
     r"(?<=\w)\s(n't|'(?:s|re|ve|ll|d|m))\b|\b([Gg]on|[Ww]an|[Gg]ot|[Gg]im|[Ll]em)\s(na|ta|me)\b"
 )
+# "intro- duction", but not "first- and second-order"
+_HYPHENATED = re.compile(r"(?<=[a-z]{2})- (?!(?:and|or|to|und|oder)\b)(?=[a-z]{2})")
+_GLUED_HEADING = re.compile(
+    r"\A(?:\d{1,2}(?:\.\d{1,2})*\.? )?(?:Introduction|Conclusions?|Discussion|Abstract|Summary|"
+    r"Background|Results|Motivation|Overview|BACKGROUND|RESULTS|CONCLUSIONS?|DISCUSSION|"
+    r"INTRODUCTION|ABSTRACT|METHODS)[:.]? (?=[^\W\d_])(?=[A-Z]|[a-z]+ [a-z])"
+)
 # Connectives without which a sentence can begin, if a comma follows.
 _CONNECTIVE = re.compile(
     r"(?:however|moreover|furthermore|in addition|additionally|also|besides|similarly|likewise|"
@@ -123,6 +130,7 @@ def plain(sentence: str) -> str:
         for pattern, replacement in _REPLACEMENTS:
             sentence = pattern.sub(replacement, sentence)
     sentence = _SPLIT_WORDS.sub(r"\1\2\3", sentence)
+    sentence = _GLUED_HEADING.sub("", _HYPHENATED.sub("", sentence))
     return _SPACED.sub(r"\1", sentence)
 
 
