@@ -38,6 +38,7 @@ _BEFORE_THAT = (
 )
 # Beginnings that do not point to the previous sentence.
 _SELF_CONTAINED = (
+    r"(?:in )?th[eo]se days\b|"
     r"(?:in |of |throughout |for )?(?:this|these) "
     r"(?:paper|article|study|thesis|report|document|work|proposal|specification|pep|kep|eip|rfc|"
     r"section|chapter|book|guide|page|project|survey|review|year|film|movie|show|story|meeting)\b|"
@@ -66,6 +67,7 @@ _CONNECTIVE = (
     "an?other (?:one|reason|way|option|example|problem|possibility)|another|"
     "one such|some such|much the same|of course"
 )
+_ALONE = re.compile(_SELF_CONTAINED, re.IGNORECASE)
 _BEGINS = re.compile(
     rf"(?!{_SELF_CONTAINED})(?:"
     rf"(?:(?:{_CONNECTIVE}|{_ORDINAL})\b)|"
@@ -86,7 +88,9 @@ _SELF = (
 _DEMONSTRATIVE = re.compile(
     rf"[^,:;(]{{0,50}}\b(?:this|these|those|such an?) (?!(?:{_SELF})s?\b|who\b|of\b|that\b|in\b|is\b|are\b|with\b)[a-z]+"
 )
-_LONGEST_REMARK = 12  # words of a sentence about something of the sentence before
+_LONGEST_REMARK = (
+    12  # words of a sentence about something of the sentence before
+)
 _OF_THEM = re.compile(
     r"\b(?:of|with|for|to|from|by|in|on|about) (?:them|these|those|it|this|that)\b",
     re.IGNORECASE,
@@ -157,8 +161,10 @@ def _points_back(words: str, context: _Context) -> bool:
     else:
         # A summary leaves these out as well.
         words = words[connective_end(words) :]
-    if _BEGINS.match(words):
+    if _BEGINS.match(words) or DEPENDENT["en"].match(words):
         return True
+    if _ALONE.match(words):
+        return False
     if not context.is_talk and (
         _DEMONSTRATIVE.match(words)
         or (_OF_THEM.search(words) and words.count(" ") < _LONGEST_REMARK)

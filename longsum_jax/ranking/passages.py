@@ -7,11 +7,12 @@ from longsum_jax.ranking.fragments import are_interruptions
 from longsum_jax.ranking.parsing import ParsedDocument, is_story
 from longsum_jax.ranking.selection import ALIKE, Seen
 
-WORDS_OF_PASSAGE, MOST_PASSAGES = 75, 8
+WORDS_OF_PASSAGE = 75
 LONG_WORDS = 20_000  # words above which short summaries consist of passages
 _SHORT_SHARE = 0.03  # maximum share of a text in such a summary
 STORY_WORDS = 1_500  # words above which a story is selected by parts
 WORDS_OF_PART = 60  # words of a part of a story
+_SHORT_WORDS = 10  # words of a sentence that tells more
 # Values in standard deviations of the scores.
 _FULL = 1.0  # of a passage that fills its room
 _SEVERAL = 0.6  # of a passage of two or more sentences
@@ -31,7 +32,7 @@ def num_passages(num_words: int, limit: float) -> int:
     """
     if num_words <= LONG_WORDS or limit > _SHORT_SHARE * num_words:
         return 0
-    count = min(int(limit // WORDS_OF_PASSAGE), MOST_PASSAGES)
+    count = int(limit // WORDS_OF_PASSAGE)
     return count if count > 1 else 0
 
 
@@ -40,6 +41,25 @@ def num_story_parts(document: ParsedDocument, limit: float) -> int:
     if document.lengths.sum() < STORY_WORDS or not is_story(document):
         return 1
     return max(int(limit // WORDS_OF_PART), 1)
+
+
+def without_dialogue(
+    document: ParsedDocument, scores: np.ndarray
+) -> np.ndarray:
+    """Returns lower scores for short sentences of a story, and for direct speech."""
+    usable = np.isfinite(scores)
+    if not usable.any():
+        return scores
+    deviation = scores[usable].std()
+    loss = 1.0 * (document.lengths < _SHORT_WORDS)
+    return scores - deviation * (loss + _SPOKEN * _is_speech(document))
+
+
+def _is_speech(document: ParsedDocument) -> np.ndarray:
+    """Returns bool [n], True for sentences that begin with a quotation mark."""
+    return np.array(
+        [sentence[:1] in QUOTATION[:6] for sentence in document.sentences]
+    )
 
 
 def select_passages(
@@ -73,11 +93,10 @@ def select_passages(
     values = np.where(usable, scores, 0.0)
     values -= values[usable].mean()
     values /= values[usable].std() + 1e-9
-    speech = np.array(
-        [sentence[:1] in QUOTATION[:6] for sentence in document.sentences]
-    )
     values = np.where(usable, np.minimum(values, 2.5), _FRAGMENT)
-    values -= _SPOKEN * speech + _LONG * (document.lengths > _LONG_WORDS)
+    values -= _SPOKEN * _is_speech(document) + _LONG * (
+        document.lengths > _LONG_WORDS
+    )
     if is_talk:
         passable = usable
     else:

@@ -25,6 +25,7 @@ from longsum_jax.ranking.fragments import (
 )
 from longsum_jax.ranking.parsing import (
     ParsedDocument,
+    is_story,
     name_before_colon,
     parse_document,
     speakers,
@@ -33,6 +34,7 @@ from longsum_jax.ranking.passages import (
     num_passages,
     num_story_parts,
     select_passages,
+    without_dialogue,
 )
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
@@ -56,6 +58,7 @@ WEIGHTS = Path(__file__).with_name("builtin_extractor.npz")
 DEFAULT_LENGTH = "auto"
 # standard deviations by which a sentence beside a selected one is better
 CLOSENESS = 0.6
+_CLOSENESS_IN_STORIES = 1.5
 _CELLS = " | "  # separator of table cells in the output of readers
 
 
@@ -331,13 +334,20 @@ def summary_sentences(
                 return selected, True
         if not is_talk:
             num_parts = num_story_parts(document, limit)
+    if has_query and is_story(document):
+        # Answers may be in a dialogue, where every line is a paragraph.
+        dependent &= np.diff(document.paragraphs, prepend=-1) == 0
+    closeness = CLOSENESS
+    if num_parts is not None and num_parts > 1:
+        closeness = _CLOSENESS_IN_STORIES
+        scores = without_dialogue(document, scores)
     selected = select_sentences(
         document,
         scores,
         length,
         dependent=dependent,
         label_words=label_words,
-        closeness=CLOSENESS,
+        closeness=closeness,
         num_parts=num_parts,
     )
     return selected, num_parts is not None and num_parts > 1
@@ -385,6 +395,8 @@ _DIVISION = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_DIVISION = 80  # characters
+# headings so close together are a table of contents
+_RUN, _RUN_CHARACTERS = 3, 200
 
 
 def _part_headings(
@@ -398,10 +410,15 @@ def _part_headings(
         return {}
     lines: dict[int, str] = {}
     previous: str | None = None
+    headings = placed.outline.headings
     divisions = [
         span
-        for span in placed.outline.headings
+        for number, span in enumerate(headings)
         if span[1] - span[0] <= _LONGEST_DIVISION
+        and not (
+            number >= _RUN
+            and span[0] - headings[number - _RUN][1] < _RUN_CHARACTERS
+        )
         and _DIVISION.match(placed.text[span[0] : span[1]].lstrip("#*_ "))
     ]
     for number in selected:
@@ -425,7 +442,7 @@ def _division(
     if not count:
         return None
     start, end = divisions[count - 1]
-    return in_line(placed.text[start:end]).strip("#*_ ")
+    return in_line(placed.text[start:end]).strip("#*_[] ")
 
 
 def _statements(

@@ -264,7 +264,9 @@ class _Selection:
         self._allowed = allowed.tolist()
         self._dependent = dependent.tolist()
         self._seen = Seen(document)
-        self._bonus = closeness * float(scores[allowed].std())
+        finite = scores[np.isfinite(scores)]
+        deviation = float(finite.std()) if len(finite) else 0.0
+        self._bonus = closeness * deviation
 
     def fill(self, start: int, end: int, room: float) -> float:
         """Selects sentences from [start, end); returns the remaining room."""
@@ -297,15 +299,31 @@ class _Selection:
                 self.selected.add(number)
                 self._seen.add(number)
             room -= cost
-            for neighbor in (missing[0] - 1, sentence + 1):
-                if (
-                    start <= neighbor < end
-                    and self._allowed[neighbor]
-                    and (self._bonus or self._dependent[neighbor])
-                ):
-                    best = self._scores[neighbor] + self._bonus
-                    heapq.heappush(queue, (-best, neighbor))
+            for neighbor in self._neighbors(missing, start, end):
+                best = self._scores[neighbor] + self._bonus
+                heapq.heappush(queue, (-best, neighbor))
         return room
+
+    def _neighbors(
+        self, sentences: Sequence[int], start: int, end: int
+    ) -> list[int]:
+        """Returns the sentences of [start, end) to be selected next to some others."""
+        before, after = sentences[0] - 1, sentences[-1] + 1
+        neighbors = []
+        if (
+            self._bonus
+            and before >= start
+            and self._allowed[before]
+            and not self._dependent[before]
+        ):
+            neighbors.append(before)
+        if (
+            after < end
+            and self._allowed[after]
+            and (self._bonus or self._dependent[after])
+        ):
+            neighbors.append(after)
+        return neighbors
 
     def _value(self, sentences: Sequence[int]) -> float:
         """Returns the mean score, with a bonus beside a selected sentence."""

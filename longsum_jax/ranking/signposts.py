@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from longsum_jax.ranking.parsing import ParsedDocument
+from longsum_jax.ranking.parsing import ParsedDocument, is_stopped
 
 _PART = (
     r"(?:sub-?)?(?:sections?|chapters?|parts?|appendi(?:x|ces)|tables?|figures?|figs?\.|paragraphs?|"
@@ -151,7 +151,7 @@ def are_verbless(document: ParsedDocument) -> np.ndarray:
         return verbless
     for number in np.flatnonzero(document.lengths <= _LONGEST_VERBLESS):
         sentence = document.sentences[number]
-        if _FIRST_OF_VERBLESS.match(sentence):
+        if is_stopped(sentence) and _FIRST_OF_VERBLESS.match(sentence):
             verbless[number] = not any(
                 map(_may_be_verb, _WORD.findall(sentence.lower())[1:])
             )

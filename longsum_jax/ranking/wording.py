@@ -64,7 +64,9 @@ _SPLIT_WORDS = re.compile(
     r"(?<=\w)\s(n't|'(?:s|re|ve|ll|d|m))\b|\b([Gg]on|[Ww]an|[Gg]ot|[Gg]im|[Ll]em)\s(na|ta|me)\b"
 )
 # "intro- duction", but not "first- and second-order"
-_HYPHENATED = re.compile(r"(?<=[a-z]{2})- (?!(?:and|or|to|und|oder)\b)(?=[a-z]{2})")
+_HYPHENATED = re.compile(
+    r"(?<=[a-z]{2})- (?!(?:and|or|to|und|oder)\b)(?=[a-z]{2})"
+)
 _GLUED_HEADING = re.compile(
     r"\A(?:\d{1,2}(?:\.\d{1,2})*\.? )?(?:Introduction|Conclusions?|Discussion|Abstract|Summary|"
     r"Background|Results|Motivation|Overview|BACKGROUND|RESULTS|CONCLUSIONS?|DISCUSSION|"

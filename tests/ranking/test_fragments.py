@@ -1,7 +1,8 @@
 import pytest
 
 import longsum_jax
-from longsum_jax.ranking.fragments import are_fragments, depend_on_previous
+from longsum_jax.ranking.dependence import depend_on_previous
+from longsum_jax.ranking.fragments import are_fragments
 from longsum_jax.ranking.parsing import parse_document
 
 PROSE = "The old bridge by the mill is in danger."
