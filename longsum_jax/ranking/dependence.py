@@ -74,7 +74,7 @@ _BEGINS = re.compile(
     rf"(?:(?:{_BEFORE})\s+){{0,2}}{_POINTER}\b|"
     rf"(?:{_BEFORE_THAT})\s+that\s+(?!the\b|we\b|I\b|a\b|an\b)|"
     r"that (?:is|was|would|will|does|did|has|had|may|might|should|could|means|makes|made|same|one|"
-    r"way|day|night|evening|morning|time|year|is|much|sort|kind|little|[\w]+ (?:is|was|had|has))(?! to say)\b|"
+    r"way|day|night|evening|morning|time|year|is|much|sort|kind|little)(?! to say)\b|"
     r"that['\u2019]s\b|(?:his|her|their|its|theirs|hers)\b"
     r")",
     re.IGNORECASE,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.ranking.aims import with_aims
 from longsum_jax.ranking.dependence import depend_on_previous
 from longsum_jax.ranking.explanations import explain
 from longsum_jax.ranking.fallback import Fallback, load_fallback
@@ -334,11 +335,14 @@ def summary_sentences(
                 return selected, True
         if not is_talk:
             num_parts = num_story_parts(document, limit)
+            if num_parts == 1:
+                num_parts = None
+                scores = with_aims(document, scores)
     if has_query and is_story(document):
         # Answers may be in a dialogue, where every line is a paragraph.
         dependent &= np.diff(document.paragraphs, prepend=-1) == 0
     closeness = CLOSENESS
-    if num_parts is not None and num_parts > 1:
+    if num_parts is not None:
         closeness = _CLOSENESS_IN_STORIES
         scores = without_dialogue(document, scores)
     selected = select_sentences(
@@ -350,7 +354,7 @@ def summary_sentences(
         closeness=closeness,
         num_parts=num_parts,
     )
-    return selected, num_parts is not None and num_parts > 1
+    return selected, num_parts is not None
 
 
 def _labels(document: ParsedDocument, names: Sequence[str]) -> list[str]:
@@ -371,7 +375,7 @@ def _texts(
     """Returns the words of the selected sentences for a reader, see ``wording``."""
     texts = []
     for number in selected:
-        text = plain(placed.source(number, 1.0).text)
+        text = plain(placed.source(number, 1.0).text, is_talk)
         label = labels[number]
         if is_talk:
             name = name_before_colon(text)

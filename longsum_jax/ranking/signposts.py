@@ -20,7 +20,7 @@ _TOLD = (
     r"detailed|explained|outlined|illustrated|depicted|defined|included|available|seen|introduced)"
 )
 _SIGNPOST = re.compile(
-    rf"\b(?:in|see|refer to|cf\.) (?:the )?(?:following|next|remaining|this|previous|last|present|"
+    rf"\b(?:in|see|refer to|cf\.) (?:the )?(?:following|next|remaining|this|previous|preceding|last|present|"
     rf"subsequent) {_PART}\b|"
     rf"\b(?:the|this) (?:following |next |remaining |last |rest of (?:the|this) |remainder of (?:the|this) )"
     rf"(?:{_PART}|paper|article|report|document|thesis)\b|"
@@ -85,7 +85,7 @@ _SHARE_OF_YEARS = 0.6  # of the entries of a numbered list of works
 _LONGEST_VERBLESS = 12  # words of a sentence that is searched for its verb
 _SPELLED = re.compile(r"\b\w(?:-\w){2,}\b(?!-)")
 _LOST_END = re.compile(
-    r"(?:\b(?:the|an|and|or|of|as in|such as|e\.g|i\.e|from the|in the|and in)\s*[.!?,;:]+\W*\Z)|"
+    r"(?:\b(?:the|an|and|or|of|as in|such as|e\.g|i\.e|from the|in the|and in|and for|and by|and to|and with)\s*[.!?,;:]+\W*\Z)|"
     r"\b(?:in|by|of|with|from|see|section|sections|and|to|table|figure|appendix) \?\W*\Z|\A\W*\d{1,2},? and\b",
     re.IGNORECASE,
 )

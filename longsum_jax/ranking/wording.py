@@ -23,8 +23,11 @@ _REPLACEMENTS = (
         r"\1",
     ),
     (re.compile(r"``([^`]{1,200})``"), r"`\1`"),
-    (re.compile(r"`([^`<]{1,200}?)\s*<[^`>]{1,300}>`__?"), r"\1"),  # its links
-    (re.compile(r"(?<=\w)\s?\[[\d\w#]{1,12}\]_"), ""),  # its footnotes
+    (
+        re.compile(r"`([^`<]{1,200}?)\s*(?:<[^`>]{1,300}>)?`__?(?!\w)"),
+        r"\1",
+    ),  # its links
+    (re.compile(r"\s?\[[\w#]{1,12}\]_(?!\w)"), ""),  # its footnotes
     # links of Markdown
     (
         re.compile(
@@ -79,7 +82,7 @@ _CONNECTIVE = re.compile(
     r"hence|indeed|in fact|of course|in particular|nevertheless|nonetheless|meanwhile|"
     r"accordingly|subsequently|as a result|in contrast|by contrast|on the other hand|"
     r"in turn|most of all|first of all|to (?:begin|start) with|for starters|after all|in short|"
-    r"on the contrary|as a consequence|still|again|and|but|so|anyway|in conclusion|in summary),\s+"
+    r"partly because of (?:this|that)|for (?:this|that) reason|on the contrary|as a consequence|still|again|and|but|so|anyway|in conclusion|in summary),\s+"
     r"(?=[^\W\d_])",
     re.IGNORECASE,
 )
@@ -123,8 +126,11 @@ def connective_end(words: str) -> int:
     return match.end()
 
 
-def plain(sentence: str) -> str:
-    """Returns a sentence without marks of markup, and with spaces as in print."""
+def plain(sentence: str, is_talk: bool = False) -> str:
+    """Returns a sentence without marks of markup, and with spaces as in print.
+
+    In talk, hyphens are not at the ends of lines but of words that break off.
+    """
     if _MARKS.search(sentence):
         if _ENTITY.search(sentence):
             sentence = html.unescape(sentence)
@@ -132,7 +138,9 @@ def plain(sentence: str) -> str:
         for pattern, replacement in _REPLACEMENTS:
             sentence = pattern.sub(replacement, sentence)
     sentence = _SPLIT_WORDS.sub(r"\1\2\3", sentence)
-    sentence = _GLUED_HEADING.sub("", _HYPHENATED.sub("", sentence))
+    if not is_talk:
+        sentence = _HYPHENATED.sub("", sentence)
+    sentence = _GLUED_HEADING.sub("", sentence)
     return _SPACED.sub(r"\1", sentence)
 
 
