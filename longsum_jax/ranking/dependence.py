@@ -17,15 +17,18 @@ from longsum_jax.text.sentences import without_list_mark
 QUOTATION = "\"'\u201c\u2018\u00ab\u201e(*_\u2014-. "  # marks before a word
 QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _QUESTION_TAIL = "\"'\u201d\u2019\u00bb) "
-_LONGEST_ANSWER = 15  # words of a turn that is not understandable alone
+_LONGEST_ANSWER = 15  # words of a turn that needs its question
 
 # "As they come", "But those repairs", "By these means", "Until that day": words
 # that may precede a pronoun at the beginning of a sentence.
 _BEFORE = (
-    "after|although|and|as|as if|at|because|because of|before|both|but|by|despite|due to|during|"
+    "after|although|and|as|as if|at|because|because of|before|both|but|by|despite|"
+    "due to|during|"
     "each of|even|even if|even though|except for|following|for|from|given|given that|if|in|"
-    "instead of|just|like|many of|most of|neither of|none of|of|on|once|one of|only|or|since|so|"
-    "some of|than|then|though|through|throughout|to|under|unless|unlike|until|upon|using|via|when|"
+    "instead of|just|like|many of|most of|neither of|none of|of|on|once|one of|only|or|"
+    "since|so|"
+    "some of|than|then|though|through|throughout|to|under|unless|unlike|until|upon|"
+    "using|via|when|"
     "whenever|where|whereas|whether|while|with|without|yet"
 )
 _POINTER = (
@@ -33,36 +36,49 @@ _POINTER = (
 )
 # The same before "that", which is a conjunction after other words.
 _BEFORE_THAT = (
-    "after|at|because of|before|but|by|despite|during|even|for|from|if|like|of|on|once|than|then|"
+    "after|at|because of|before|but|by|despite|during|even|for|from|if|like|of|on|once|"
+    "than|then|"
     "through|throughout|to|under|until|upon|when|with|without"
 )
 # Beginnings that do not point to the previous sentence.
 _SELF_CONTAINED = (
     r"(?:in )?th[eo]se days\b|"
     r"(?:in |of |throughout |for )?(?:this|these) "
-    r"(?:paper|article|study|thesis|report|document|work|proposal|specification|pep|kep|eip|rfc|"
-    r"section|chapter|book|guide|page|project|survey|review|year|film|movie|show|story|meeting)\b|"
-    r"(?:when |if |while |since |although |though |as )?it (?:is|was|has been|may be|seems|should be)"
+    r"(?:paper|article|study|thesis|report|document|work|proposal|specification|pep|kep|"
+    r"eip|rfc|"
+    r"section|chapter|book|guide|page|project|survey|review|year|film|movie|show|story|"
+    r"meeting)\b|"
+    r"(?:when |if |while |since |although |though |as )?it (?:is|was|has been|may be|"
+    r"seems|should be)"
     r" [\w-]+(?: [\w-]+)? (?:that|to)\b|"
-    r"(?:both|each) (?:the|of the)\b|both [\w-]+ and\b|each [\w-]+ (?!of (?:these|those|them))|"
+    r"(?:both|each) (?:the|of the)\b|both [\w-]+ and\b|each [\w-]+ (?!of (?:these|those|"
+    r"them))|"
     r"such as\b|for each\b|to each\b|in each\b|on each\b|of each\b|at each\b"
 )
 _ORDINAL = "first of all|firstly|secondly|thirdly|fourthly|second|third|finally|lastly|next|then"
 _CONNECTIVE = (
-    "above all|accordingly|additionally|after all|afterwards?|again|alas|also|alternatively|"
+    "above all|accordingly|additionally|after all|afterwards?|again|alas|also|"
+    "alternatively|"
     "and yet|anyway|apart from that|as a consequence|as a result|as before|as such|as well|"
     "at first|at last|at length|besides|but|by contrast|by the time|by then|conversely|"
     "consequently|doing so|by doing so|even so|equally|eventually|for example|for instance|"
-    "for one thing|for the moment|for the rest|furthermore|hence|here|however|in addition|in any case|"
-    "in consequence|in contrast|in effect|in fact|in other words|in particular|in response|in short|"
-    "in so doing|in spite of all|in the meantime|in the same way|in turn|indeed|instead|it follows|"
+    "for one thing|for the moment|for the rest|furthermore|hence|here|however|"
+    "in addition|in any case|"
+    "in consequence|in contrast|in effect|in fact|in other words|in particular|"
+    "in response|in short|"
+    "in so doing|in spite of all|in the meantime|in the same way|in turn|indeed|"
+    "instead|it follows|"
     "just then|later|likewise|meanwhile|moreover|most of all|namely|nevertheless|no wonder|"
     "nonetheless|not so|notwithstanding|now|on the contrary|on the other hand|otherwise|"
-    "presently|quite the contrary|rather|similarly|so|specifically|still|subsequently|suddenly|"
-    "that is why|there(?= (?:he|she|it|they|was|were|you|upon|after))|thereby|thereafter|thereupon|"
-    "therefore|thus|to this end|to that end|to do (?:this|that|so)|together|too|whereupon|which|yet|yes|"
+    "presently|quite the contrary|rather|similarly|so|specifically|still|subsequently|"
+    "suddenly|"
+    "that is why|there(?= (?:he|she|it|they|was|were|you|upon|after))|thereby|"
+    "thereafter|thereupon|"
+    "therefore|thus|to this end|to that end|to do (?:this|that|so)|together|too|"
+    "whereupon|which|yet|yes|"
     "no,|yeah|well|o?kay|oh|okay|ah|right,|sure|exactly|nope|"
-    "the (?:former|latter|other|others|same|above|following|first one|second|third|rest|two|three|"
+    "the (?:former|latter|other|others|same|above|following|first one|second|third|"
+    "rest|two|three|"
     "opposite|result was|reason (?:is|was|for (?:this|that|it)))|"
     "an?other (?:one|reason|way|option|example|problem|possibility)|another|"
     "one such|some such|much the same|of course"
@@ -73,7 +89,8 @@ _BEGINS = re.compile(
     rf"(?:(?:{_CONNECTIVE}|{_ORDINAL})\b)|"
     rf"(?:(?:{_BEFORE})\s+){{0,2}}{_POINTER}\b|"
     rf"(?:{_BEFORE_THAT})\s+that\s+(?!the\b|we\b|I\b|a\b|an\b)|"
-    r"that (?:is|was|would|will|does|did|has|had|may|might|should|could|means|makes|made|same|one|"
+    r"that (?:is|was|would|will|does|did|has|had|may|might|should|could|means|makes|"
+    r"made|same|one|"
     r"way|day|night|evening|morning|time|year|is|much|sort|kind|little)(?! to say)\b|"
     r"that['\u2019]s\b|(?:his|her|their|its|theirs|hers)\b"
     r")",
@@ -81,12 +98,15 @@ _BEGINS = re.compile(
 )
 # Demonstratives near the beginning: "Over the woods this sound acquires a hum".
 _SELF = (
-    "paper|article|study|thesis|report|document|work|proposal|specification|pep|kep|eip|rfc|section|"
-    "chapter|book|guide|page|project|survey|review|year|film|movie|show|story|meeting|end|week|month|"
+    "paper|article|study|thesis|report|document|work|proposal|specification|pep|kep|"
+    "eip|rfc|section|"
+    "chapter|book|guide|page|project|survey|review|year|film|movie|show|story|meeting|"
+    "end|week|month|"
     "morning|afternoon|evening|time|country|world|country|life|research|series|picture"
 )
 _DEMONSTRATIVE = re.compile(
-    rf"[^,:;(]{{0,50}}\b(?:this|these|those|such an?) (?!(?:{_SELF})s?\b|who\b|of\b|that\b|in\b|is\b|are\b|with\b)[a-z]+"
+    rf"[^,:;(]{{0,50}}\b(?:this|these|those|such an?) (?!(?:{_SELF})s?\b|who\b|of\b|"
+    rf"that\b|in\b|is\b|are\b|with\b)[a-z]+"
 )
 _LONGEST_REMARK = (
     12  # words of a sentence about something of the sentence before
@@ -99,7 +119,8 @@ _THIRD_PERSON = re.compile(
     r"\b(?:he|she|him|his|her|hers|himself|herself)\b", re.IGNORECASE
 )
 _PERSON = re.compile(
-    r"\b(?:man|woman|boy|girl|child|person|someone|somebody|anyone|everyone|everybody|nobody|doctor|patient|"
+    r"\b(?:man|woman|boy|girl|child|person|someone|somebody|anyone|everyone|everybody|"
+    r"nobody|doctor|patient|"
     r"mother|father|wife|husband|son|daughter|brother|sister|king|queen|captain|"
     r"officer|teacher|student|author|lady|gentleman|who|male|female|prince|princess|priest|"
     r"traveller|farmer|guy|lad|fellow|user|one)\b",

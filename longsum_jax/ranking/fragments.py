@@ -19,8 +19,8 @@ from longsum_jax.ranking.parsing import (
     LONGEST_HEADING,
     ParsedDocument,
     class_counts,
-    is_story,
     is_stopped,
+    is_story,
     speakers,
     without_speaker,
 )
@@ -56,7 +56,8 @@ _TAIL = 20  # characters at the end of a sentence that are searched for its stop
 # letters of words that break off, and sentences that do
 _BROKEN = re.compile(
     r"(?:^|\s)[b-hj-np-z](?=\s)|(?:^|\s)\w+_ |"
-    r"\b(?:the|an?|of|and|to|is|are|that|with|for|or|but|so|um|uh|my|your|its|because|if)\s*[.\u2026-]*\Z|"
+    r"\b(?:the|an?|of|and|to|is|are|that|with|for|or|but|so|um|uh|my|your|its|because|"
+    r"if)\s*[.\u2026-]*\Z|"
     r"(?:^|\s)(?:d|th|wh|o) "
 )
 # Images, badges, comments and rows of tables in Markdown and HTML,

@@ -19,7 +19,7 @@ _SEVERAL = 0.6  # of a passage of two or more sentences
 _BEGINS, _ENDS = 0.4, 0.2  # of a passage that begins and ends with a paragraph
 _LONG, _LONG_WORDS = 0.6, 45  # loss of a long sentence, and its words
 _SPOKEN = 0.5  # loss of a sentence in direct speech, whose speaker is unclear
-_FRAGMENT = -0.5  # of a sentence that could not be in a summary alone
+_FRAGMENT = -0.5  # of a sentence that needs others around it
 _MOST_SKIPPED = 3  # interjections of others inside a passage of talk
 
 
@@ -74,9 +74,10 @@ def select_passages(
 ) -> list[int]:
     """Returns the sentences of the best passage of each part, in document order.
 
-    A passage begins with a sentence that is understandable alone, and ends
-    before a heading, table, caption or picture. Its value is the mean score of its sentences in standard
-    deviations, and more if it fills its room or is a paragraph.
+    A passage begins with a sentence that needs no other, and ends before a
+    heading, table, caption or picture. Its value is the mean score of its
+    sentences in standard deviations, and more if it fills its room or is a
+    paragraph.
 
     Args:
         document: document of n sentences.
@@ -143,7 +144,7 @@ class _Picker:
         self._seen = Seen(document)
 
     def best(self, start: int, end: int, room: float) -> list[int]:
-        """Returns the best passage within [start, end) of at most ``room`` words; [] without one."""
+        """Returns the best passage in [start, end) of at most ``room`` words; [] without one."""
         ranked = []
         for first in range(start, end):
             if self._opens[first]:
@@ -161,7 +162,7 @@ class _Picker:
     def _extended(
         self, first: int, end: int, room: float
     ) -> tuple[float, list[int]]:
-        """Returns the value of the best passage that begins with a sentence, and its sentences."""
+        """Returns the best passage that begins with a sentence: its value and sentences."""
         best, best_passage = -np.inf, []
         words, total, skipped = 0, 0.0, 0
         passage: list[int] = []

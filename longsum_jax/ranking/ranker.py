@@ -57,7 +57,7 @@ from longsum_jax.text.support import PlacedSentences
 
 WEIGHTS = Path(__file__).with_name("builtin_extractor.npz")
 DEFAULT_LENGTH = "auto"
-# standard deviations by which a sentence beside a selected one is better
+# standard deviations by which a neighbor of a selected sentence is better
 CLOSENESS = 0.6
 _CLOSENESS_IN_STORIES = 1.5
 _CELLS = " | "  # separator of table cells in the output of readers

@@ -202,8 +202,8 @@ def take_sentences(
         num_parts: number of parts of the document, of equally many words, that
             share the limit equally; an unused remainder passes to the next
             part.
-        closeness: standard deviations of the scores by which a sentence beside
-            a selected one is better.
+        closeness: standard deviations of the scores by which a neighbor of a
+            selected sentence is better.
     """
     allowed = _allowed(document, scores)
     if dependent is None:
@@ -326,9 +326,9 @@ class _Selection:
         return neighbors
 
     def _value(self, sentences: Sequence[int]) -> float:
-        """Returns the mean score, with a bonus beside a selected sentence."""
-        beside = (sentences[0] - 1, sentences[-1] + 1)
-        if self._bonus and not self.selected.isdisjoint(beside):
+        """Returns the mean score, with a bonus for neighbors of selected sentences."""
+        neighbors = (sentences[0] - 1, sentences[-1] + 1)
+        if self._bonus and not self.selected.isdisjoint(neighbors):
             return self._mean_score(sentences) + self._bonus
         return self._mean_score(sentences)
 

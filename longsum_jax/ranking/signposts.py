@@ -7,36 +7,52 @@ import numpy as np
 from longsum_jax.ranking.parsing import ParsedDocument, is_stopped
 
 _PART = (
-    r"(?:sub-?)?(?:sections?|chapters?|parts?|appendi(?:x|ces)|tables?|figures?|figs?\.|paragraphs?|"
+    r"(?:sub-?)?(?:sections?|chapters?|parts?|appendi(?:x|ces)|tables?|figures?|figs?\.|"
+    r"paragraphs?|"
     r"supplement\w*|additional files?|supporting information)"
 )
 _TELLS = (
-    r"(?:describes?|presents?|discuss(?:es)?|introduces?|reviews?|outlines?|explains?|gives?|shows?|lists?|"
-    r"summari[sz]es?|reports?|provides?|contains?|covers?|concludes?|details?|illustrates?|depicts?|"
-    r"deals? with|turns? to|elaborates?|looks? at|evaluates?|compares?|conducts?|analy[sz]es?)"
+    r"(?:describes?|presents?|discuss(?:es)?|introduces?|reviews?|outlines?|explains?|"
+    r"gives?|shows?|lists?|"
+    r"summari[sz]es?|reports?|provides?|contains?|covers?|concludes?|details?|"
+    r"illustrates?|depicts?|"
+    r"deals? with|turns? to|elaborates?|looks? at|evaluates?|compares?|conducts?|"
+    r"analy[sz]es?)"
 )
 _TOLD = (
-    r"(?:described|presented|given|shown|discussed|listed|provided|reported|summari[sz]ed|found|"
-    r"detailed|explained|outlined|illustrated|depicted|defined|included|available|seen|introduced)"
+    r"(?:described|presented|given|shown|discussed|listed|provided|reported|"
+    r"summari[sz]ed|found|"
+    r"detailed|explained|outlined|illustrated|depicted|defined|included|available|seen|"
+    r"introduced)"
 )
 _SIGNPOST = re.compile(
-    rf"\b(?:in|see|refer to|cf\.) (?:the )?(?:following|next|remaining|this|previous|preceding|last|present|"
+    rf"\b(?:in|see|refer to|cf\.) (?:the )?(?:following|next|remaining|this|previous|"
+    rf"preceding|last|present|"
     rf"subsequent) {_PART}\b|"
-    rf"\b(?:the|this) (?:following |next |remaining |last |rest of (?:the|this) |remainder of (?:the|this) )"
+    rf"\b(?:the|this) (?:following |next |remaining |last |rest of (?:the|this) |"
+    rf"remainder of (?:the|this) )"
     rf"(?:{_PART}|paper|article|report|document|thesis)\b|"
     rf"\bthis {_PART} (?:\w+ )?{_TELLS}\b|"
-    rf"\b{_PART} [\dA-Z](?:[\d.]*\w)?\)? (?:then |also |briefly |first )?{_TELLS}\b(?! that)|"
-    rf"\b(?:is|are|was|were|be|can be) (?:\w+ )?{_TOLD} (?:and \w+ )?(?:in|below|above|by|at)\b"
+    rf"\b{_PART} [\dA-Z](?:[\d.]*\w)?\)? (?:then |also |briefly |"
+    rf"first )?{_TELLS}\b(?! that)|"
+    rf"\b(?:is|are|was|were|be|can be) (?:\w+ )?{_TOLD} (?:and \w+ )?(?:in|below|above|"
+    rf"by|at)\b"
     rf"[^.]{{0,40}}\b(?:{_PART}|below|above|https?)\b|"
     rf"\b{_TOLD} (?:in detail )?(?:below|above)\.|"
-    r"\b(?:paper|article|report|document|thesis|rest|remainder) is (?:\w+ )?(?:organi[sz]ed|structured|arranged)\b|"
-    rf"\A[\W_]*(?:we |i |let us )?(?:first|then|next|now|finally|also|will|briefly|here|below|before)?,? ?"
-    rf"(?:we |i |let us )?{_TELLS}\b[^.]{{0,120}}\b(?:in|of) \[?(?:(?:the )?next |the following )?{_PART}\b|"
+    r"\b(?:paper|article|report|document|thesis|rest|"
+    r"remainder) is (?:\w+ )?(?:organi[sz]ed|structured|arranged)\b|"
+    rf"\A[\W_]*(?:we |i |let us )?(?:first|then|next|now|finally|also|will|briefly|here|"
+    rf"below|before)?,? ?"
+    rf"(?:we |i |let us )?{_TELLS}\b[^.]{{0,120}}\b(?:in|of) \[?(?:(?:the )?next |"
+    rf"the following )?{_PART}\b|"
     r"\brefers? (?:the reader )?to \W*(?:appendix|section|table|figure|the appendix)|"
     r"\A[\W_]*(?:see|refer to|consult|for (?:more|further) (?:details?|information)|"
-    r"for details|for (?:a|an) (?:full|detailed|complete|overview)|(?:please )?note that the following)\b|"
-    r"\bbefore delving\b|\bas follows\b|\bthe following (?:example|code|snippet|list|table|diagram|steps)\b|"
-    r"\A[\W_]*(?:an?|the|another|one|for|consider|as an?)[\w ,]{0,30} (?:example|illustration)[\w ,]{0,30}:",
+    r"for details|for (?:a|an) (?:full|detailed|complete|overview)|"
+    r"(?:please )?note that the following)\b|"
+    r"\bbefore delving\b|\bas follows\b|\bthe following (?:example|code|snippet|list|"
+    r"table|diagram|steps)\b|"
+    r"\A[\W_]*(?:an?|the|another|one|for|consider|as an?)[\w ,]{0,30} (?:example|"
+    r"illustration)[\w ,]{0,30}:",
     re.IGNORECASE,
 )
 # One of these words is in every signpost; faster to search.
@@ -54,14 +70,16 @@ _FORMULA_WORDS = (
 )
 # "Let T(k) denote", "score: where S is", a comma for a lost formula.
 _FORMULA = re.compile(
-    r"\A[\W_]*(?:let|where|suppose|assume|denote|given|define)\b[^.]{0,80}\b(?:denotes?|be|is|are) (?:the|a|an)\b|"
+    r"\A[\W_]*(?:let|where|suppose|assume|denote|given|define)\b[^.]{0,80}\b(?:denotes?|"
+    r"be|is|are) (?:the|a|an)\b|"
     r": where\b|(?:^|\s)=(?=\s)[^=]*\s=\s|\s[\u2211\u220f\u222b\u2208\u2200\u2203]\s|"
     r"\bw\u201e|\s\(\s?\d{1,2}\s?\)\s+(?:where|with)\b",
     re.IGNORECASE,
 )
 _CITATION = re.compile(
     r"\b(?:arxiv(?: preprint|:)|preprint|in proceedings|proceedings of|in proc\.|proc\. of|"
-    r"transactions on|journal of [A-Z]|pp\.? ?\d|pages \d|university press|et al\.?[:,] (?:19|20)\d\d|"
+    r"transactions on|journal of [A-Z]|pp\.? ?\d|pages \d|university press|"
+    r"et al\.?[:,] (?:19|20)\d\d|"
     r"doi:|doi\.org|isbn)|"
     r"\A[\W\d]*(?:[A-Z][\w'\u2019-]+,? (?:[A-Z]\.[ -]?){1,3}(?:,|;| and|&|\())|"
     r"\A[\W\d]*(?:(?:[A-Z]\.[ -]?){1,3} ?[A-Z][\w'\u2019-]+(?:,| and) )",
@@ -85,33 +103,39 @@ _SHARE_OF_YEARS = 0.6  # of the entries of a numbered list of works
 _LONGEST_VERBLESS = 12  # words of a sentence that is searched for its verb
 _SPELLED = re.compile(r"\b\w(?:-\w){2,}\b(?!-)")
 _LOST_END = re.compile(
-    r"(?:\b(?:the|an|and|or|of|as in|such as|e\.g|i\.e|from the|in the|and in|and for|and by|and to|and with)\s*[.!?,;:]+\W*\Z)|"
-    r"\b(?:in|by|of|with|from|see|section|sections|and|to|table|figure|appendix) \?\W*\Z|\A\W*\d{1,2},? and\b",
+    r"(?:\b(?:the|an|and|or|of|as in|such as|e\.g|i\.e|from the|in the|and in|and for|"
+    r"and by|and to|and with)\s*[.!?,;:]+\W*\Z)|"
+    r"\b(?:in|by|of|with|from|see|section|sections|and|to|table|figure|"
+    r"appendix) \?\W*\Z|\A\W*\d{1,2},? and\b",
     re.IGNORECASE,
 )
-_VERBS = frozenset(
-    """
-am are be been being can could did do does got had has have is may might must shall should was were
-will would cannot need needs let lets
-
-agree agrees became become becomes began begin begins believe bring brings brought buy built call
-calls came come comes cost costs cut die drop fall falls fell felt find finds follow follows found
-gave get gets give gives go goes grew had hang held help helps hit hold holds include includes
-increase increases keep keeps kept knew know knows lead leads leave leaves led left let lie lies lay
-like lives live look looks lose loses lost made make makes mean means meant meet met move moves
-offer offers open paid pay pays plays play provide provides put puts ran reach reaches read reads
-remain remains require requires rose run runs said saw say says see seem seems sees sat sell sends
-sent set sets show shows shut sit sits sold speak spend spent spoke stand stands stay stays stood
-stop stops supports take takes taught tell tells think thinks thought told took try tries turn turns
-understand use uses want wants went win wins won work works write writes wrote allow allows apply
-applies cause causes contain contains define defines describes describe ensures ensure exist exists
-explain explains fail fails happen happens improve improves lack lacks present presents produce
-produces propose proposes receive receives reduce reduces return returns suffer suffers
-""".split()
-)
+# frequent finite verbs; most others end in "-ed" or are not in short phrases
+_VERB_LIST = """
+agree agrees allow allows am applies apply are be became become becomes been
+began begin begins being believe bring brings brought built buy call calls
+came can cannot cause causes come comes contain contains cost costs could cut
+define defines describe describes did die do does drop ensure ensures exist
+exists explain explains fail fails fall falls fell felt find finds follow
+follows found gave get gets give gives go goes got grew had hang happen
+happens has have held help helps hit hold holds improve improves include
+includes increase increases is keep keeps kept knew know knows lack lacks lay
+lead leads leave leaves led left let lets lie lies like live lives look looks
+lose loses lost made make makes may mean means meant meet met might move moves
+must need needs offer offers open paid pay pays play plays present presents
+produce produces propose proposes provide provides put puts ran reach reaches
+read reads receive receives reduce reduces remain remains require requires
+return returns rose run runs said sat saw say says see seem seems sees sell
+sends sent set sets shall should show shows shut sit sits sold speak spend
+spent spoke stand stands stay stays stood stop stops suffer suffers supports
+take takes taught tell tells think thinks thought told took tries try turn
+turns understand use uses want wants was went were will win wins won work
+works would write writes wrote
+"""
+_VERBS = frozenset(_VERB_LIST.split())
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 _FIRST_OF_VERBLESS = re.compile(
-    r"\W*(?:[a-z]+ing|[a-z]+ed (?:in|by|for|as|on|to)|the|an?|not|another|of|no|all|in|with|for|from|without)\b",
+    r"\W*(?:[a-z]+ing|[a-z]+ed (?:in|by|for|as|on|to)|the|an?|not|another|of|no|all|in|"
+    r"with|for|from|without)\b",
     re.IGNORECASE,
 )
 
@@ -145,7 +169,8 @@ def _is_signpost(sentence: str) -> bool:
 
 
 def are_verbless(document: ParsedDocument) -> np.ndarray:
-    """Returns bool [n], True for short English phrases with a stop, but without a finite verb."""
+    """Returns bool [n], True for short English phrases with a stop, but without a "
+    "finite verb."""
     verbless = np.zeros(len(document.sentences), bool)
     if document.language not in ("en", ""):
         return verbless
@@ -165,14 +190,15 @@ def _may_be_verb(word: str) -> bool:
 
 
 def _in_lists_of_works(document: ParsedDocument) -> np.ndarray:
-    """Returns True for the sentences under a heading of references, and for numbered works."""
+    """Returns True for the sentences under a heading of references, and for numbered "
+    "works."""
     sentences = document.sentences
-    works = np.array([is_work(sentence) for sentence in sentences], bool)
+    works = np.array([_is_work(sentence) for sentence in sentences], bool)
     inside = np.zeros(len(sentences), bool)
     headings = np.flatnonzero(document.headings).tolist()
-    for place, number in enumerate(headings):
+    for index, number in enumerate(headings):
         if _BIBLIOGRAPHY.fullmatch(sentences[number]):
-            end = headings[place + 1] if place + 1 < len(headings) else None
+            end = headings[index + 1] if index + 1 < len(headings) else None
             inside[number:end] = True
     # Headings are often detected inside of a list of works, or not at all.
     dated = np.array(
@@ -181,8 +207,8 @@ def _in_lists_of_works(document: ParsedDocument) -> np.ndarray:
     return inside | works | _in_numbered_lists(document, dated)
 
 
-def is_work(sentence: str) -> bool:
-    """Returns True if a sentence begins like the entry of a list of works, or names its place."""
+def _is_work(sentence: str) -> bool:
+    """Returns True if a sentence is an entry of a list of works, by its year and place."""
     return (
         _YEAR.search(sentence) is not None
         and _CITATION.search(sentence) is not None

@@ -31,7 +31,8 @@ _REPLACEMENTS = (
     # links of Markdown
     (
         re.compile(
-            r"!?\[([^\[\]]{1,300})\](?:\([^()\s]{0,500}(?:\s+\"[^\"]{0,300}\")?\)|\[[\w-]{0,40}\])"
+            r"!?\[([^\[\]]{1,300})\](?:\([^()\s]{0,500}(?:\s+\"[^\"]{0,300}\")?\)|"
+            r"\[[\w-]{0,40}\])"
         ),
         r"\1",
     ),
@@ -64,46 +65,57 @@ _REPLACEMENTS = (
 # Texts that were split into tokens: "well , I do n't know ."
 _SPACED = re.compile(r"(?<=[\w)\]\"'\u2019%-])\s+([,.;:?!]+)(?=\s|\Z)")
 _SPLIT_WORDS = re.compile(
-    r"(?<=\w)\s(n't|'(?:s|re|ve|ll|d|m))\b|\b([Gg]on|[Ww]an|[Gg]ot|[Gg]im|[Ll]em)\s(na|ta|me)\b"
+    r"(?<=\w)\s(n't|'(?:s|re|ve|ll|d|m))\b|\b([Gg]on|[Ww]an|[Gg]ot|[Gg]im|[Ll]em)\s(na|"
+    r"ta|me)\b"
 )
 # "intro- duction", but not "first- and second-order"
 _HYPHENATED = re.compile(
     r"(?<=[a-z]{2})- (?!(?:and|or|to|und|oder)\b)(?=[a-z]{2})"
 )
 _GLUED_HEADING = re.compile(
-    r"\A(?:\d{1,2}(?:\.\d{1,2})*\.? )?(?:Introduction|Conclusions?|Discussion|Abstract|Summary|"
+    r"\A(?:\d{1,2}(?:\.\d{1,2})*\.? )?(?:Introduction|Conclusions?|Discussion|Abstract|"
+    r"Summary|"
     r"Background|Results|Motivation|Overview|BACKGROUND|RESULTS|CONCLUSIONS?|DISCUSSION|"
     r"INTRODUCTION|ABSTRACT|METHODS)[:.]? (?=[^\W\d_])(?=[A-Z]|[a-z]+ [a-z])"
 )
 # Connectives without which a sentence can begin, if a comma follows.
 _CONNECTIVE = re.compile(
-    r"(?:however|moreover|furthermore|in addition|additionally|also|besides|similarly|likewise|"
-    r"finally|lastly|first|firstly|second|secondly|third|thirdly|consequently|therefore|thus|"
+    r"(?:however|moreover|furthermore|in addition|additionally|also|besides|similarly|"
+    r"likewise|"
+    r"finally|lastly|first|firstly|second|secondly|third|thirdly|consequently|therefore|"
+    r"thus|"
     r"hence|indeed|in fact|of course|in particular|nevertheless|nonetheless|meanwhile|"
     r"accordingly|subsequently|as a result|in contrast|by contrast|on the other hand|"
-    r"in turn|most of all|first of all|to (?:begin|start) with|for starters|after all|in short|"
-    r"partly because of (?:this|that)|for (?:this|that) reason|on the contrary|as a consequence|still|again|and|but|so|anyway|in conclusion|in summary),\s+"
+    r"in turn|most of all|first of all|to (?:begin|start) with|for starters|after all|"
+    r"in short|"
+    r"partly because of (?:this|that)|for (?:this|that) reason|on the contrary|"
+    r"as a consequence|still|again|and|but|so|anyway|in conclusion|in summary),\s+"
     r"(?=[^\W\d_])",
     re.IGNORECASE,
 )
 _HESITATION = re.compile(
-    r"(?:(?<=\s)|\A)(?:um+|uh+|uhm|er|erm|mm-?hmm|hmm+|mm|mhm|eh)(?:\s*[,.\u2026](?=\s)|\.\.\.)?(?=\s|\Z)[ ]?",
+    r"(?:(?<=\s)|\A)(?:um+|uh+|uhm|er|erm|mm-?hmm|hmm+|mm|mhm|eh)(?:\s*[,.\u2026](?=\s)|"
+    r"\.\.\.)?(?=\s|\Z)[ ]?",
     re.IGNORECASE,
 )
 _TWICE = re.compile(
-    r"\b(?!(?:that|had|very|really|so|no|ha|bye|\d+)\b)([^\W\d_]+(?: [^\W\d_]+)?)(?:\s*,?\s+\1\b)+",
+    r"\b(?!(?:that|had|very|really|so|no|ha|bye|"
+    r"\d+)\b)([^\W\d_]+(?: [^\W\d_]+)?)(?:\s*,?\s+\1\b)+",
     re.IGNORECASE,
 )
 _STUTTER = re.compile(
     r"(?<=\s)([b-hj-z]|th|wh|sh|st|pr|tr|fl|wi|ha|ca)\s+(?=\1\w)"
 )
 _TAIL = re.compile(
-    r"(?:\s*,\s*(?:yeah|okay|ok|right|you know|so|huh|like|i think|i guess|and|or|but))+\s*(?=[.?!]?\Z)",
+    r"(?:\s*,\s*(?:yeah|okay|ok|right|you know|so|huh|like|i think|i guess|and|or|"
+    r"but))+\s*(?=[.?!]?\Z)",
     re.IGNORECASE,
 )
 OPENERS = re.compile(
-    r"(?:(?:and|so|but|well|okay|ok|o-kay|'?kay|yeah|yes|yep|oh|ah|uh|um|uhm|er|hmm|mm|mm-hmm|"
-    r"alright|all right|right|now|anyway|i mean|you know|like|actually|basically|sure|hey|also|"
+    r"(?:(?:and|so|but|well|okay|ok|o-kay|'?kay|yeah|yes|yep|oh|ah|uh|um|uhm|er|hmm|mm|"
+    r"mm-hmm|"
+    r"alright|all right|right|now|anyway|i mean|you know|like|actually|basically|sure|"
+    r"hey|also|"
     r"then|because)\b[\s,.\u2026-]*)+",
     re.IGNORECASE,
 )
@@ -119,7 +131,8 @@ def without_openers(words: str) -> str:
 
 
 def connective_end(words: str) -> int:
-    """Returns the length of a connective, with comma, without which a sentence can begin."""
+    """Returns the length of a connective, with comma, without which a sentence can "
+    "begin."""
     match = _CONNECTIVE.match(words)
     if match is None or len(words) - match.end() < _SHORTEST_REST:
         return 0
@@ -158,7 +171,8 @@ def fluent(words: str) -> str:
 
 
 def capitalized(words: str) -> str:
-    """Returns words with a capital first letter, unless the first word has one inside ("iPhone")."""
+    """Returns words with a capital first letter, unless the first word has one inside "
+    "("iPhone")."""
     first = words.split(maxsplit=1)[0] if words.strip() else ""
     if first[1:].islower() or len(first) == 1 or "'" in first:
         return words[:1].upper() + words[1:]
