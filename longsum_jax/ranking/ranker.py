@@ -67,9 +67,12 @@ class Extract(NamedTuple):
     """Sentences of a document that form its summary, in document order.
 
     Attributes:
-        text: text of the summary, one sentence per line.
+        text: text of the summary, one sentence per line; passages of a long
+            text are separated by empty lines and lines with chapters.
         statements: sentences of the summary, each with its source in the
             document; in talk the sentence is prefixed with the speaker's name.
+            Its text is the sentence without marks, hesitations and loose
+            connectives, see ``wording``.
         document_words, document_sentences: length of the document, which is
             always read completely.
         summary_words: length of the summary in words.
@@ -194,8 +197,8 @@ class Ranker:
 
         Args:
             text: document of any length.
-            length: "short", "medium", "long", "150 words", "7 sentences" or
-                "5%" of the words; a number counts words. At least one sentence
+            length: "auto", "short", "medium", "long", "150 words",
+                "7 sentences" or "5%" of the words; a number counts words. At least one sentence
                 is selected.
             query: topic of the summary; None for the whole document.
             outline: outline of the document; if it has no headings, they are

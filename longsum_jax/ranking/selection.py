@@ -35,7 +35,8 @@ class Length:
     Attributes:
         value: positive length; an integer for words or sentences, at most 100
             for percent.
-        unit: "words", "sentences", or "percent" of the document's words.
+        unit: "words", "sentences", "percent" of the document's words, or "auto"
+            for words of a short document, which grow with longer documents.
     """
 
     value: float
@@ -80,8 +81,8 @@ def parse_length(text: str | int | Length) -> Length:
     """Parses the length of a summary.
 
     Args:
-        text: "short", "medium", "long", "150", "150 words", "7 sentences" or
-            "5%"; a number counts words.
+        text: "auto", "short", "medium", "long", "150", "150 words",
+            "7 sentences" or "5%"; a number counts words.
 
     Raises:
         InputError: the text is not a length.
@@ -96,7 +97,7 @@ def parse_length(text: str | int | Length) -> Length:
     match = _LENGTH.fullmatch(name)
     if not match:
         raise InputError(
-            f'length="{text}"; write {", ".join(NAMED)}, "150 words", "7 sentences" or "5%"'
+            f'length="{text}"; write {", ".join(NAMED)}, "150 words", "7 sentences", "5%" or auto'
         )
     value, unit = match.groups(default="words")
     if unit in ("%", "percent"):

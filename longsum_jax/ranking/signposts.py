@@ -31,7 +31,7 @@ _SIGNPOST = re.compile(
     rf"subsequent) {_PART}\b|"
     rf"\b(?:the|this) (?:following |next |remaining |last |rest of (?:the|this) |"
     rf"remainder of (?:the|this) )"
-    rf"(?:{_PART}|paper|article|report|document|thesis)\b|"
+    rf"(?:{_PART}|paper|article|report|document|thesis)\b(?! of\b)|"
     rf"\bthis {_PART} (?:\w+ )?{_TELLS}\b|"
     rf"\b{_PART} [\dA-Z](?:[\d.]*\w)?\)? (?:then |also |briefly |"
     rf"first )?{_TELLS}\b(?! that)|"

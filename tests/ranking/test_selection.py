@@ -116,6 +116,7 @@ def test_something_is_always_taken():
         ("10 percent", Length(10, "percent")),
         ("short", Length(75)),
         ("medium", Length(150)),
+        ("auto", selection.AUTO),
         (Length(3), Length(3)),
     ],
 )
