@@ -7,12 +7,13 @@ from longsum_jax.ranking.parsing import parse_document
 
 def test_long_texts_have_a_passage_of_each_part(monkeypatch):
     monkeypatch.setattr(passages, "LONG_WORDS", 1_000)
+    monkeypatch.setattr(passages, "_SHORT_SHARE", 0.3)
     chapters = []
     for chapter in range(1, 5):
         lines = [
             f"The w{chapter}x{i} keeper saw w{chapter}y{i} near w{chapter}z{i}. "
             f"It was a w{chapter}v{i} of the old kind."
-            for i in range(200)
+            for i in range(30)
         ]
         chapters.append(f"CHAPTER {chapter}\n\n" + "\n\n".join(lines))
     text = "\n\n".join(chapters)
