@@ -32,7 +32,7 @@ _LAYERS = (
     "dense encoder layer layer_groups memory partitioning s4d"
 )
 _MODELS = "bart bert bert_heads encoder_decoder extraction_head heads salient_vectors t5"
-_DECODING = "beams decoder drafts logits sampling search sequences"
+_DECODING = "beams decoder drafts logits sampling search"
 CHECKED_MODULES = (
     "longsum_jax.ops",
     "longsum_jax.experimental.ops",
@@ -256,7 +256,7 @@ def _mark_further_cases_slow(items):
     for item in items:
         room = "/".join(item.path.relative_to(ROOT).parts[:2])
         test = (item.path, item.originalname)
-        if room in COMPILED_ROOMS and test in seen:
+        if item.get_closest_marker("weekly") or (room in COMPILED_ROOMS and test in seen):
             item.add_marker(pytest.mark.slow)
         seen.add(test)
 

@@ -44,9 +44,10 @@ from longsum_jax.ranking.ranker import (
     summary_sentences,
     without_fragments,
 )
-from longsum_jax.ranking.selection import Length, select_sentences
+from longsum_jax.ranking.selection import select_sentences
 from longsum_jax.ranking.training import Rows, train_trees
 from longsum_jax.text.documents import DataRow
+from longsum_jax.text.lengths import Length
 from longsum_jax.text.sentences import join_wrapped_lines
 
 UNSEEN = ("sumpubmed", "crd3")

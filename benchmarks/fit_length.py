@@ -212,8 +212,11 @@ def segmented_step(config: Any, size: Size, length: int, batch: int) -> Step:
     shape = (batch, segments, size.padded)
     arrays = {"input_ids": _ints(*shape), "labels": _ints(batch, segments, size.segment_target)}
     arrays["attention_mask"] = jax.ShapeDtypeStruct(shape, jnp.bool_)
-    if config.salient_vectors:
-        arrays |= {"slots": _ints(*shape), "reads": _ints(batch, segments, config.salient_vectors)}
+    if config.memory.salient_vectors:
+        arrays |= {
+            "slots": _ints(*shape),
+            "reads": _ints(batch, segments, config.memory.salient_vectors),
+        }
     return Step(loss, get_family("bart").init_params(config), arrays, size.vocabulary)
 
 

@@ -15,7 +15,6 @@ not make.
 """
 
 import argparse
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -34,8 +33,7 @@ MODELS = {"locost": "base", "bart": "large"}  # family -> preset
 
 def make_config(family: Family, length: int, stride: int, dtype: str) -> Any:
     """The config of a model that reads ``length`` tokens."""
-    config = dataclasses.replace(
-        family.presets[MODELS[family.name]],
+    config = family.presets[MODELS[family.name]].replace(
         cross_attention="full" if stride == 1 else "hepos",
         hepos_stride=stride,
         dtype=dtype,

@@ -28,7 +28,6 @@ of a length, which take turns).
 """
 
 import argparse
-import dataclasses
 import json
 import math
 import sys
@@ -64,11 +63,9 @@ BASE = BartConfig(
     encoder_attention_heads=12,
     decoder_attention_heads=12,
     dropout=0.0,
-    num_global_tokens=1,
-    attention_window=(512,),
-    num_random_blocks=3,
 )
 _BLOCKS = {
+    "num_global_tokens": 1,
     "encoder_attention": "lsg",
     "block_size": 128,
     "sparse_block_size": 128,
@@ -78,7 +75,7 @@ _SELECTIONS = ("norm", "stride", "pooling", "lsh")
 # Name -> fields of the config, keys that a token sees.
 KINDS: dict[str, tuple[dict[str, Any], int | None]] = {
     **{f"128/4 {kind}": (_BLOCKS | {"sparsity_type": kind}, 640) for kind in _SELECTIONS},
-    "256/none": ({"encoder_attention": "lsg", "block_size": 256, "sparsity_type": "none"}, 768),
+    "256/none": (_BLOCKS | {"block_size": 256, "sparsity_type": "none"}, 768),
     "longformer": ({"encoder_attention": "longformer"}, 513),
     "longformer 640": ({"encoder_attention": "longformer", "attention_window": (640,)}, 641),
     "64/4 norm": (
@@ -110,7 +107,7 @@ SIZES = {
 
 def programs(kind: str, length: int, layers: int, ffn: int) -> dict[str, Program]:
     """The forward pass and the gradient."""
-    config = dataclasses.replace(BASE, encoder_layers=layers, encoder_ffn_dim=ffn, **KINDS[kind][0])
+    config = BASE.replace(encoder_layers=layers, encoder_ffn_dim=ffn, **KINDS[kind][0])
     encoder = Encoder(config.encoder_stack)
     x, mask = (
         jax.random.normal(jax.random.key(0), (1, length, BASE.d_model)),

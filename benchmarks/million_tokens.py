@@ -15,7 +15,6 @@ the largest memory of the process.
 """
 
 import argparse
-import dataclasses
 import resource
 import sys
 import time
@@ -148,7 +147,7 @@ def main() -> None:
                 if stride == 1
                 else {"cross_attention": "hepos", "hepos_stride": stride}
             )
-            config = dataclasses.replace(PRESETS[args.preset], dtype=args.dtype, **cross)
+            config = PRESETS[args.preset].replace(dtype=args.dtype, **cross)
             where = {
                 "length": length,
                 "cross_attention": cross["cross_attention"],

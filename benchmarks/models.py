@@ -1,7 +1,6 @@
 """The models that train_step.py, encode.py and decode.py measure: sizes, parameters, and the work
 that they ask for."""
 
-import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,8 +16,9 @@ import numpy as np
 from common import fastest
 
 from longsum_jax.layers.layer_groups import layer_attentions
+from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.models.family import Family
-from longsum_jax.models.registry import get_family
+from longsum_jax.models.registry import flat_section, get_family
 from longsum_jax.summarization.model import Model
 
 
@@ -104,7 +104,7 @@ def make_config(
     if entry.family in OF_PRESETS:
         names = GEMMA_SIZES if entry.family == "t5gemma2" else {}
         preset = get_family(entry.family).presets[names.get(size, size)]
-        values = dataclasses.asdict(preset) | {"dtype": dtype, "remat": remat}
+        values = flat_section(preset) | {"dtype": dtype, "remat": remat}
         rates = [key for key in values if key.endswith(("dropout", "dropout_rate", "dropout_prob"))]
         values |= dict.fromkeys(rates, dropout)
     elif entry.family in ("locost", "t5", "longt5"):
@@ -201,7 +201,7 @@ def forward_flops(family: Family, config: Any, source: int, target: int = 0) -> 
         n for path, n in maps.items() if "cross_attention/k" in path or "cross_attention/v" in path
     ]
     rest = sum(n for path, n in maps.items() if path.startswith("decoder/")) - sum(of_source)
-    stride = config.hepos_stride if config.cross_attention == "hepos" else 1
+    stride = config.cross.hepos_stride if config.cross_attention == "hepos" else 1
     keys = target / 2 + source / stride
     total += 2 * target * (rest + config.d_model * config.vocab_size) + 2 * source / stride * sum(
         of_source
@@ -216,17 +216,20 @@ def encoder_keys(config: Any, length: int) -> float:
 
 
 def _layer_keys(config: Any, kind: str, length: int) -> float:
-    c = config
-    length = min(length, getattr(c, "page_length", 0) or length)
+    if isinstance(config, EncoderDecoderConfig):
+        length = min(length, config.pages.page_length or length)
+    option = config.option
     return {
         "full": lambda: length,
         "disentangled": lambda: length,
-        "local": lambda: 3 * (c.local_radius + 1),
-        "transient_global": lambda: 3 * (c.local_radius + 1) + length / c.global_block_size,
-        "longformer": lambda: c.attention_window[0] + 2,
-        "lsg": lambda: 3 * c.block_size + c.num_global_tokens,
-        "block_staggered": lambda: c.block_size + c.num_global_tokens,
-        "bigbird": lambda: (5 + c.num_random_blocks) * c.block_size,
+        "local": lambda: 3 * (option("local_radius") + 1),
+        "transient_global": lambda: (
+            3 * (option("local_radius") + 1) + length / option("global_block_size")
+        ),
+        "longformer": lambda: option("attention_window")[0] + 2,
+        "lsg": lambda: 3 * option("block_size") + option("num_global_tokens"),
+        "block_staggered": lambda: option("block_size") + option("num_global_tokens"),
+        "bigbird": lambda: (5 + option("num_random_blocks")) * option("block_size"),
     }[kind]()
 
 

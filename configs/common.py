@@ -13,7 +13,7 @@ from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.data.tasks import get_task, source_of
 from longsum_jax.experiment.config import default_sections
 from longsum_jax.inference.loading import TRAINING_MODEL
-from longsum_jax.models.registry import get_family, preset
+from longsum_jax.models.registry import flat_section, get_family, preset
 from longsum_jax.text.gap_sentences import GapSentenceOptions
 
 # Options of several attentions; LSG has other defaults than the rest.
@@ -68,7 +68,7 @@ def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
         if (table := getattr(values, name, None)) is not None:
             wanted = task[name] or getattr(get_task(task["name"]), name)
             task[name] = min(wanted, table)
-    section = {"family": family.name, **dataclasses.asdict(values)}
+    section = {"family": family.name, **flat_section(values)}
     if "lsg" not in values.encoder_attention:
         section = _left_open(section, ATTENTION_SIZES)
     return _config_dict({"model": section, "task": task, "init_from": model})
@@ -100,8 +100,7 @@ def new_bert(preset_name: str, task: dict[str, Any], **model: Any) -> ConfigDict
 
 def _left_open(section: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Returns the section of a model with None for those of ``keys`` that are at their defaults."""
-    fields = dataclasses.fields(get_family(section["family"]).config_class)
-    defaults = {field.name: field.default for field in fields}
+    defaults = get_family(section["family"]).config_class.flat_defaults()
     at_default = [key for key in keys if section[key] == defaults[key]]
     return section | dict.fromkeys(at_default)
 

@@ -28,7 +28,7 @@ seconds.
 `finetune` have longer rows then, and more of them in a step. Theirs are mixes of 60, 280 and 600
 words, the last with `--words=800 --pieces=extract --tasks=marked,lead,rank --most_copied=0.5` among
 them; fine-tuning reads 1,152 tokens, which `longsum extract --length="600 words"` chooses of long
-documents. What the larger one learned in fifteen minutes is in docs/results/small_model.md.
+documents. What the larger one learned in fifteen minutes is in docs/results/studies.md.
 
 Measured, mean of ROUGE-1, -2 and -Lsum on the 100 test papers of ScisummNet (stemmed), after 150
 steps of fine-tuning on 549 papers: 19.59 after copying and mixes, 18.24 after 450 steps of gap

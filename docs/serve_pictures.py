@@ -2,7 +2,8 @@
 
     python docs/serve_pictures.py --browser=CHROMIUM
 
-The bundled ranker summarizes the package's example text twice.
+The package's example text is summarized by its first sentences, in place of a
+model, and by the bundled ranker.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -17,21 +19,44 @@ import uvicorn
 from example_report import HERE, save_picture
 
 from longsum_jax.serving.app import make_app
-from longsum_jax.serving.engine import Engine
+from longsum_jax.serving.engine import BUILT_IN, Engine
+from longsum_jax.serving.pieces import WholeJob
+from longsum_jax.summarization.summary import Summary
+from longsum_jax.text.sentences import split_sentences
 
 FILE = "example.md"  # in the package
 SIZE = (1280, 900)
 PHONE = (390, 844)
-LENGTHS = ((100, "words", "summarize"), (3, "sentences", "compare"))
+LEAD = "first-sentences"
+WORDS = 100
+RUNS = ((LEAD, "summarize"), (BUILT_IN, "compare"))
 SELECT = "document.querySelectorAll('{} .sentence')[1].click()"
 
 
+class LeadEngine(Engine):
+    """Summarizes a document by its first sentences, without headings."""
+
+    def _extract(self, length: Any, future: Any, request: Any, stream: Any) -> list[WholeJob]:
+        spans = request.outline.headings
+        headings = {request.text[start:end].strip() for start, end in spans}
+        text, words = "", request.text.split()
+        for sentence in split_sentences(request.text):
+            longer = f"{text}\n{sentence}".strip()
+            if len(longer.split()) > length.value:
+                break
+            if sentence not in headings:
+                text = longer
+        count = len(text.split())
+        summary = Summary(text, len(words), len(words), 0, count, "eos", request=request)
+        return [WholeJob(future, lambda _: summary, stream, time.monotonic())]
+
+
 def summarize(browser: Any, text: str) -> None:
-    """Chooses a file, and compares its summaries of two lengths."""
+    """Chooses a file, and compares its summaries by two models."""
     browser.run(f"chooseFiles([new File([{json.dumps(text)}], {json.dumps(FILE)})])")
-    for length, unit, button in LENGTHS:
+    for model, button in RUNS:
         browser.run(
-            f"at('length').value = {length}; at('unit').value = '{unit}';"
+            f"at('length').value = {WORDS}; at('model').value = '{model}';"
             f"at('status').textContent = ''; at('{button}').click()"
         )
         browser.wait("at('status').textContent === 'Summary finished'", 120)
@@ -49,8 +74,8 @@ def main() -> None:
     from browser import Browser
 
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(make_app(Engine()), log_level="error")
-    server = uvicorn.Server(config)
+    app = make_app(LeadEngine(name=LEAD), Engine())
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     with TemporaryDirectory() as directory:

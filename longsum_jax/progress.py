@@ -6,6 +6,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from longsum_jax.errors import terminal_text
+
 _SECONDS = 30.0  # interval between lines
 
 
@@ -34,6 +36,10 @@ class Bar(tqdm):
         self.last_print_t = time.time()
         if self._is_animated:
             self.refresh()
+
+    def __str__(self) -> str:
+        # A description may be the name of a file.
+        return terminal_text(super().__str__())
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """See ``tqdm.tqdm``."""

@@ -240,7 +240,8 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     Args:
         cls: dataclass type.
         values: field name -> value.
-        where: name of the values in error messages (a config section, a file).
+        where: name of the values in error messages (a config section, a file);
+            "" for none.
 
     Raises:
         InputError: an unknown key, or a value with a wrong type or Literal
@@ -259,7 +260,9 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
             raise InputError(
                 f'{where}: unknown key "{key}"; {did_you_mean(key, fields)}'
             )
-        built[key] = _fit(fields[key], value, f"{where}.{key}")
+        built[key] = _fit(
+            fields[key], value, f"{where}.{key}" if where else key
+        )
     try:
         return cls(**built)
     except TypeError:
@@ -272,7 +275,8 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         missing = [name for name in required if name not in built]
         if not missing:
             raise
-        raise InputError(f"{where}: missing {', '.join(missing)}") from None
+        place = f"{where}: " if where else ""
+        raise InputError(f"{place}missing {', '.join(missing)}") from None
 
 
 def _fit(hint: Any, value: Any, where: str) -> Any:

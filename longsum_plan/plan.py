@@ -15,7 +15,7 @@ import jax
 from longsum_jax.errors import InputError
 from longsum_plan.devices import Hardware, Target
 from longsum_plan.program import AbstractProgram
-from longsum_plan.program_parts import Part, program_parts
+from longsum_plan.program_parts import ModulePart, program_parts
 from longsum_plan.program_work import Work
 
 # XLA's out-of-memory messages, in powers of 1,024: "Used 20.10G of 15.75G hbm",
@@ -109,7 +109,7 @@ class PlannedPart(NamedTuple):
         seconds: lower bounds on the time, as in ``ProgramPlan``.
     """
 
-    part: Part
+    part: ModulePart
     seconds: Mapping[str, float]
 
     @property

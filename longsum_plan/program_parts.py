@@ -29,7 +29,7 @@ _CONTROL_FLOW = re.compile(
 )
 
 
-class Part(NamedTuple):
+class ModulePart(NamedTuple):
     """One device's work for a module in one pass.
 
     Attributes:
@@ -49,19 +49,19 @@ class Part(NamedTuple):
 
 def program_parts(
     text: str, *, trips: int = 1, devices_per_host: int = 0
-) -> list[Part]:
+) -> list[ModulePart]:
     """Returns the parts of a compiled program, whose works sum to ``program_work``.
 
     An instruction that XLA fused from several modules belongs to the module of
     its result. The arguments are described in ``program_work``.
     """
-    parts: dict[tuple[str, str], Part] = {}
+    parts: dict[tuple[str, str], ModulePart] = {}
     works = instruction_works(
         text, trips=trips, devices_per_host=devices_per_host
     )
     for instruction, work in works:
         key = origin(instruction)
-        part = parts.get(key, Part(*key, Work(), None))
+        part = parts.get(key, ModulePart(*key, Work(), None))
         if work.num_bytes:
             largest = _larger(part.largest, instruction)
         else:
@@ -71,7 +71,7 @@ def program_parts(
 
 
 def origin(instruction: Instruction) -> tuple[str, str]:
-    """Returns module and stage of an instruction, see ``Part``."""
+    """Returns module and stage of an instruction, see ``ModulePart``."""
     named = _ORIGIN.search(instruction.attributes)
     if named:
         *path, _operation = named.group(1).split("/")

@@ -19,7 +19,6 @@ measures what is not there yet.
 """
 
 import argparse
-import dataclasses
 import json
 import math
 import sys
@@ -45,14 +44,16 @@ BASE = BartConfig(
     encoder_attention_heads=12,
     decoder_attention_heads=12,
     dropout=0.0,
-    attention_window=(256,),
-    num_global_tokens=128,
-    attention_stride=8,
-    num_random_blocks=1,
-    block_size=128,
-    linformer_size=256,
-    linformer_max_length=2**16,
 )
+OPTIONS = {
+    "attention_window": (256,),
+    "num_global_tokens": 128,
+    "attention_stride": 8,
+    "num_random_blocks": 1,
+    "block_size": 128,
+    "linformer_size": 256,
+    "linformer_max_length": 2**16,
+}
 
 
 class Projections(EncoderSelfAttention):
@@ -90,7 +91,7 @@ KINDS = {
 
 def programs(kind: str, length: int) -> dict[str, Program]:
     """Forward pass and gradient of one layer."""
-    encoder = Encoder(dataclasses.replace(BASE, encoder_attention=kind).encoder_stack)
+    encoder = Encoder(BASE.replace(encoder_attention=kind, **OPTIONS).encoder_stack)
     x, mask = (
         jax.random.normal(jax.random.key(0), (1, length, BASE.d_model)),
         jnp.ones((1, length), bool),
@@ -107,7 +108,7 @@ def programs(kind: str, length: int) -> dict[str, Program]:
 
 def num_parameters(kind: str) -> int:
     """Parameters of the layer, those of Linformer for 65,536 tokens."""
-    encoder = Encoder(dataclasses.replace(BASE, encoder_attention=kind).encoder_stack)
+    encoder = Encoder(BASE.replace(encoder_attention=kind, **OPTIONS).encoder_stack)
     x, mask = jnp.zeros((1, 256, BASE.d_model)), jnp.ones((1, 256), bool)
     shapes = jax.eval_shape(encoder.init, jax.random.key(0), x, mask)
     return sum(x.size for x in jax.tree.leaves(nn.meta.unbox(shapes)))

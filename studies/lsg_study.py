@@ -102,7 +102,7 @@ def peer_options(variant: str, length: int) -> dict[str, Any]:
 def with_attention(model: Model, **options: Any) -> Model:
     """``model`` with another attention. Maps for global tokens that it lacks are copies of its maps
     for all tokens; other parameters that it lacks are drawn."""
-    config = dataclasses.replace(model.config, **options)
+    config = model.config.replace(**options)
     flat = flax.traverse_util.flatten_dict(model.params, sep="/")
     init, shapes = model.family.init_params(config), model.family.parameter_shapes(config)
     sources = {path: path.replace("_global/", "/") for path in shapes}

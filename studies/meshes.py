@@ -16,7 +16,6 @@ places only, where all devices must agree on whether the loss is finite.
 
 import argparse
 import contextlib
-import dataclasses
 import math
 import random
 import time
@@ -207,7 +206,7 @@ def make_config(setup: Setup) -> Any:
         InputError: options that do not fit.
     """
     preset = get_family(setup.family).presets["tiny"]
-    names = {field.name for field in dataclasses.fields(preset)}
+    names = preset.keys({})
     changes = {name: value for name, value in SMALL.items() if name in names}
     changes |= {name: value for name, value in setup.options.items() if name != "dropout"}
     dropout = "dropout" if "dropout" in names else "dropout_rate"
@@ -219,7 +218,7 @@ def make_config(setup: Setup) -> Any:
         changes.pop("memory_layers", None)
     if unknown := changes.keys() - names:
         raise InputError(f"{setup.family} has no {', '.join(unknown)}")
-    return dataclasses.replace(preset, **changes)
+    return preset.replace(**changes)
 
 
 def make_params(family: Family, config: Any, setup: Setup) -> Any:

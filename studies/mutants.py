@@ -8,10 +8,12 @@ A mutant swaps a comparison, an operator or two arguments, changes a number by o
 condition, or leaves out a statement (`mutants_changes.py`). The sample is drawn from all rooms of
 the package in proportion to their lines, at least ten from each, and tried in a random order, so
 that a part of it is a sample, too. Tests run in a copy of the working tree, in processes that are
-forked after the heavy imports (`mutants_tests.py`): those that mirror the file, then those that
-import it, until the first one fails that passes without the mutant.
+forked after the heavy imports (`mutants_tests.py`): those that name the function of the mutant or
+what calls it (`mutants_nearest.py`), those that mirror the file, then those that import it, until
+the first one fails that passes without the mutant.
 
-Started again, the script goes on with the next mutants, or with --again with the survivors.
+Started again, the script goes on with the next mutants, or with --again with the survivors. One
+whose line was changed before it was tried is replaced by another one of its room.
 Compiled programs are kept in a folder with the name of OUT and the suffix .programs.
 Survivors are mutants that no test notices. Some change nothing ("x <= n" for "x < n" where they
 are never equal): --equivalent notes one that somebody has looked at, and the reason.
@@ -26,13 +28,14 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import benchmarks_path  # noqa: F401 (makes common importable)
 import common
 from mutants_changes import Mutant, mutants
+from mutants_nearest import nearest_tests
 from mutants_tests import PACKAGES, ROOT, Stage, Workshop, stages_of
 
 _LEAST = 10  # mutants of a room
@@ -48,9 +51,8 @@ def files_by_room() -> dict[str, list[str]]:
     rooms: dict[str, list[str]] = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            parts = path.relative_to(ROOT).parts
-            room = parts[1] if len(parts) > 2 else parts[0]
-            rooms.setdefault(room, []).append("/".join(parts))
+            place = path.relative_to(ROOT).as_posix()
+            rooms.setdefault(room_of(place), []).append(place)
     return rooms
 
 
@@ -81,16 +83,56 @@ def shares(lines: Mapping[str, int], total: int, least: int = _LEAST) -> dict[st
 def draw(total: int, seed: int) -> list[Mutant]:
     """Returns a sample of the mutants of all rooms, in a random order."""
     rooms = files_by_room()
-    sources = {path: (ROOT / path).read_bytes() for paths in rooms.values() for path in paths}
-    lines = {room: sum(sources[path].count(b"\n") for path in rooms[room]) for room in rooms}
+    lines = {
+        room: sum((ROOT / path).read_bytes().count(b"\n") for path in paths)
+        for room, paths in rooms.items()
+    }
     sample: list[Mutant] = []
     for room, number in shares(lines, total).items():
-        changes = [mutant for path in rooms[room] for mutant in mutants(path, sources[path])]
-        random.Random(f"{seed} {room}").shuffle(changes)
-        valid = (mutant for mutant in changes if mutant.is_python(sources[mutant.path]))
-        sample += itertools.islice(valid, number)
+        sample += itertools.islice(_mutants_of(rooms[room], f"{seed} {room}"), number)
     random.Random(seed).shuffle(sample)
     return sample
+
+
+def replace_gone(results: list[dict[str, Any]], seed: int) -> None:
+    """Replaces mutants that were not tried and whose lines have changed, by others of their rooms.
+
+    Args:
+        results: of all mutants; changed in place.
+        seed: of the new ones.
+    """
+    names = {result["name"] for result in results}
+    rooms = files_by_room()
+    for index, result in enumerate(results):
+        if result["outcome"] is None and not _is_current(result):
+            room = room_of(result["place"])
+            changes = _mutants_of(rooms[room], f"{seed} {room} again")
+            other = next(mutant for mutant in changes if mutant.name not in names)
+            names.add(other.name)
+            results[index] = _result(other)
+
+
+def _is_current(result: Mapping[str, Any]) -> bool:
+    """Returns True if the line of a mutant is still there."""
+    path = ROOT / result["place"].partition(":")[0]
+    if not path.exists():
+        return False
+    changes = mutants(path.relative_to(ROOT).as_posix(), path.read_bytes())
+    return any(mutant.name == result["name"] for mutant in changes)
+
+
+def _mutants_of(paths: Sequence[str], seed: str) -> Iterator[Mutant]:
+    """Yields the mutants of files in a random order."""
+    sources = {path: (ROOT / path).read_bytes() for path in paths}
+    changes = [mutant for path in paths for mutant in mutants(path, sources[path])]
+    random.Random(seed).shuffle(changes)
+    return (mutant for mutant in changes if mutant.is_python(sources[mutant.path]))
+
+
+def room_of(place: str) -> str:
+    """Returns the room of a file: a folder of the package, or a package."""
+    parts = place.split("/")
+    return parts[1] if len(parts) > 2 else parts[0]
 
 
 def words_of(mutant: Mutant) -> list[str]:
@@ -111,8 +153,7 @@ def rows_of(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for result in results:
         if result["outcome"] is None:
             continue
-        parts = result["place"].split("/")
-        count = counts.setdefault(parts[1] if len(parts) > 2 else parts[0], Counter())
+        count = counts.setdefault(room_of(result["place"]), Counter())
         if result["outcome"] in _KILLED:
             word = "killed_later" if "before" in result else "killed"
         else:
@@ -148,6 +189,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.out.exists():
         report = json.loads(args.out.read_text(encoding="utf-8"))
+        replace_gone(report["mutants"], args.seed)
     else:
         sample = [_result(mutant) for mutant in draw(args.sample, args.seed)]
         report = {"commit": _commit(), "mutants": sample}
@@ -181,13 +223,17 @@ def _try_all(args: argparse.Namespace, shop: Workshop, results: dict, report: di
             break
         if name not in only if only else result["outcome"] not in outcomes:
             continue
-        if name not in current:  # the line has changed or moved since the sample was drawn
+        if name not in current:  # the line has changed since the mutant was tried
             print(f"gone {name} {result['place']}", flush=True)
             continue
         mutant = current[name]
         begin = time.monotonic()
         words = words_of(mutant)
-        stages = [Stage(args.tests.split(","), "")] if args.tests else stages_of(mutant.path, words)
+        if args.tests:
+            stages = [Stage(args.tests.split(","), "")]
+        else:
+            nearest = Stage(nearest_tests(mutant.path, mutant.line), "not slow")
+            stages = [nearest, *stages_of(mutant.path, words)]
         outcome = shop.try_mutant(mutant, stages, words, args.limit)
         if result["outcome"] in _SURVIVED and outcome["outcome"] in _KILLED:
             result["before"] = result["outcome"]

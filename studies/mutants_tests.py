@@ -102,7 +102,7 @@ def stages_of(path: str, words: Sequence[str] = ()) -> Iterator[Stage]:
         sorted(tests, key=lambda test: -_count(ROOT / test, words))
         for tests in _tests_by_rank(path)
     )
-    quick, slow = "not slow", "slow"
+    quick, slow = "not slow", "slow and not weekly"
     yield from (
         Stage(files, marker)
         for files, marker in (

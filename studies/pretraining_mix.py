@@ -43,9 +43,9 @@ import numpy as np
 from longsum_jax.atomic import open_text
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.ranker import builtin_ranker
-from longsum_jax.ranking.selection import Length
 from longsum_jax.text.documents import read_json_lines
 from longsum_jax.text.gap_sentences import GapSentenceOptions, gap_sentence_example
+from longsum_jax.text.lengths import Length
 from longsum_jax.text.sentences import join_wrapped_lines, split_sentences
 
 Sentences = Sequence[str]

@@ -113,6 +113,6 @@ def num_parameters(family: Family, config: Any) -> int:
     """Parameters that inputs reach, without Linformer's maps of the length."""
     shapes = family.parameter_shapes(config)
     if GLOBAL_TABLE in shapes:
-        shapes[GLOBAL_TABLE] = (config.num_global_tokens, config.d_model)
+        shapes[GLOBAL_TABLE] = (config.attention.num_global_tokens, config.d_model)
     counted = [shape for name, shape in shapes.items() if not name.endswith(LENGTH_MAPS)]
     return sum(math.prod(shape) for shape in counted)

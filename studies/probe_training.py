@@ -171,7 +171,7 @@ class SegmentProbe(Probe):
         self._says_facts = cell.memory in SAY_FACTS
         super().__init__(cell, args)
         apply, config = self._module.apply, self._module.config
-        self._reads_vectors = config.salient_vectors > 0
+        self._reads_vectors = config.memory.salient_vectors > 0
         self._start = jax.jit(partial(apply, method="init_memory"), static_argnums=(1, 2, 3))
         self._read = jax.jit(partial(apply, method="read_segment"))
         self._source = jax.jit(partial(apply, method="read_source"))

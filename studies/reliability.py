@@ -2,7 +2,7 @@
 silently different.
 
     python studies/reliability.py --minutes=25 --out=reliability.json
-        [--sections=kill,signal,elastic,damage,disk] [--trials=N] [--seed=0]
+        [--sections=kill,signal,commands,elastic,damage,disk] [--trials=N] [--seed=0]
 
 Every trial is drawn from --seed, its case and its number, which repeats it but for the clock: where
 a signal comes within a moment is up to the machine. Cases take turns, so that all have trials when
@@ -13,6 +13,8 @@ the minutes are over. With the same --out the next start goes on where the last 
               counts kills after which the directory of a checkpoint was there, half written.
     signal    SIGTERM and SIGINT: exit code 0, what the run says, the checkpoint and its sums; then
               as above.
+    commands  other commands end by SIGKILL and are started again: they leave the same as where
+              nothing ended them, but for times.
     elastic   hosts, devices and processes change.
     damage    single bits are flipped and files cut short.
     disk      commands whose disk is full, broken or slow from a random call on; needs a C compiler
@@ -27,14 +29,16 @@ from typing import Any
 
 import benchmarks_path  # noqa: F401
 from common import print_table, rows_before, write_report
+from reliability_commands import command_cases
 from reliability_damage import damage_cases
 from reliability_disk import disk_cases
 from reliability_elastic import elastic_cases
 from reliability_kills import Wholes, kill_cases, signal_cases
 from reliability_trials import Case, Row, run_trials
 
-SECTIONS = ("kill", "signal", "elastic", "damage", "disk")
-ON_FILES = {"damage": damage_cases, "disk": disk_cases}  # without a run that nothing ended
+SECTIONS = ("kill", "signal", "commands", "elastic", "damage", "disk")
+# Those without a run that nothing ended.
+ON_FILES = {"commands": command_cases, "damage": damage_cases, "disk": disk_cases}
 
 
 def make_cases(sections: list[str], folder: Path, trials: int | None) -> list[Case]:

@@ -172,7 +172,7 @@ class Evaluate(Writer):
 
     def arguments(self, out: Path) -> list[str]:
         flags = [f"--model={self.model}", f"--data={self.rows}", "--max_new_tokens=4"]
-        return ["evaluate", *flags, f"--out={out}", f"--report={out}/report.html"]
+        return ["evaluate", *flags, f"--out={out}", f"--report={out}.html"]
 
     def written(self, out: Path) -> Any:
         metrics = json.loads((out / "metrics.json").read_text())

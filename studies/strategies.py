@@ -25,13 +25,15 @@ from common import print_table, write_report
 
 from longsum_jax.evaluation.rouge import ROUGE_TYPES, Rouge
 from longsum_jax.ranking.ranker import builtin_ranker
-from longsum_jax.ranking.selection import Length
 from longsum_jax.summarization.documents import TokenizedDocument
+from longsum_jax.summarization.registry import STRATEGIES
 from longsum_jax.summarization.rounds import Plan, run_plans
-from longsum_jax.summarization.strategies import STRATEGIES, Reader, StrategyInput, summarize_steps
+from longsum_jax.summarization.strategies import Reader, StrategyInput
+from longsum_jax.summarization.strategy_engine import summarize_steps
 from longsum_jax.summarization.summary import Request, Summary
 from longsum_jax.text.documents import DataRow, read_json_lines
 from longsum_jax.text.joining import Joiner
+from longsum_jax.text.lengths import Length
 
 DATA_SETS = ("scisummnet", "techspecs", "qmsum", "sumpubmed", "crd3")
 

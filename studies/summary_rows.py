@@ -32,11 +32,11 @@ import numpy as np
 from longsum_jax.atomic import open_text
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.ranker import builtin_ranker
-from longsum_jax.ranking.selection import Length
 from longsum_jax.summarization.documents import TokenizedDocument
 from longsum_jax.summarization.strategies import Reader, StrategyInput
 from longsum_jax.summarization.summary import Request
 from longsum_jax.text.documents import DataRow, read_json_lines
+from longsum_jax.text.lengths import Length
 from longsum_jax.text.segment_targets import segment_targets
 from longsum_jax.tokenizers import load_tokenizer
 from longsum_jax.tokenizers.base import Tokenizer

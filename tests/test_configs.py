@@ -1,10 +1,13 @@
 """Every file of configs/ in every mode; the tiny ones train."""
 
+import ast
 import dataclasses
+import functools
 import importlib.util
 import inspect
 import itertools
 import json
+import operator
 import re
 import runpy
 import shutil
@@ -34,9 +37,10 @@ from longsum_jax.experiment.experiment import (
     make_loss,
     make_store,
     with_run_length,
+    write_model_directory,
 )
 from longsum_jax.layers.memory import memory_layers
-from longsum_jax.models.registry import model_config
+from longsum_jax.models.registry import flat_section, model_config
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
@@ -74,17 +78,12 @@ def test_there_are_configs_and_each_has_a_tiny_mode():
 
 @pytest.mark.parametrize(("path", "mode"), ALL, ids=lambda value: getattr(value, "stem", value))
 def test_every_mode_builds(path, mode):
+    """Checkpoints are ranked on the validation split; the test split is other documents."""
     run = run_config(read_config(f"{path}:{mode}", {}))
     check_run(run)
     assert run.family.parameter_shapes(run.model)
     make_optimizer(run.optimizer.for_run(run.training.steps))
     assert run.data.batch_size % run.training.accumulation == 0
-
-
-@pytest.mark.parametrize(("path", "mode"), ALL, ids=lambda value: getattr(value, "stem", value))
-def test_no_mode_ranks_checkpoints_by_what_it_reports(path, mode):
-    """Checkpoints are ranked on the validation split; the test split is other documents."""
-    run = run_config(read_config(f"{path}:{mode}", {}))
     assert run.evaluation.split == "validation"
     assert run.data.split == "train"
     names = [run.task.splits[split] for split in ("train", "validation")]
@@ -231,9 +230,10 @@ LENGTHS_OF_RUNS += [("training", f"{event}_every") for event in ("eval", "checkp
 LENGTHS_OF_RUNS += [("training", "best_metric"), ("optimizer", "learning_rate")]
 
 
+@functools.cache
 def distinct():
-    """Modes that still differ, made small, in more than the data set and the evaluation: the first
-    of each kind.
+    """Modes, by file, that still differ, made small, in more than the data set and the evaluation:
+    the first of each kind.
 
     The tiny ones train below.
     """
@@ -247,31 +247,27 @@ def distinct():
             for section, key in LENGTHS_OF_RUNS:
                 sections[section].pop(key)
             seen.setdefault((repr(sections), config["task"]["prefix"]), (path, mode))
-    return seen.values()
+    return [*seen.values()]
 
 
 # What a mode sets of optimizer, precision, remat and accumulation stays as it is.
 @pytest.mark.slow
-@pytest.mark.parametrize(("path", "mode"), distinct(), ids=lambda x: getattr(x, "stem", x))
-def test_every_mode_has_a_step_for_a_small_model(path, mode, rows, tmp_path):
-    overrides = [*SMALL, f"task.source=json:{rows}"]
-    if mode == "prepared":
-        task = get_task("c4", source=f"json:{rows}", max_source_length=64, max_target_length=16)
-        write_prepared(
-            tmp_path / "shards",
-            task,
-            load_tokenizer("bytes", vocab_size=300),
-            "train",
-            1,
-            progress=False,
-        )
-        overrides.append(f"data.prepared={tmp_path / 'shards'}")
-    overrides += smaller(path, mode)
-    run = run_config(read_config(f"{path}:{mode}", dict(x.split("=", 1) for x in overrides)))
-    state, (new_state, metrics) = step_shapes(run, tmp_path)
-    # The next step takes what this one gives, without another compilation.
-    assert jax.tree.map(kind, new_state) == jax.tree.map(kind, state)
-    assert kind(metrics["loss"]) == ((), "float32")
+@pytest.mark.parametrize("path", sorted({path for path, _ in ALL}), ids=lambda path: path.stem)
+def test_every_mode_has_a_step_for_a_small_model(path, rows, tmp_path):
+    for mode in (mode for other, mode in distinct() if other == path):
+        overrides = [*SMALL, f"task.source=json:{rows}", *smaller(path, mode)]
+        if mode == "prepared":
+            lengths = {"max_source_length": 64, "max_target_length": 16}
+            task = get_task("c4", source=f"json:{rows}", **lengths)
+            shards = tmp_path / "shards"
+            tokenizer = load_tokenizer("bytes", vocab_size=300)
+            write_prepared(shards, task, tokenizer, "train", 1, progress=False)
+            overrides.append(f"data.prepared={shards}")
+        run = run_config(read_config(f"{path}:{mode}", dict(x.split("=", 1) for x in overrides)))
+        state, (new_state, metrics) = step_shapes(run, tmp_path / mode)
+        # The next step takes what this one gives, without another compilation.
+        assert jax.tree.map(kind, new_state) == jax.tree.map(kind, state), mode
+        assert kind(metrics["loss"]) == ((), "float32"), mode
 
 
 def step_shapes(run, workdir):
@@ -336,92 +332,260 @@ def test_tiny_modes_train(path, tmp_path, monkeypatch):
     assert (tmp_path / "run" / "checkpoints" / "2").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ("locost_finetune:govreport", "epoch"),
-        ("locost_hepos:arxiv", "epoch"),
-        ("awesome:booksum", "epoch"),
-        ("awesome:govreport", 500),
-        ("locost_finetune:govreport,training.eval_every=50", 50),
-        ("finetune:training.eval_every=epoch", "epoch"),
-    ],
-)
-def test_evaluations_once_an_epoch_or_every_so_many_steps(spec, expected):
+# The papers' hyper-parameters. A line has values of one section of a run; "generation" stands for
+# the options that its evaluation decodes with.
+
+
+def run_of(spec, **overrides):
     name, _, rest = spec.partition(":")
-    run = run_config(read_config(f"{CONFIGS / name}.py:{rest}", {}))
-    assert run.training.eval_every == expected
+    return run_config(read_config(f"{CONFIGS / name}.py:{rest}", overrides))
 
 
-@pytest.mark.parametrize(
-    ("spec", "source", "tokens"),
-    [
-        ("awesome:summscreen", "tfds:summscreen/tms", 51200),
-        ("long_baselines:pagesum,data_set=arxiv", "tfds:scientific_papers/arxiv", 5120),
-        ("long_baselines:pagesum,data_set=qmsum", "qmsum:QMSum", 2048),
-        ("long_baselines:block_attention,data_set=summscreen", "tfds:summscreen/tms", 6144),
-        ("long_baselines:block_attention,data_set=qmsum", "qmsum:QMSum", 8192),
+EVALUATIONS = {
+    "locost_finetune:govreport": "epoch",
+    "locost_hepos:arxiv": "epoch",
+    "awesome:booksum": "epoch",
+    "awesome:govreport": 500,
+    "locost_finetune:govreport,training.eval_every=50": 50,
+    "finetune:training.eval_every=epoch": "epoch",
+}
+BEAMS = "generation: num_beams=4 length_penalty=2.0 no_repeat_ngram_size=3"
+# AWESOME, section 3, appendices C.1 and D; the rest are settings of Hepos' scripts.
+AWESOME = f"""{BEAMS}
+evaluation: stemmer=True
+optimizer: name=adamw learning_rate=5e-5 clip_norm=0.1 weight_decay=0.01 schedule=linear
+data: batch_size=8
+training: accumulation=8
+loss: label_smoothing=0.1
+task.segments: min_tokens=512 max_tokens=768 train_tokens=51200
+task.segments: target_metric=precision target_stemmer=True
+task: max_source_length=1024
+model: memory_size=1024"""
+AWESOME_PASSES = {  # over a data set, and steps of warm-up
+    "govreport": (3, 300),
+    "qmsum": (9, 100),
+    "summscreen": (6, 300),
+    "arxiv": (2, 1000),
+    "booksum": (10, 40),
+    "json": (3, 300),
+}
+BOOKSUM = "data: epochs=10\noptimizer: warmup_steps=40"
+BASELINE = "optimizer: schedule=linear total_steps=None"
+CACHED = """model: page_length=1024 page_context=0 page_recompute=True cross_attention=full
+optimizer: weight_decay=0.0 clip_norm=1.0 schedule=linear warmup_steps=300
+data: batch_size=8 source_lengths=(1024,2048,4096,8192,16384,32768,65536)
+training: accumulation=8
+loss: label_smoothing=0.0"""
+LSG_BLOCKS = "model: block_size=128 sparse_block_size=128"
+LSG_LABELS = f"""{LSG_BLOCKS} sparsity_factor=4 hidden_dropout_prob=0.1
+data: batch_size=32
+optimizer: schedule=linear warmup_steps=0 weight_decay=0.0
+task: max_source_length=4096"""
+LSG_PASSES = {
+    "imdb": (3, 2e-5),
+    "arxiv": (3, 5e-5),
+    "patent": (3, 2e-5),
+    "scotus": (7, 1e-4),
+    "ecthr_a": (5, 1e-4),
+    "ecthr_b": (5, 1e-4),
+}
+LOCOST = """data: batch_size=128
+optimizer: learning_rate=5e-4 schedule=constant
+model: dropout_rate=0.1"""
+LOCOST_LENGTHS = {  # of sources and targets, passes, what evaluation reads (LOCOST, figure 5)
+    "arxiv": (4096, 512, 60, None),
+    "pubmed": (4096, 512, 60, None),
+    "booksum_chapter": (8192, 512, 60, None),
+    "govreport": (16384, 1024, 60, None),
+    "summscreenfd": (16384, 512, 60, None),
+    "booksum_book": (32768, 1024, 100, 0),
+    "booksum_book,length=1024": (1024, 1024, 100, 0),
+    "booksum_book,length=2048": (2048, 1024, 100, 0),
+}
+LOCOST_C4 = """task: source=tfds:c4/en max_source_length=4096 max_target_length=910
+task.gap_sentences: ratio=0.2 mask_token=None
+data: batch_size=256
+training: steps=1000000
+optimizer: name=adamw learning_rate=0.02 schedule=t5 warmup_steps=10000 weight_decay=0 clip_norm=1
+model: dropout_rate=0 d_state=512 num_layers=12 d_model=768
+loss: label_smoothing=0"""
+# Hepos, table 4 and the published scripts; the accumulation is that of docs/papers/hepos.md.
+HEPOS = f"""{BEAMS} max_new_tokens=1024
+evaluation: stemmer=True max_new_tokens=1024
+task: source=govreport:gov-report max_target_length=1024
+model: hepos_stride=4 dropout=0.1 attention_dropout=0.1
+optimizer: name=adafactor learning_rate=1e-4 schedule=linear warmup_steps=10000 total_steps=20000
+optimizer: clip_norm=0.1 weight_decay=0.01
+training: steps=20000 accumulation=16
+data: batch_size=64
+loss: label_smoothing=0.1"""
+HEPOS_ROWS = {
+    ("lsh", "hepos"): 7168,
+    ("sinkhorn", "hepos"): 10240,
+    ("stride", "full"): 4096,
+    ("linformer", "full"): 3072,
+    ("lsh", "full"): 4096,
+    ("sinkhorn", "full"): 5120,
+}
+HEPOS_ENCODERS = {  # of lsh as many buckets as the published code makes for this length
+    "lsh": "lsh_num_buckets=128 lsh_num_hashes=4 lsh_chunk_length=64",
+    "sinkhorn": "block_size=64 sinkhorn_iterations=7 sinkhorn_temperature=0.7",
+    "stride": "attention_window=(256,) attention_stride=32",
+    "linformer": "linformer_size=256 linformer_max_length=3072",
+}
+RUNS = {
+    "awesome:summscreen": "task: source=tfds:summscreen/tms",
+    "awesome:booksum": "model: memory=attentive memory_layers=all\ntask.segments: salient=none",
+    "awesome:json,variant=compressive": "model: memory_compression=5",
+    "awesome:json,variant=kv": "model: salient_vectors=1024",
+    "long_baselines:pagesum,data_set=arxiv": (
+        f"{BASELINE}\ntask: source=tfds:scientific_papers/arxiv"
+    ),
+    "long_baselines:block_attention,data_set=summscreen": (
+        f"{BASELINE}\ntask: source=tfds:summscreen/tms"
+    ),
+    "long_baselines:unlimiformer,data_set=booksum": (
+        f"{BASELINE}\n{BOOKSUM}\ntask: source=parquet:booksum-fullbooks/data/{{split}}-*.parquet"
+    ),
+    "long_baselines:led": (
+        f"{BASELINE}\ntask: source=json:data/{{split}}.jsonl max_source_length=8192"
+    ),
+    "extract_abstract:default,data_set=booksum": (
+        f"{BASELINE}\n{BOOKSUM}\ntask: source=json:data/{{split}}.jsonl max_source_length=1024"
+    ),
+    "extract_abstract:default": "task: max_source_length=1024 max_target_length=1024\n"
+    "evaluation: max_new_tokens=1024\noptimizer: learning_rate=5e-5",
+    # AWESOME, appendix D.
+    "long_baselines:longt5": "model: encoder_attention=local local_radius=127",
+    "long_baselines:cached,data_set=govreport": CACHED,  # its published code
+    "long_baselines:cached,data_set=qmsum": "optimizer: schedule=constant warmup_steps=0",
+    "lsg_classify:ecthr_a,data=cases/{split}.parquet": (
+        "task: source=parquet:cases/{split}.parquet label_key=labels"
+    ),
+    "lsg_classify:ecthr_a,data=cases.jsonl": (
+        "task: source=json:cases.jsonl held_out=0.1 label_key=label"
+    ),
+    "locost_c4:base": LOCOST_C4,
+    "locost_finetune:json,length=3000": "data: source_lengths=(1024,2048,3000)",
+    # 17,457, 972 and 973 reports (LOCOST, table 9).
+    "locost_finetune:govreport": "task: source=tfds:scrolls/gov_report",
+    "locost_hepos:govreport": "task: source=tfds:scrolls/gov_report",
+    "locost_finetune:qmsum": "task: source=tfds:scrolls/qmsum",
+    "hepos:govreport,encoder=full,cross=full": "task: source=govreport:gov-report",
+    # configs/training/optim/pref_llama.yaml of SCOPE's published code.
+    "prefer:default": """loss: beta=0.1 label_smoothing=0.0
+data: epochs=1
+optimizer: name=adamw learning_rate=1e-6 schedule=linear total_steps=None
+model: dropout_rate=0.0
+task: name=preferences objective=prefer""",
+}
+
+
+def values_of_the_papers():
+    """Yields a spec and the values of its run."""
+    yield from RUNS.items()
+    for spec, every in EVALUATIONS.items():
+        yield spec, f"training: eval_every={every}"
+    for name, (epochs, warmup) in AWESOME_PASSES.items():
+        passes = f"data: epochs={epochs}\noptimizer: warmup_steps={warmup}"
+        yield f"awesome:{name}", f"{AWESOME}\n{passes}"
+    for mode, (epochs, rate) in LSG_PASSES.items():
+        key = "labels" if mode.startswith("ecthr") else "label"
+        passes = f"task: label_key={key}\ndata: epochs={epochs}\noptimizer: learning_rate={rate}"
+        yield f"lsg_classify:{mode}", f"{LSG_LABELS}\n{passes}"
+    for config in ("finetune", "classify", "hepos"):
+        yield f"{config}:model.encoder_attention=lsg", f"{LSG_BLOCKS} num_global_tokens=1"
+    for mode, (source, target, epochs, read) in LOCOST_LENGTHS.items():
+        lengths = f"task: max_source_length={source} max_target_length={target}"
+        lengths += f"\nevaluation: max_new_tokens={target} max_source_length={read}"
+        buckets = tuple(1024 * 2**i for i in range(6) if 1024 * 2**i <= source)
+        buckets = str(buckets).replace(" ", "")
+        passes = f"data: epochs={epochs} source_lengths={buckets}"
+        yield f"locost_finetune:{mode}", f"{LOCOST}\n{lengths}\n{passes}"
+    for (encoder, cross), length in HEPOS_ROWS.items():
+        attention = f"model: cross_attention={cross} max_source_length={length}"
+        text = f"{HEPOS}\n{attention} {HEPOS_ENCODERS[encoder]}\ntask: max_source_length={length}"
+        yield f"hepos:govreport,encoder={encoder},cross={cross}", text
+    for mode in ("govreport", "json", "pubmed", "arxiv"):
+        longest, shortest = (800, 100) if mode in ("pubmed", "arxiv") else (1024, 0)
+        yield f"hepos:{mode}", f"{BEAMS} max_new_tokens={longest} min_new_tokens={shortest}"
+    # AWESOME, appendix C.1.
+    releases = {"govreport": "govreport:gov-report", "qmsum": "qmsum:QMSum"}
+    for name, source in releases.items():
+        yield f"extractor:default,data_set={name}", f"task: source={source}"
+        for variant in VARIANTS:
+            yield f"awesome:{name},variant={variant}", f"task: source={source}"
+        for mode in BASELINES:
+            yield f"long_baselines:{mode},data_set={name}", f"task: source={source}"
+
+
+def parsed(text):
+    """The values of lines, by their paths in a run."""
+    values = {}
+    for line in text.splitlines():
+        section, _, pairs = line.partition(": ")
+        for name, _, value in (pair.partition("=") for pair in pairs.split()):
+            try:
+                values[f"{section}.{name}"] = ast.literal_eval(value)
+            except (SyntaxError, ValueError):
+                values[f"{section}.{name}"] = value
+    return values
+
+
+def value_of(run, path):
+    section, _, name = path.partition(".")
+    if section == "generation":
+        return run.evaluation.generation()[name]
+    if section == "model" and name in (values := flat_section(run.model)):
+        return values[name]
+    return operator.attrgetter(path)(run)
+
+
+def test_runs_have_the_values_of_the_papers():
+    for spec, text in values_of_the_papers():
+        run = run_of(spec)
+        check_run(run)
+        values = parsed(text)
+        assert {path: value_of(run, path) for path in values} == values, spec
+
+
+def test_settings_that_further_rows_share():
+    """Memory in the layers of the paper; the same schedule and data as the rows that are tested."""
+    for mode in AWESOME_PASSES:
+        layers = memory_layers(run_of(f"awesome:{mode}").model.encoder_stack.memory, 12)
+        assert layers == (set(range(12)) if mode == "booksum" else {9, 10, 11})
+    compressive = run_of("awesome:json,variant=compressive").model.encoder_stack.memory
+    assert memory_layers(compressive, 12) == {0, 1, 2}
+    for mode in LSG_PASSES:
+        run = run_of(f"lsg_classify:{mode}")
+        assert run.task.source.startswith("tfds:imdb_reviews" if mode == "imdb" else "parquet:")
+        assert max(run.data.source_lengths) == 4096
+    # It has no validation split, and its test split ranks no checkpoint.
+    splits = {"train": "train[:90%]", "validation": "train[90%:]", "test": "test"}
+    assert run_of("lsg_classify:imdb").task.splits == splits
+    for mode in ("govreport", "arxiv", "json"):
+        hepos, locost = run_of(f"locost_hepos:{mode}"), run_of(f"locost_finetune:{mode}")
+        assert hepos.task.max_source_length == locost.task.max_source_length
+        assert hepos.data.source_lengths == locost.data.source_lengths
+    for encoder, cross in HEPOS_ROWS:
+        model = run_of(f"hepos:govreport,encoder={encoder},cross={cross}").model
+        assert encoder in model.encoder_attention
+
+
+def test_values_that_no_run_has():
+    for spec, problem in (
         (
-            "long_baselines:unlimiformer,data_set=booksum",
-            "parquet:booksum-fullbooks/data/{split}-*.parquet",
-            2048,
+            "long_baselines:led,data_set=bookum",
+            'data_set "bookum" is unknown; did you mean "booksum"',
         ),
-        ("long_baselines:led", "json:data/{split}.jsonl", 8192),
-        ("extract_abstract:default,data_set=booksum", "json:data/{split}.jsonl", 1024),
-    ],
-)
-def test_awesome_and_its_baselines_read_what_the_paper_does(spec, source, tokens):
-    """AWESOME, table 14 and appendix C.1; all models have the passes and warm-up of a data set."""
-    name, _, rest = spec.partition(":")
-    run = run_config(read_config(f"{CONFIGS / name}.py:{rest}", {}))
-    reading = run.task.segments.train_tokens if name == "awesome" else run.task.max_source_length
-    assert (run.task.source, reading) == (source, tokens)
-    assert run.optimizer.schedule == "linear"
-    assert run.optimizer.total_steps is None
-    check_run(run)
-    if "booksum" in spec:
-        assert (run.data.epochs, run.optimizer.warmup_steps) == (10, 40)
-
-
-@pytest.mark.parametrize(
-    ("data_set", "epochs", "warmup"),
-    [
-        ("govreport", 3, 300),
-        ("qmsum", 9, 100),
-        ("summscreen", 6, 300),
-        ("arxiv", 2, 1000),
-        ("booksum", 10, 40),
-        ("json", 3, 300),
-    ],
-)
-def test_awesome_trains_as_the_paper_does(data_set, epochs, warmup):
-    """AWESOME, section 3 and appendix D; the rest are settings of Hepos' scripts."""
-    run = run_of(f"awesome:{data_set}")
-    assert (run.data.epochs, run.optimizer.warmup_steps) == (epochs, warmup)
-    assert (run.optimizer.name, run.optimizer.learning_rate) == ("adamw", 5e-5)
-    assert (run.optimizer.clip_norm, run.optimizer.weight_decay) == (0.1, 0.01)
-    assert (run.data.batch_size, run.training.accumulation) == (8, 8)
-    assert run.loss.label_smoothing == 0.1
-    hepos = run_of("hepos:govreport")
-    assert run.optimizer.schedule == hepos.optimizer.schedule
-    open_values = [
-        (x.optimizer.clip_norm, x.optimizer.weight_decay, x.loss.label_smoothing)
-        for x in (run, hepos)
-    ]
-    assert open_values[0] == open_values[1]
-    for option in ("num_beams", "length_penalty", "no_repeat_ngram_size"):
-        assert getattr(run.evaluation, option) == getattr(hepos.evaluation, option)
-    segments = run.task.segments
-    assert (segments.min_tokens, segments.max_tokens, segments.train_tokens) == (512, 768, 51200)
-    assert (segments.target_metric, segments.target_stemmer) == ("precision", True)
-    assert run.task.max_source_length == run.model.memory_size == 1024
-    layers = memory_layers(run.model.encoder_stack.memory, 12)
-    assert layers == (set(range(12)) if data_set == "booksum" else {9, 10, 11})
-    if data_set == "json":
-        run = run_of("awesome:json,variant=compressive")
-        assert memory_layers(run.model.encoder_stack.memory, 12) == {0, 1, 2}
-        assert run.model.memory_compression == 5
-        assert run_of("awesome:json,variant=kv").model.salient_vectors == 1024
+        ("locost_finetune:govreport,length=8K", "length is 8K; give a number of tokens, 4096 for"),
+        (
+            "hepos:encoder=stride,cross=hepos",
+            "encoder=stride,cross=hepos is no row of table 4; there are lsh,hepos; sinkhorn,hepos",
+        ),
+    ):
+        with pytest.raises(InputError, match=problem):
+            run_of(spec)
 
 
 def test_baselines_of_awesome_read_what_table_14_says():
@@ -444,55 +608,21 @@ def test_baselines_of_awesome_read_what_table_14_says():
         assert run.optimizer.learning_rate == (1e-4 if baseline == "longt5" else 5e-5)
 
 
-def test_the_longt5_of_awesome_has_sliding_windows():
-    """Appendix D of the AWESOME paper."""
-    model = run_of("long_baselines:longt5").model
-    assert (model.encoder_attention, model.local_radius) == ("local", 127)
-
-
-def test_cached_trains_as_its_published_code():
-    run = run_of("long_baselines:cached,data_set=govreport")
-    model = run.model
-    assert (model.page_length, model.page_context, model.page_recompute) == (1024, 0, True)
-    assert model.cross_attention == "full"
-    assert (run.optimizer.weight_decay, run.optimizer.clip_norm) == (0.0, 1.0)
-    assert (run.optimizer.schedule, run.optimizer.warmup_steps) == ("linear", 300)
-    assert (run.data.batch_size, run.training.accumulation) == (8, 8)
-    assert run.loss.label_smoothing == 0.0
-    assert run.data.source_lengths == tuple(1024 * 2**i for i in range(7))
-    meetings = run_of("long_baselines:cached,data_set=qmsum")
-    assert (meetings.optimizer.schedule, meetings.optimizer.warmup_steps) == ("constant", 0)
-
-
-def test_cached_trains_and_its_checkpoint_has_recomputed_pages(tmp_path):
+def test_a_checkpoint_of_cached_has_recomputed_pages(tmp_path, draw_params):
     """The tiny model, with the pages of CachED in place of Unlimiformer's."""
     pages = ("page_length=32", "page_context=0", "page_recompute=True", "cross_attention=full")
     path = CONFIGS / "long_baselines.py"
     overrides = (*smaller(path, "tiny"), *SHORT, *(f"model.{option}" for option in pages))
-    overrides += ("training.steps=1", "evaluation.examples=0")
-    workdir = tmp_path / "run"
-    train.main([f"--config={path}:{','.join(('tiny', *overrides))}", f"--workdir={workdir}"])
-    model = load(workdir)
-    assert (model.config.page_length, model.config.page_recompute) == (32, True)
-    model.save(tmp_path / "model")
-    raw = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert (raw["page_length"], raw["page_recompute"]) == (32, True)
-    assert load(tmp_path / "model").config == model.config
-
-
-def test_an_abstractor_reads_and_writes_1024_tokens():
-    run = run_of("extract_abstract:default")
-    lengths = run.task.max_source_length, run.task.max_target_length
-    assert (*lengths, run.evaluation.max_new_tokens) == (1024, 1024, 1024)
-    assert run.optimizer.learning_rate == 5e-5
-
-
-def test_awesome_of_books_has_attentive_memory_alone():
-    run = run_config(read_config(f"{CONFIGS}/awesome.py:booksum", {}))
-    assert (run.model.memory, run.model.memory_layers) == ("attentive", "all")
-    assert run.task.segments.salient == "none"
-    with pytest.raises(InputError, match='data_set "bookum" is unknown; did you mean "booksum"'):
-        read_config(f"{CONFIGS}/long_baselines.py:led,data_set=bookum", {})
+    overrides += ("tokenizer.path=bytes", "model.vocab_size=300")
+    run = run_config(read_config(f"{path}:{','.join(('tiny', *overrides))}", {}))
+    experiment = make_experiment(run, tmp_path / "run")
+    write_model_directory(experiment)
+    params = draw_params(run.family.init_params(run.model))
+    Model(run.family, run.model, params, experiment.setup.tokenizer).save(tmp_path / "model")
+    for folder in (tmp_path / "run" / "model", tmp_path / "model"):
+        raw = json.loads((folder / "config.json").read_text())
+        assert (raw["page_length"], raw["page_recompute"]) == (32, True)
+    assert load(tmp_path / "model").config == run.model
 
 
 @pytest.mark.parametrize("name", ["lsg_summarize", "lsg_classify"])
@@ -506,48 +636,6 @@ def test_global_tokens_may_be_trained_alone(name):
     ]
 
 
-# The papers' hyper-parameters
-
-
-def run_of(spec, **overrides):
-    name, _, rest = spec.partition(":")
-    return run_config(read_config(f"{CONFIGS / name}.py:{rest}", overrides))
-
-
-@pytest.mark.parametrize(
-    ("mode", "epochs", "rate"),
-    [
-        ("imdb", 3, 2e-5),
-        ("arxiv", 3, 5e-5),
-        ("patent", 3, 2e-5),
-        ("scotus", 7, 1e-4),
-        ("ecthr_a", 5, 1e-4),
-        ("ecthr_b", 5, 1e-4),
-    ],
-)
-def test_lsg_classification_is_table_9(mode, epochs, rate):
-    run = run_of(f"lsg_classify:{mode}")
-    optimizer = run.optimizer
-    assert (run.data.batch_size, run.data.epochs) == (32, epochs)
-    assert (optimizer.learning_rate, optimizer.schedule) == (rate, "linear")
-    assert (optimizer.warmup_steps, optimizer.weight_decay) == (0, 0.0)
-    assert run.model.hidden_dropout_prob == 0.1
-    assert run.task.max_source_length == max(run.data.source_lengths) == 4096
-    assert run.task.source.startswith("tfds:imdb_reviews" if mode == "imdb" else "parquet:")
-    assert run.task.label_key == ("labels" if mode.startswith("ecthr") else "label")
-    lsg = run.model
-    assert (lsg.block_size, lsg.sparse_block_size, lsg.sparsity_factor) == (128, 128, 4)
-
-
-def test_imdb_holds_out_a_tenth_of_its_training_documents():
-    """It has no validation split, and its test split ranks no checkpoint."""
-    assert run_of("lsg_classify:imdb").task.splits == {
-        "train": "train[:90%]",
-        "validation": "train[90%:]",
-        "test": "test",
-    }
-
-
 def test_a_classifier_with_512_positions_reads_512_tokens(tmp_path):
     """The rows RoBERTa and Legal-BERT (512-length) of tables 2 and 10 of the LSG paper."""
     values = {"family": "bert", "vocab_size": 300, "max_position_embeddings": 512}
@@ -557,13 +645,6 @@ def test_a_classifier_with_512_positions_reads_512_tokens(tmp_path):
     run = run_of(f"lsg_classify:scotus,model={tmp_path}")
     assert run.model.encoder_attention == "full"
     assert run.task.max_source_length == max(run.data.source_lengths) == 512
-
-
-def test_lsg_classification_reads_files_of_ones_own():
-    task = run_of("lsg_classify:ecthr_a,data=cases/{split}.parquet").task
-    assert (task.source, task.label_key) == ("parquet:cases/{split}.parquet", "labels")
-    task = run_of("lsg_classify:ecthr_a,data=cases.jsonl").task
-    assert (task.source, task.held_out, task.label_key) == ("json:cases.jsonl", 0.1, "label")
 
 
 @pytest.mark.parametrize(
@@ -633,15 +714,9 @@ def write_small_bart(workdir, positions):
     return workdir
 
 
-@pytest.mark.parametrize("config", ["finetune", "classify", "hepos"])
-def test_lsg_by_a_config_alone_has_the_published_defaults(config):
-    lsg = run_of(config, **{"model.encoder_attention": "lsg"}).model
-    assert (lsg.block_size, lsg.sparse_block_size, lsg.num_global_tokens) == (128, 128, 1)
-
-
 def test_lsg_replaces_the_attention_of_a_checkpoint(small_bart):
     overrides = {"model.encoder_attention": "lsg"}
-    lsg = run_of(f"finetune:model={small_bart}", **overrides).model
+    lsg = run_of(f"finetune:model={small_bart}", **overrides).model.attention
     assert (lsg.block_size, lsg.num_global_tokens) == (128, 1)
 
 
@@ -666,145 +741,6 @@ def test_tokens_are_predicted_from_those_before_them():
     assert run.task.document_key == "text|document"
 
 
-@pytest.mark.parametrize(
-    ("mode", "source", "target", "epochs"),
-    [
-        ("arxiv", 4096, 512, 60),
-        ("pubmed", 4096, 512, 60),
-        ("booksum_chapter", 8192, 512, 60),
-        ("govreport", 16384, 1024, 60),
-        ("summscreenfd", 16384, 512, 60),
-        ("booksum_book", 32768, 1024, 100),
-        ("booksum_book,length=1024", 1024, 1024, 100),
-        ("booksum_book,length=2048", 2048, 1024, 100),
-    ],
-)
-def test_locost_reads_what_the_paper_reads(mode, source, target, epochs):
-    run = run_of(f"locost_finetune:{mode}")
-    assert (run.task.max_source_length, run.task.max_target_length) == (source, target)
-    assert run.evaluation.max_new_tokens == target
-    lengths = run.data.source_lengths
-    assert (lengths[0], lengths[-1]) == (1024, source)
-    assert all(longer == 2 * length for length, longer in itertools.pairwise(lengths))
-    assert (run.data.batch_size, run.data.epochs) == (128, epochs)
-    assert (run.optimizer.learning_rate, run.optimizer.schedule) == (5e-4, "constant")
-    assert run.model.dropout_rate == 0.1
-    # Whole books are read in evaluation whatever the model was trained on (figure 5).
-    assert run.evaluation.max_source_length == (0 if mode.startswith("booksum_book") else None)
-
-
-def test_locost_pre_training_is_the_paper():
-    run = run_of("locost_c4:base")
-    task, optimizer = run.task, run.optimizer
-    assert task.source == "tfds:c4/en"
-    assert (task.max_source_length, task.max_target_length) == (4096, 910)
-    assert (task.gap_sentences.ratio, task.gap_sentences.mask_token) == (0.2, None)
-    assert (run.data.batch_size, run.training.steps) == (256, 1_000_000)
-    assert (optimizer.name, optimizer.learning_rate, optimizer.schedule) == ("adamw", 0.02, "t5")
-    assert (optimizer.warmup_steps, optimizer.weight_decay, optimizer.clip_norm) == (10_000, 0, 1)
-    assert (run.model.dropout_rate, run.loss.label_smoothing) == (0, 0)
-    assert (run.model.d_state, run.model.num_layers, run.model.d_model) == (512, 12, 768)
-
-
-@pytest.mark.parametrize("mode", ["govreport", "arxiv", "json"])
-def test_locost_with_hepos_reads_what_locost_reads(mode):
-    hepos, locost = run_of(f"locost_hepos:{mode}"), run_of(f"locost_finetune:{mode}")
-    assert hepos.task.max_source_length == locost.task.max_source_length
-    assert hepos.data.source_lengths == locost.data.source_lengths
-
-
-def test_a_length_for_locost_that_is_none():
-    with pytest.raises(InputError, match="length is 8K; give a number of tokens, 4096 for example"):
-        run_of("locost_finetune:govreport,length=8K")
-    assert run_of("locost_finetune:json,length=3000").data.source_lengths == (1024, 2048, 3000)
-
-
-def test_locost_reads_govreport_from_scrolls():
-    """17,457, 972 and 973 reports, table 9 of the paper."""
-    for spec in ("locost_finetune:govreport", "locost_hepos:govreport"):
-        assert run_of(spec).task.source == "tfds:scrolls/gov_report"
-    assert run_of("locost_finetune:qmsum").task.source == "tfds:scrolls/qmsum"
-
-
-RELEASES = {"govreport": "govreport:gov-report", "qmsum": "qmsum:QMSum"}
-
-
-@pytest.mark.parametrize(("encoder", "cross"), [("lsh", "hepos"), ("full", "full")])
-def test_hepos_reads_the_release_of_govreport(encoder, cross):
-    run = run_of(f"hepos:govreport,encoder={encoder},cross={cross}")
-    assert run.task.source == RELEASES["govreport"]
-
-
-@pytest.mark.parametrize("data_set", RELEASES)
-@pytest.mark.parametrize(
-    "spec",
-    [
-        *(f"awesome:{{}},variant={variant}" for variant in VARIANTS),
-        *(f"long_baselines:{mode},data_set={{}}" for mode in BASELINES),
-        "extractor:default,data_set={}",
-    ],
-)
-def test_awesome_reads_the_releases(spec, data_set):
-    """Appendix C.1 of AWESOME."""
-    assert run_of(spec.format(data_set)).task.source == RELEASES[data_set]
-
-
-HEPOS_ROWS = [
-    ("lsh", "hepos", 7168),
-    ("sinkhorn", "hepos", 10240),
-    ("stride", "full", 4096),
-    ("linformer", "full", 3072),
-    ("lsh", "full", 4096),
-    ("sinkhorn", "full", 5120),
-]
-
-
-@pytest.mark.parametrize(("encoder", "cross", "length"), HEPOS_ROWS)
-def test_hepos_is_table_4(encoder, cross, length):
-    run = run_of(f"hepos:govreport,encoder={encoder},cross={cross}")
-    check_run(run)
-    assert encoder in run.model.encoder_attention
-    assert (run.model.cross_attention, run.model.hepos_stride) == (cross, 4)
-    assert run.task.max_source_length == run.model.max_source_length == length
-    if encoder == "stride":
-        assert (run.model.attention_window, run.model.attention_stride) == ((256,), length // 128)
-    if encoder == "lsh":  # as many buckets as the published code makes for this length
-        assert run.model.lsh_num_buckets == 128
-        assert (run.model.lsh_num_hashes, run.model.lsh_chunk_length) == (4, 64)
-    if encoder == "linformer":
-        assert (run.model.linformer_size, run.model.linformer_max_length) == (256, length)
-    if encoder == "sinkhorn":
-        model = run.model
-        assert (model.block_size, model.sinkhorn_iterations) == (64, 7)
-        assert model.sinkhorn_temperature == 0.7
-    assert run.evaluation.max_new_tokens == 1024
-    rates = (run.model.dropout, run.model.attention_dropout)
-    assert (*rates, run.task.max_target_length) == (0.1, 0.1, 1024)
-    optimizer = run.optimizer
-    assert (optimizer.name, optimizer.learning_rate) == ("adafactor", 1e-4)
-    assert (optimizer.schedule, optimizer.warmup_steps) == ("linear", 10_000)
-    assert run.training.steps == optimizer.total_steps == 20_000
-    assert (optimizer.clip_norm, optimizer.weight_decay) == (0.1, 0.01)
-    assert (run.data.batch_size, run.loss.label_smoothing) == (64, 0.1)
-    assert run.training.accumulation == 16  # docs/papers/hepos.md
-
-
-@pytest.mark.parametrize(
-    ("mode", "longest", "shortest"),
-    [("govreport", 1024, 0), ("json", 1024, 0), ("pubmed", 800, 100), ("arxiv", 800, 100)],
-)
-def test_hepos_generates_as_the_published_scripts(mode, longest, shortest):
-    options = run_of(f"hepos:{mode}").evaluation.generation()
-    assert (options["max_new_tokens"], options["min_new_tokens"]) == (longest, shortest)
-    assert (options["num_beams"], options["length_penalty"]) == (4, 2.0)
-
-
-def test_hepos_has_no_other_rows():
-    problem = "encoder=stride,cross=hepos is no row of table 4; there are lsh,hepos; sinkhorn,hepos"
-    with pytest.raises(InputError, match=problem):
-        run_of("hepos:encoder=stride,cross=hepos")
-
-
 def test_the_attention_study_trains_a_checkpoint_as_the_paper_does(small_bart):
     run, paper = run_of(f"attention_study:model={small_bart}"), run_of("hepos:govreport")
     assert (run.optimizer, run.loss) == (paper.optimizer, paper.loss)
@@ -825,7 +761,7 @@ def test_any_checkpoint_gets_a_memory(small_bart, tmp_path):
     for mode, dtype, rate in (("json", "bfloat16", 5e-5), ("small", "float32", 1e-3)):
         run = run_of(f"awesome:{mode},variant=attn+txt,model={small_bart},data=rows.jsonl")
         plain = run_of(f"awesome:{mode},variant=se3,model={small_bart},data=rows.jsonl").model
-        assert (run.model.memory, plain.memory) == ("attentive", "none")
+        assert (run.model.memory.memory, plain.memory.memory) == ("attentive", "none")
         assert run.task.segments.salient == "text"
         assert (run.model.vocab_size, run.model.dtype) == (300, dtype)  # not BART large
         assert run.optimizer.learning_rate == rate
@@ -837,14 +773,6 @@ def test_any_checkpoint_gets_a_memory(small_bart, tmp_path):
         assert (task.segments.min_tokens, task.segments.max_tokens) == (128, 192)
     with pytest.raises(InputError, match="model=x: only json and small have it, not booksum"):
         run_of("awesome:booksum,model=x")
-
-
-@pytest.mark.parametrize("config", ["hepos", "awesome"])
-def test_the_best_checkpoint_is_chosen_with_the_options_that_are_reported(config):
-    evaluation = run_of(config).evaluation
-    wanted = {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
-    assert wanted.items() <= evaluation.generation().items()
-    assert evaluation.stemmer
 
 
 # Configs that take a checkpoint and data
@@ -919,16 +847,27 @@ def test_an_encoder_goes_from_masked_tokens_to_labels(rows, tmp_path, capsys):
     ("config", "family", "head", "name"),
     [
         ("classify:default", "bart", "language_model", "LSGBartForSequenceClassification"),
-        ("answer:default", "mbart", "question_answering", "LSGMBartForQuestionAnswering"),
         ("answer:choices", "electra", "masked_lm", "LSGElectraForMultipleChoice"),
-        ("mlm:causal", "roberta", "causal_lm", "LSGRobertaForCausalLM"),
-        ("classify:words", "albert", "token_classification", "LSGAlbertForTokenClassification"),
+        *(
+            pytest.param(*case, marks=pytest.mark.weekly)
+            for case in (
+                ("answer:default", "mbart", "question_answering", "LSGMBartForQuestionAnswering"),
+                ("mlm:causal", "roberta", "causal_lm", "LSGRobertaForCausalLM"),
+                (
+                    "classify:words",
+                    "albert",
+                    "token_classification",
+                    "LSGAlbertForTokenClassification",
+                ),
+            )
+        ),
     ],
 )
 def test_heads_are_loaded_trained_saved_and_converted(
     config, family, head, name, rows, draw_params, tmp_path, capsys
 ):
-    """Each by another family; a head that the checkpoint lacks is new."""
+    """Each by another family; a head that the checkpoint lacks is new. Objectives and conversions
+    have tests of their own."""
     encoder = "bart" if family.endswith("bart") else "bert"
     sizes = SMALL_MODELS[encoder] | {"vocab_size": 300, "max_position_embeddings": 66, "head": head}
     family, values = model_config({"family": family, **sizes})
@@ -1045,14 +984,3 @@ def test_the_small_locost_learns_to_read_step_by_step(size):
             run_of(f"locost_small:{arguments}")
     with pytest.raises(InputError, match="size=1b: give one of 2m, 6m, 10m"):
         run_of("locost_small:copy,size=1b")
-
-
-def test_preferences_are_trained_as_scope_published():
-    """configs/training/optim/pref_llama.yaml of the published code."""
-    run = run_of("prefer:default")
-    assert (run.loss.beta, run.loss.label_smoothing, run.data.epochs) == (0.1, 0.0, 1)
-    optimizer = run.optimizer
-    assert (optimizer.name, optimizer.learning_rate) == ("adamw", 1e-6)
-    assert (optimizer.schedule, optimizer.total_steps) == ("linear", None)
-    assert run.model.dropout_rate == 0.0
-    assert (run.task.name, run.task.objective) == ("preferences", "prefer")

@@ -40,6 +40,14 @@ def test_a_file_has_lines(draw, monkeypatch):
     assert all(line.endswith(" documents/s]\n") for line in lines)
 
 
+def test_a_name_cannot_control_a_terminal(monkeypatch):
+    stderr = io.StringIO()
+    stderr.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", stderr)
+    list(Bar(range(3), "a\x1b[2J\u202e.jsonl", mininterval=0, dynamic_ncols=True))
+    assert "\ra[2J.jsonl: 100%|" in stderr.getvalue()
+
+
 def test_what_says_nothing_of_the_others_counts_without_its_time(monkeypatch):
     clock = 0.0
     monkeypatch.setattr("tqdm.std.time", lambda: clock)

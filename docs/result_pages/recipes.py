@@ -155,7 +155,7 @@ def awesome(mode: str, row: str, number: str, task: str, needs: str = "") -> Rec
         f"{needs or row}, `facebook/bart-large`{further}; baselines by `configs/long_baselines.py` "
         "and `configs/extract_abstract.py`",
         (Run(f"awesome:{mode}", ("awesome", "2", row)),),
-        f"{SMALL}: [small models](../results/segment_study.md)",
+        f"{SMALL}: [small models](../results/studies.md#segments-and-memories)",
     )
 
 
@@ -163,7 +163,7 @@ LOCOST: dict[str, Recipe] = {
     "1": Recipe(
         ("python benchmarks/ssm.py --out=ssm.json",),
         NONE_NEEDED,
-        here="[state-space operation](../results/ssm.md), on CPUs",
+        here="[state-space operation](../results/speed.md#state-space-operation), on CPUs",
     ),
     "2": Recipe(
         (
@@ -192,7 +192,8 @@ LOCOST: dict[str, Recipe] = {
         ),
         f"SCROLLS' GovReport and SummScreenFD, {LOCOST_NEEDS}; nothing for memory",
         locost("govreport", "summscreenfd"),
-        "memory by this protocol, compiled for an H200: [LOCOST](../results/locost_memory.md)",
+        "memory by this protocol, compiled for an H200: "
+        "[LOCOST](../results/memory.md#locost-by-the-protocol-of-its-paper)",
     ),
     "4": Recipe(
         (
@@ -201,9 +202,9 @@ LOCOST: dict[str, Recipe] = {
             paper("locost_table_4_generation"),
         ),
         "a GPU",
-        here="on CPUs: [encoders](../results/encode.md), "
-        "[training steps](../results/train_step.md), "
-        "[decoding](../results/decode.md)",
+        here="on CPUs: [encoders](../results/speed.md#encoders), "
+        "[training steps](../results/speed.md#training-steps), "
+        "[decoding](../results/speed.md#decoding)",
     ),
     "5": Recipe(
         (
@@ -244,7 +245,8 @@ LOCOST: dict[str, Recipe] = {
         (train("locost_c4.py", "runs/locost"),),
         "C4 (`c4/en` of TensorFlow Datasets), T5's `spiece.model`",
         (Run("locost_c4:base"),),
-        "not trained; [plans](../results/plans.md) have more devices",
+        "not trained; [plans](../results/accelerators.md#plans-for-tpus-and-gpus) have more "
+        "devices",
     ),
 }
 
@@ -274,7 +276,7 @@ LSG: dict[str, Recipe] = {
             + " --model=roberta-base --documents=wikipedia.jsonl,books.jsonl,news.jsonl",
         ),
         "`roberta-base`, documents",
-        here=f"{SMALL}: [MiniLM](../results/lsg_masked_lm.md)",
+        here=f"{SMALL}: [MiniLM](lsg.md#converted-masked-language-models)",
     ),
     "2": LSG_CLASSES,
     "3": Recipe(
@@ -294,7 +296,7 @@ LSG: dict[str, Recipe] = {
     "8": Recipe(
         (paper("lsg_table_8"),),
         "a GPU",
-        here=f"{SMALL}, memory: [compiled for a CPU](../results/lsg_classifier.md)",
+        here=f"{SMALL}, memory: [compiled for a CPU](lsg.md#classifiers)",
     ),
     "9": Recipe((), "nothing; `tests/test_configs.py` compares the configs with the table"),
     "10": LSG_CLASSES._replace(
@@ -337,17 +339,18 @@ HEPOS: dict[str, Recipe] = {
     "1": Recipe(
         (paper("hepos_table_1"),),
         NONE_NEEDED,
-        here="cost and new parameters of a layer: [on CPUs](../results/encoder_attentions.md)",
+        here="cost and new parameters of a layer: "
+        "[on CPUs](../results/speed.md#one-layer-of-each-attention)",
     ),
     "2": Recipe(
         (paper("hepos_table_2"),),
         "GovReport's release, PubMed, arXiv, BillSum, BigPatent",
-        here="[other data sets](../results/corpora.md)",
+        here="[other data sets](../results/quality.md#data-sets)",
     ),
     "3": Recipe(
         (paper("hepos_table_3") + " -- --model=facebook/bart-large",),
         "GovReport's release, PubMed, `facebook/bart-large`",
-        here=f"{SMALL}: [small models](../results/attention_study.md)",
+        here=f"{SMALL}: [small models](../results/studies.md#attentions-on-real-text)",
     ),
     "4": Recipe(
         (
@@ -362,7 +365,7 @@ HEPOS: dict[str, Recipe] = {
         "GovReport's release, PubMed, `facebook/bart-large`",
         (Run("hepos:govreport"), Run("hepos:pubmed")),
         "not trained; the longest inputs within 48 GB at the paper's size, from programs compiled "
-        "for an A100 ([page](../results/hepos_lengths.md)), are below",
+        "for an A100 ([page](hepos.md#longest-sources-in-training)), are below",
     ),
     "5": Recipe(
         (
@@ -437,7 +440,8 @@ AWESOME: dict[str, Recipe] = {
         (paper("awesome_table_10"),),
         "GovReport's release, `facebook/bart-large`",
         (Run("awesome:govreport", ("awesome", "2", "GovReport")),),
-        f"{SMALL}: [small models](../results/segment_study.md); the hours are of one of the rows",
+        f"{SMALL}: [small models](../results/studies.md#segments-and-memories); the hours are of "
+        "one of the rows",
     ),
     "11": Recipe(
         (
@@ -468,8 +472,8 @@ AWESOME: dict[str, Recipe] = {
         (paper("awesome_table_14"),),
         "JAX's CUDA libraries (extra `plan-cuda`), no GPU",
         here="at the paper's size, from programs compiled for an A100 whose attention needs less "
-        "memory ([page](../results/awesome_lengths.md)), LongT5 in the sizes of its base "
-        "checkpoint; more than 128 was not tried",
+        "memory ([page](../results/memory.md#awesome-longest-documents-in-training)), LongT5 in "
+        "the sizes of its base checkpoint; more than 128 was not tried",
     ),
     "figure 2": Recipe(
         (

@@ -16,7 +16,7 @@ _DESCRIPTION = ["config.json", "generation_config.json"]
 # Files of sentence-transformers.
 _MODULES = [
     "modules.json",
-    "sentence_bert_config.json",
+    "sentence_*_config.json",  # "bert"; older versions name other families
     "config_sentence_transformers.json",
 ]
 _MAX_MODULES_BYTES = 2**20

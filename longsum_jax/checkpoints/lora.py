@@ -7,7 +7,8 @@ and sharded like it, see ``layers.dense.Linear``.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from longsum_jax import atomic, checksums
 from longsum_jax.checkpoints.state_dict import (
+    PART,
     LazyArray,
     check_finite,
     to_lazy_state_dict,
@@ -29,11 +31,12 @@ from longsum_jax.checkpoints.tensor_files import (
     read_safetensors,
     write_safetensors,
 )
+from longsum_jax.checkpoints.weights import has_weights
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.files import read_json
 from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
-from longsum_jax.models.weight_map import WeightMap, WeightRow
+from longsum_jax.models.weight_map import WeightMap, WeightRow, replace_all
 from longsum_jax.schema import first_names, shortened
 from longsum_jax.training.lora import (
     ALL_LINEAR,
@@ -47,12 +50,21 @@ from longsum_jax.typing import Array, Params
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."  # PEFT's wrappers around the model
 _WEIGHT = ".weight"
-# Options of PEFT that change the computation, with their values in plain LoRA.
-_PLAIN = {
+# Options of PEFT that change the computation or the base model, with their
+# values in plain LoRA. Other initializations subtract the update from the base.
+_PLAIN: dict[str, tuple[Any, ...]] = {
+    "alora_invocation_tokens": (None, []),
+    "arrow_config": (None,),
     "bias": ("none",),
     "fan_in_fan_out": (False,),
+    "init_lora_weights": (True, False, None, "gaussian", "eva", "orthogonal"),
+    "kasa_config": (None,),
+    "layer_replication": (None, []),
     "modules_to_save": (None, []),
+    "monteclora_config": (None,),
+    "use_bdlora": (None, False),
     "use_dora": (False,),
+    "use_qalora": (False,),
 }
 
 
@@ -92,13 +104,11 @@ class Lora:
             family.parameter_shapes(config),
             family.parameter_axes(config),
         )
-        rows = [
-            row
-            for row in family.weight_map(config).rows
-            if row.layout == "linear"
-        ]
+        weight_map = family.weight_map(config)
+        rows = [row for row in weight_map.rows if row.layout == "linear"]
+        self._modules = weight_map.modules
         self._linear = {
-            row.path: _module_names(row, shapes[row.path]) for row in rows
+            row.path: self._class_names(row, shapes[row.path]) for row in rows
         }
         targets = _selected(self._linear, options.targets)
         self.parameters = [
@@ -106,6 +116,11 @@ class Lora:
             for row in rows
             if row.path in targets
         ]
+
+    def _class_names(self, row: WeightRow, shape: Sequence[int]) -> list[str]:
+        """Returns the names of the linear maps of a kernel in the class of transformers."""
+        names = _module_names(row, shape)
+        return [replace_all(name, self._modules) for name in names]
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -184,12 +199,14 @@ class Lora:
             "modules_to_save": None,
             "peft_type": "LORA",
             "r": options.rank,
+            **self._patterns(),
             "target_modules": self._target_modules(),
             "task_type": None,
             "use_dora": False,
             "use_rslora": False,
         }
-        tensors = to_lazy_state_dict(params, _weight_map(self.parameters))
+        weight_map = _weight_map(self.parameters, self._modules)
+        tensors = _with_blocks(to_lazy_state_dict(params, weight_map))
         try:
             with atomic.new_directory(Path(directory), overwrite=True) as work:
                 text = json.dumps(description, indent=2, sort_keys=True) + "\n"
@@ -200,6 +217,22 @@ class Lora:
             raise InputError(
                 f"{directory}: the adapter cannot be written ({error.strerror}); free up space"
             ) from error
+
+    def _patterns(self) -> dict[str, dict[str, float]]:
+        """Returns the ranks and numerators of maps whose weights are stored as one.
+
+        Each part has its own matrices, which PEFT sees as one of a larger rank.
+        """
+        ranks: dict[str, float] = {}
+        alphas: dict[str, float] = {}
+        for parameter in self.parameters:
+            part = PART.fullmatch(parameter.row.key)
+            if part is not None:
+                path = parameter.row.path
+                name = self._linear[path][0].rpartition(".")[2]
+                ranks[name] = int(part[3]) * self.options.rank
+                alphas[name] = int(part[3]) * self.options.alpha
+        return {"rank_pattern": ranks, "alpha_pattern": alphas}
 
     def _target_modules(self) -> list[str]:
         """Returns names from which PEFT selects exactly these maps."""
@@ -220,14 +253,17 @@ class Lora:
             if path not in targets
             for name in group
         }
-        if last.isdisjoint(others):
+        # A class with other names of modules has further parts, which short
+        # names would select.
+        if last.isdisjoint(others) and not self._modules:
             return sorted(last)
-        return sorted(name for group in names.values() for name in group)
+        return sorted({name for group in names.values() for name in group})
 
 
 def _module_names(row: WeightRow, shape: Sequence[int]) -> list[str]:
-    """Returns the names of the linear maps of a kernel in transformers."""
-    name = row.key.removesuffix(_WEIGHT)
+    """Returns the names of the linear maps of a kernel in files of transformers."""
+    part = PART.fullmatch(row.key)
+    name = (part[1] if part else row.key).removesuffix(_WEIGHT)
     if "{i}" not in name:
         return [name]
     return [name.format(i=row.first + i) for i in range(shape[0])]
@@ -297,18 +333,58 @@ def _lora_parameter(
     )
 
 
-def _weight_map(parameters: Sequence[LoraParameter]) -> WeightMap:
-    """Returns the names of matrices in PEFT's files."""
+def _weight_map(
+    parameters: Sequence[LoraParameter], modules: Sequence[tuple[str, str]]
+) -> WeightMap:
+    """Returns the names of matrices in PEFT's files.
+
+    The names of parts of a linear map end with their number, "[0/3]".
+    """
     rows = []
     for parameter in parameters:
         row = parameter.row
-        key = _PREFIX + row.key.removesuffix(_WEIGHT)
-        path_a, path_b = parameter.shapes
-        rows.append(row._replace(path=path_a, key=f"{key}.lora_A.weight"))
-        rows.append(
-            row._replace(path=path_b, key=f"{key}.lora_B.weight", inputs=1)
-        )
+        part = PART.fullmatch(row.key)
+        name, suffix = row.key, ""
+        if part is not None:
+            name, suffix = part[1], row.key.removeprefix(part[1])
+        name = replace_all(name.removesuffix(_WEIGHT), modules)
+        for path, matrix in zip(parameter.shapes, "AB", strict=True):
+            # The inputs of B are the rank.
+            inputs = row.inputs if matrix == "A" else 1
+            key = f"{_PREFIX}{name}.lora_{matrix}.weight{suffix}"
+            rows.append(row._replace(path=path, key=key, inputs=inputs))
     return WeightMap([row._replace(alternatives=()) for row in rows])
+
+
+def _with_blocks(tensors: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
+    """Returns matrices in which the parts of a linear map are one map.
+
+    The matrices A of the parts are one array already. Each B reads only the
+    rank of its part.
+    """
+    result = dict(tensors)
+    for key, a in tensors.items():
+        name = key.replace(".lora_A.", ".lora_B.")
+        b = tensors[name]
+        if name != key and a.shape[0] != b.shape[1]:
+            shape = (b.shape[0], a.shape[0])
+            result[name] = LazyArray(
+                shape, b.dtype, partial(_block_diagonal, b, shape)
+            )
+    return result
+
+
+def _block_diagonal(array: LazyArray, shape: tuple[int, int]) -> np.ndarray:
+    """Returns a matrix with blocks of rows of an array on its diagonal."""
+    values = np.asarray(array)
+    rank = values.shape[1]
+    count = shape[1] // rank
+    result = np.zeros(shape, values.dtype)
+    rows = shape[0] // count
+    for index in range(count):
+        block = slice(index * rows, (index + 1) * rows)
+        result[block, index * rank : (index + 1) * rank] = values[block]
+    return result
 
 
 def has_matrices(params: Params) -> bool:
@@ -408,11 +484,21 @@ def _pattern(
     return default
 
 
+class _Pair(NamedTuple):
+    """The matrices of a linear map, and the factor of B A."""
+
+    a: Any
+    b: Any
+    scale: float
+
+
 def is_adapter(directory: Path) -> bool:
-    """Returns True for a directory with an adapter instead of a model."""
-    return (directory / ADAPTER_CONFIG).exists() and not (
-        directory / "config.json"
-    ).exists()
+    """Returns True for a directory with an adapter instead of the weights of a model.
+
+    Some adapters are published with the config.json of their base model.
+    """
+    has_config = (directory / ADAPTER_CONFIG).exists()
+    return has_config and not has_weights(directory)
 
 
 def read_adapter(directory: Path) -> Adapter:
@@ -469,40 +555,57 @@ def merge_adapter(
         InputError: the adapter is for another model.
     """
     path = adapter.directory / ADAPTER
-    pairs = _pairs(adapter, path)
     weight_map = family.weight_map(config)
     flat = flax.traverse_util.flatten_dict(params, sep="/")
-    rows = {
-        f"{name}{_WEIGHT}": row
-        for row in weight_map.rows
-        if row.layout == "linear"
-        for name in _module_names(row, flat[row.path].shape)
-    }
-    missing = [name for name in pairs if f"{name}{_WEIGHT}" not in rows]
+    # The rows of a linear map: several if its weights are stored as one.
+    rows: dict[str, list[WeightRow]] = {}
+    for row in weight_map.rows:
+        if row.layout == "linear":
+            for name in _module_names(row, flat[row.path].shape):
+                rows.setdefault(name, []).append(row)
+    pairs = {}
+    for name, matrices in _matrices(adapter, path).items():
+        file_name = _file_name(name, weight_map, rows)
+        if file_name in rows or not weight_map.ignores(file_name):
+            pairs[file_name] = _Pair(*matrices, adapter.scale(name))
+    missing = sorted(pairs.keys() - rows.keys())
     if missing:
         raise InputError(
             f"{path}: is not for this {family.name} model, which has no linear map "
             f"{first_names(missing)}; give the model that it was trained on (base)"
         )
-    for row in dict.fromkeys(rows[f"{name}{_WEIGHT}"] for name in pairs):
-        kernel = flat[row.path]
-        single = WeightMap([row])
-        tree = flax.traverse_util.unflatten_dict({row.path: kernel}, sep="/")
+    for group in dict.fromkeys(tuple(rows[name]) for name in pairs):
+        kernels = {row.path: flat[row.path] for row in group}
+        single = WeightMap(group)
+        tree = flax.traverse_util.unflatten_dict(kernels, sep="/")
         state = to_lazy_state_dict(tree, single)
-        for name in _module_names(row, kernel.shape):
+        for name in _module_names(group[0], kernels[group[0].path].shape):
             if name in pairs:
                 key = name + _WEIGHT
-                state[key] = _updated(
-                    state[key], *pairs[name], adapter.scale(name), path
-                )
-        shapes = {row.path: kernel.shape}
-        tree = to_params(state, single, shapes, str(path), dtype=kernel.dtype)
+                state[key] = _updated(state[key], pairs[name], path)
+        shapes = {path: kernel.shape for path, kernel in kernels.items()}
+        dtype = kernels[group[0].path].dtype
+        tree = to_params(state, single, shapes, str(path), dtype=dtype)
         flat |= flax.traverse_util.flatten_dict(tree, sep="/")
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
-def _pairs(adapter: Adapter, path: Path) -> dict[str, tuple[Any, Any]]:
-    """Returns both matrices by the name of their linear map in transformers."""
+def _file_name(name: str, weight_map: WeightMap, names: Container[str]) -> str:
+    """Returns the name in files of a linear map that an adapter names.
+
+    Args:
+        name: name of the module in the class that the adapter was trained with,
+            which may lack the head, and therefore the prefix.
+        weight_map: names of the model's parameters.
+        names: names of all linear maps.
+    """
+    name = replace_all(name, weight_map.aliases)
+    prefixed = weight_map.prefix + name
+    return prefixed if name not in names and prefixed in names else name
+
+
+def _matrices(adapter: Adapter, path: Path) -> dict[str, tuple[Any, Any]]:
+    """Returns A and B by the name of their linear map in transformers."""
     halves: dict[str, dict[str, Any]] = {}
     for key, tensor in adapter.tensors.items():
         match = re.fullmatch(
@@ -526,10 +629,9 @@ def _pairs(adapter: Adapter, path: Path) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def _updated(
-    weight: Any, a: Any, b: Any, scale: float, path: Path
-) -> LazyArray:
+def _updated(weight: Any, pair: _Pair, path: Path) -> LazyArray:
     """Returns ``weight`` [outputs, inputs] plus scale * B A, computed on demand."""
+    a, b, scale = pair
     num_outputs, num_inputs = weight.shape
     is_fitting = (
         len(a.shape) == len(b.shape) == 2

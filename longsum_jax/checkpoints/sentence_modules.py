@@ -6,7 +6,7 @@ Gurevych 2019, section 3), then dense layers and normalizations in any order.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +21,22 @@ from longsum_jax.layers.dense import ACTIVATIONS
 MODULES = "modules.json"
 _PROMPTS = "config_sentence_transformers.json"
 _LENGTHS = "sentence_bert_config.json"
+# Names of this file in older directories.
+_OLD_LENGTHS = tuple(
+    f"sentence_{name}_config.json"
+    for name in (
+        "roberta",
+        "distilbert",
+        "camembert",
+        "albert",
+        "xlm-roberta",
+        "xlnet",
+    )
+)
+_TOKENIZER = "tokenizer_config.json"
 _MAX_BYTES = 2**20
+# Tokenizers without a limit have one of 10^30 tokens.
+_NO_LIMIT = 2**31
 _EPSILON = 1e-12  # smallest norm that vectors are divided by
 
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens"]
@@ -31,6 +46,12 @@ _POOLINGS: dict[Pooling, str] = {
     "max": "pooling_mode_max_tokens",
     "mean": "pooling_mode_mean_tokens",
     "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+}
+# Options of modules that change vectors, with the only supported values.
+_SUPPORTED = {
+    "use_residual": (False,),
+    "module_input_name": ("sentence_embedding",),
+    "module_output_name": ("sentence_embedding", None),
 }
 # Class of torch to the name of the activation.
 _ACTIVATIONS = {
@@ -59,7 +80,7 @@ class SentenceModules(NamedTuple):
     """The steps from the states of a sentence to its vector.
 
     Attributes:
-        poolings: poolings whose vectors are concatenated.
+        poolings: poolings whose vectors are concatenated, in this order.
         steps: dense layers, and None for a normalization to length 1.
         max_length: maximum tokens read of a sentence, special tokens included;
             None for no limit.
@@ -177,23 +198,20 @@ def read_sentence_modules(
         if kind == "Dense":
             steps.append(_read_dense(module_path))
         elif kind == "Normalize":
+            _check_options(module_path / "config.json")
             steps.append(None)
         else:
             raise InputError(
                 f'{path}: the module "{kind}" is not supported; supported are Dense and Normalize'
             )
-    lengths = _optional(paths[0] / _LENGTHS)
-    limit = lengths.get("max_seq_length")
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise InputError(
-            f"{paths[0] / _LENGTHS}: max_seq_length={limit!r} must be at least 1"
-        )
+    limit, lowercase = _read_lengths(paths[0])
+    prompt = _read_prompt(directory / _PROMPTS)
     return paths[0], SentenceModules(
-        _read_pooling(paths[1] / "config.json"),
+        _read_pooling(paths[1] / "config.json", bool(prompt)),
         tuple(steps),
         limit,
-        lengths.get("do_lower_case") is True,
-        _read_prompt(directory / _PROMPTS),
+        lowercase,
+        prompt,
     )
 
 
@@ -226,9 +244,12 @@ def write_sentence_modules(
         (directory / folder).mkdir(exist_ok=True)
     _write(directory / MODULES, entries)
     pooling: dict[str, Any] = {"word_embedding_dimension": d_model}
-    pooling |= {
-        key: name in modules.poolings for name, key in _POOLINGS.items()
-    }
+    if _is_ordered(modules.poolings):
+        pooling |= {
+            key: name in modules.poolings for name, key in _POOLINGS.items()
+        }
+    else:  # only newer versions read a list, and keep its order
+        pooling["pooling_mode"] = list(modules.poolings)
     _write(directory / entries[1]["path"] / "config.json", pooling)
     lengths = {
         "max_seq_length": modules.max_length,
@@ -277,22 +298,75 @@ def _optional(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _read_pooling(path: Path) -> tuple[Pooling, ...]:
-    """Returns the poolings of a config.json."""
+def _read_lengths(directory: Path) -> tuple[int | None, bool]:
+    """Returns the maximum number of tokens, and whether sentences are lower-cased.
+
+    Newer directories have the maximum only in the config of the tokenizer.
+
+    Args:
+        directory: directory of the encoder.
+    """
+    names = (_LENGTHS, *_OLD_LENGTHS)
+    path = next(
+        (directory / name for name in names if (directory / name).exists()),
+        directory / _LENGTHS,
+    )
+    lengths = _optional(path)
+    limit = lengths.get("max_seq_length")
+    if limit is None:
+        limit = _optional(directory / _TOKENIZER).get("model_max_length")
+        is_limit = type(limit) is int and 0 < limit < _NO_LIMIT
+        limit = limit if is_limit else None
+    elif type(limit) is not int or limit < 1:
+        raise InputError(f"{path}: max_seq_length={limit!r} must be at least 1")
+    return limit, lengths.get("do_lower_case") is True
+
+
+def _check_options(path: Path) -> None:
+    """Raises an InputError for options of a module that are not supported.
+
+    Args:
+        path: config of the module, which may be absent.
+    """
+    config = _optional(path)
+    for name, supported in _SUPPORTED.items():
+        if name in config and config[name] not in supported:
+            raise InputError(
+                f"{path}: {name}={config[name]!r} is not supported; "
+                "give a model without it"
+            )
+
+
+def _is_ordered(poolings: Sequence[Pooling]) -> bool:
+    """Returns True for poolings in the order of older files, each once."""
+    return list(poolings) == [name for name in _POOLINGS if name in poolings]
+
+
+def _read_pooling(path: Path, has_prompt: bool) -> tuple[Pooling, ...]:
+    """Returns the poolings of a config.json.
+
+    Args:
+        path: path of the file.
+        has_prompt: True if a prompt precedes every sentence.
+    """
     config = read_json(path, _MAX_BYTES)
+    if has_prompt and config.get("include_prompt") is False:
+        raise InputError(
+            f"{path}: include_prompt=false is not supported with a prompt; "
+            f"remove default_prompt_name from {_PROMPTS}"
+        )
     names = config.get("pooling_mode")  # newer files
     if names is None:
-        keys = [
-            key
+        names = [name for name, key in _POOLINGS.items() if config.get(key)]
+        names += [
+            key.removeprefix("pooling_mode_")
             for key, value in config.items()
-            if key.startswith("pooling_mode_") and value
+            if key.startswith("pooling_mode_")
+            and value
+            and key not in _POOLINGS.values()
         ]
-        by_key = {key: name for name, key in _POOLINGS.items()}
-        names = [
-            by_key.get(key, key.removeprefix("pooling_mode_")) for key in keys
-        ]
-    names = [names] if isinstance(names, str) else names
-    for name in names if isinstance(names, list) else [names]:
+    names = names if isinstance(names, list) else [names]
+    for name in names:
         if name not in _POOLINGS:
             raise InputError(
                 f'{path}: pooling "{name}" is not supported; {did_you_mean(str(name), _POOLINGS)}'
@@ -301,7 +375,7 @@ def _read_pooling(path: Path) -> tuple[Pooling, ...]:
         raise InputError(
             f"{path}: no pooling is selected; set pooling_mode_mean_tokens to true"
         )
-    return tuple(name for name in _POOLINGS if name in names)
+    return tuple(names)
 
 
 def _read_prompt(path: Path) -> str:
@@ -326,6 +400,7 @@ def _read_dense(directory: Path) -> DenseLayer:
             another shape.
     """
     path = directory / "config.json"
+    _check_options(path)
     config = read_json(path, _MAX_BYTES)
     activation = str(config.get("activation_function", "Tanh")).rpartition(".")[
         2

@@ -20,13 +20,14 @@ from longsum_jax.models.weight_map import (
     WeightMap,
     WeightRow,
     is_close_to_constant,
+    replace_all,
 )
 from longsum_jax.schema import compare_trees, first_names
 from longsum_jax.typing import Params
 
 # A key of one of several equal parts of an array, see
 # ``weight_map.fused_linears``.
-_PART = re.compile(r"(.+)\[(\d+)/(\d+)\]")
+PART = re.compile(r"(.+)\[(\d+)/(\d+)\]")
 # bytes; XLA's CPU client copies arrays with a different alignment
 _ALIGNMENT = 64
 _PIECE_BYTES = 2**20  # read and converted at a time
@@ -184,7 +185,7 @@ def _join_parts(state: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
     """Returns a state dict with parts of arrays concatenated."""
     joined: dict[str, LazyArray] = {}
     for key, array in state.items():
-        match = _PART.fullmatch(key)
+        match = PART.fullmatch(key)
         if match is None:
             joined[key] = array
         elif match[2] == "0":
@@ -206,7 +207,7 @@ def _split_parts(arrays: dict[str, Any], expected_keys: Iterable[str]) -> None:
     """Replaces arrays whose parts are expected by these parts, which are read on demand."""
     whole = dict(arrays)
     for key in expected_keys:
-        match = _PART.fullmatch(key)
+        match = PART.fullmatch(key)
         if match is None or match[1] not in whole:
             continue
         array, index, count = whole[match[1]], int(match[2]), int(match[3])
@@ -234,9 +235,7 @@ def _rename(
     """Returns the arrays with the keys of the map: resolves aliases, prefix, ties and copies."""
     arrays = {}
     for key, value in state.items():
-        for pattern, replacement in weight_map.aliases:
-            key = re.sub(pattern, replacement, key)
-        arrays[key] = value
+        arrays[replace_all(key, weight_map.aliases)] = value
     prefix = weight_map.prefix
     if prefix and not any(key.startswith(prefix) for key in arrays):
         expected_keys = _known_keys(weight_map, shapes)
@@ -295,7 +294,7 @@ def _known_keys(weight_map: WeightMap, shapes: Mapping[str, Shape]) -> set[str]:
         expected_keys.update(keys)
         # The arrays that the parts belong to.
         expected_keys.update(
-            match[1] for match in map(_PART.fullmatch, keys) if match
+            match[1] for match in map(PART.fullmatch, keys) if match
         )
     return expected_keys
 
@@ -305,7 +304,7 @@ def _drop_ignored(
 ) -> None:
     """Removes the arrays that no model reads."""
     for key in arrays.keys() - _known_keys(weight_map, shapes):
-        if any(re.search(pattern, key) for pattern in weight_map.ignored):
+        if weight_map.ignores(key):
             del arrays[key]
 
 

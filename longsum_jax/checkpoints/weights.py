@@ -56,6 +56,15 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
     )
 
 
+def has_weights(directory: Path) -> bool:
+    """Returns True if a directory contains weights, whole or in shards."""
+    return any(
+        (directory / (name + suffix)).exists()
+        for name in _READERS
+        for suffix in ("", INDEX)
+    )
+
+
 def _without_wrapper(tensors: Tensors) -> Tensors:
     """Removes the prefix that all names of a wrapped model begin with."""
     if not all(name.startswith(WRAPPER) for name in tensors):

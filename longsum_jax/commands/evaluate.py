@@ -2,9 +2,8 @@
 
 import argparse
 import dataclasses
-import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.rows_file import Row
     from longsum_jax.summarization.model import Model
     from longsum_jax.summarization.summary_options import SummaryOptions
-    from longsum_jax.text.documents import DataRow
 
 EXAMPLES = """\
   # your own documents and summaries, one JSON object per line
@@ -233,7 +231,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     pairs = _read(args)
     model = load(args.model, **flags.load_options(args))
     if args.dry_run:
-        _dry_run(args, model, list(pairs.values()))
+        _dry_run(args, model, pairs)
         return
     settings = _settings(args, model, metrics)
     out = _make_directory(Path(args.out))
@@ -245,7 +243,7 @@ def _evaluate_into(
     out: Path,
     args: argparse.Namespace,
     model: "Model",
-    pairs: dict[str, "Pair"],
+    documents: list["Pair"],
     metrics: "Metrics",
     aligner: "Aligner | None",
     settings: dict[str, Any],
@@ -255,11 +253,10 @@ def _evaluate_into(
 
     _check_settings(out, settings)
     predictions = PredictionsFile(out / "predictions.jsonl")
-    documents = list(pairs.values())
     _predict(args, model, documents, metrics, predictions, settings)
     rows_by_id = {row["id"]: row for row in predictions.rows}
     rows = [rows_by_id[pair.id] for pair in documents]
-    _score_last(rows, pairs, metrics, predictions)
+    _score_last(rows, documents, metrics, predictions)
     result = summary_of(rows, documents, metrics)
     systems = _systems(rows, result["scores"], documents, metrics)
     result["intervals"] = systems[0].intervals
@@ -326,52 +323,27 @@ def _report(
     flags.write_report(path, content)
 
 
-def _read(args: argparse.Namespace) -> dict[str, "Pair"]:
-    """Returns the documents of --data or --task with their references, by id."""
-    from longsum_jax.evaluation.predictions import read_pairs
+def _read(args: argparse.Namespace) -> list["Pair"]:
+    """Returns the documents of --data or --task with their references."""
+    from longsum_jax.evaluation.predictions import read_pairs, read_task_pairs
 
     flags.check_one(args, data="FILE", task="NAME")
-    if args.task is not None:
-        return _read_task(args)
-    for name in TASK_ONLY:
-        if getattr(args, name) is not None:
-            raise InputError(
-                f"--{name}={getattr(args, name)} is for --task; leave it out"
-            )
-    keys = flags.given(args, DATA_KEYS)
-    return read_pairs(args.data, **keys, examples=args.examples)
-
-
-def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
-    from longsum_jax.data.examples.summarization import with_target
-    from longsum_jax.data.sources import documents
-    from longsum_jax.evaluation.predictions import pairs_by_id
-
+    if args.task is None:
+        for name in TASK_ONLY:
+            if getattr(args, name) is not None:
+                raise InputError(
+                    f"--{name}={getattr(args, name)} is for --task; leave it out"
+                )
+        keys = flags.given(args, DATA_KEYS)
+        pairs = read_pairs(args.data, **keys, examples=args.examples)
+        return list(pairs.values())
     task, split = flags.task_of(args), args.split or DEFAULT_SPLIT
-    left_out = 0
-
-    def found() -> Iterator["DataRow"]:
-        nonlocal left_out
-        for document in documents(task, split):
-            whole = with_target(task, document)
-            if whole is None:
-                left_out += 1
-            else:
-                yield whole
-
     with console.spinner(f'reading split "{split}" of {task.source}'):
-        pairs = pairs_by_id(
-            itertools.islice(found(), args.examples), task.source
-        )
-    if not pairs:
-        raise InputError(
-            f'task "{task.name}": no document of split "{split}" has a summary; give another '
-            "--split"
-        )
+        documents, left_out = read_task_pairs(task, split, args.examples)
     if left_out:
         unusable = counted(left_out, "document")
         console.print_stderr(f"{unusable} without a text or a summary left out")
-    return pairs
+    return documents
 
 
 def _dry_run(
@@ -490,7 +462,7 @@ def _options(args: argparse.Namespace, model: "Model") -> "SummaryOptions":
 
 def _score_last(
     rows: list[dict[str, Any]],
-    pairs: Mapping[str, "Pair"],
+    pairs: list["Pair"],
     metrics: "Metrics",
     predictions: "PredictionsFile",
 ) -> None:
@@ -502,9 +474,7 @@ def _score_last(
         return
     with console.spinner(f"scoring by {', '.join(names)}"):
         try:
-            changed = score_last(
-                rows, [pairs[row["id"]] for row in rows], metrics
-            )
+            changed = score_last(rows, pairs, metrics)
         except InputError as error:
             raise InputError(
                 f"{error}; the summaries are in {predictions.path}, which longsum score reads"

@@ -106,11 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--out", required=True, metavar="FILE", help="JSON lines to write"
     )
-    parser.add_argument(
-        "--document_key",
-        default="document",
-        help="field of the document; default: document",
-    )
+    flags.add_document_key(parser)
     parser.add_argument(
         "--summary_key",
         default="summary",
@@ -140,8 +136,8 @@ def _documents_and_choice(
     written.
     """
     from longsum_jax.ranking.ranker import builtin_ranker
-    from longsum_jax.ranking.selection import parse_length
     from longsum_jax.text.documents import read_json_lines
+    from longsum_jax.text.lengths import parse_length
     from longsum_jax.text.oracle import greedy_oracle
     from longsum_jax.text.sentences import split_sentences
 

@@ -35,15 +35,27 @@ def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_flags(
-    parser: argparse.ArgumentParser, *, required: bool = True
+    parser: argparse.ArgumentParser,
+    *,
+    required: bool = True,
+    repeats: bool = False,
 ) -> None:
-    """Adds --model and all options of ``summarization.loading.load``; see ``load_options``."""
+    """Adds --model and all options of ``summarization.loading.load``; see ``load_options``.
+
+    Args:
+        parser: parser of a command.
+        required: True if --model must be set.
+        repeats: True if --model may be set several times; its value is then a
+            list or None.
+    """
     parser.add_argument(
         "--model",
+        action="append" if repeats else "store",
         required=required,
         metavar="DIR",
         help="model directory, training workdir, or name ORG/NAME on the Hugging Face Hub "
         "(downloaded once; extra hf)"
+        + ("; may be repeated" if repeats else "")
         + ("" if required else "; default: the built-in ranker"),
     )
     parser.add_argument(
@@ -220,17 +232,51 @@ def check_one(args: argparse.Namespace, **flags: str) -> None:
         )
 
 
-def add_data_keys(parser: argparse.ArgumentParser) -> None:
-    """Adds --document_key, --summary_key."""
+def add_document_key(parser: argparse.ArgumentParser) -> None:
+    """Adds --document_key of JSON lines."""
     parser.add_argument(
         "--document_key",
         default="document",
         help="field of the document; default: document",
     )
+
+
+def add_data_keys(parser: argparse.ArgumentParser) -> None:
+    """Adds --document_key, --summary_key."""
+    add_document_key(parser)
     parser.add_argument(
         "--summary_key",
         default="summary",
         help="field of the reference summary; default: summary",
+    )
+
+
+def add_sampling_flags(
+    parser: argparse.ArgumentParser, rounds: str = "rounds"
+) -> None:
+    """Adds --rounds, --level and --seed of intervals.
+
+    Args:
+        parser: parser of the command.
+        rounds: description of --rounds.
+    """
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=10_000,
+        help=f"{rounds}; default: 10000",
+    )
+    parser.add_argument(
+        "--level",
+        type=float,
+        default=0.95,
+        help="level of confidence intervals; default: 0.95",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="random seed for the rounds; default: 0",
     )
 
 

@@ -172,24 +172,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="scores.jsonl of longsum score --out, to correlate metrics with the judges",
     )
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=10_000,
-        help="bootstrap rounds for the intervals; default: 10000",
-    )
-    parser.add_argument(
-        "--level",
-        type=float,
-        default=0.95,
-        help="level of confidence intervals; default: 0.95",
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        help="random seed for the rounds; default: 0",
-    )
+    flags.add_sampling_flags(parser, "bootstrap rounds for the intervals")
     parser.add_argument(
         "-o", "--out", metavar="FILE", help="JSON file for the results"
     )

@@ -2,9 +2,8 @@
 
 import argparse
 import dataclasses
-import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
     from longsum_jax.evaluation.predictions import Pair
     from longsum_jax.summarization.model import Model
-    from longsum_jax.text.documents import DataRow
 
 DEFAULT_NOISE = 0.5
 # Flags in the short help.
@@ -98,11 +96,14 @@ def _run(args: argparse.Namespace) -> None:
         )
     task = _task(args)
 
+    from longsum_jax.evaluation.predictions import read_task_pairs
     from longsum_jax.summarization.loading import load
     from longsum_jax.summarization.noisy import NoisySummarizer
 
     with console.spinner(f'reading split "{args.split}" of {task.source}'):
-        pairs, without_summary = _read(args, task)
+        pairs, without_summary = read_task_pairs(
+            task, args.split, args.examples
+        )
     model = load(args.model, **flags.load_options(args))
     unconditional = model
     if args.unconditional_model is not None:
@@ -156,34 +157,6 @@ def _task(args: argparse.Namespace) -> "Task":
     return get_task(
         args.task, **flags.given(args, (*flags.SOURCE_FLAGS, "half"))
     )
-
-
-def _read(args: argparse.Namespace, task: "Task") -> tuple[list["Pair"], int]:
-    """Returns the documents with summaries, and the number of documents without one."""
-    from longsum_jax.data.examples.summarization import with_target
-    from longsum_jax.data.sources import documents
-    from longsum_jax.evaluation.predictions import pairs_by_id
-
-    without_summary = 0
-
-    def complete() -> Iterator["DataRow"]:
-        nonlocal without_summary
-        for document in documents(task, args.split):
-            with_summary = with_target(task, document)
-            if with_summary is None:
-                without_summary += 1
-            else:
-                yield with_summary
-
-    pairs = pairs_by_id(
-        itertools.islice(complete(), args.examples), task.source
-    )
-    if not pairs:
-        raise InputError(
-            f'task "{task.name}": no document of split "{args.split}" has a summary; give another '
-            "--split"
-        )
-    return list(pairs.values()), without_summary
 
 
 class PairsFile(RowsFile):

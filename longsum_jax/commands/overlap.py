@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longsum_jax import atomic
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 from longsum_jax.errors import check_whole
 from longsum_jax.progress import Bar
 
@@ -43,11 +43,7 @@ def add(commands: Any) -> None:
         metavar="N",
         help="words of an n-gram; default: 13",
     )
-    parser.add_argument(
-        "--document_key",
-        default="document",
-        help="field of the document; default: document",
-    )
+    flags.add_document_key(parser)
     parser.add_argument(
         "-o",
         "--out",

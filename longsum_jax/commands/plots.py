@@ -193,7 +193,7 @@ def _kernels(args: argparse.Namespace) -> Any:
         )
     model = load(args.model)
     layers = _state_space_layers(model, args)
-    discretization = model.config.ssm_discretization
+    discretization = model.config.option("ssm_discretization")
     result = kernels.kernels(layers, args.length, discretization=discretization)
     return figures.kernels_figure(
         result, (args.width, args.height or 0.9 + len(layers))

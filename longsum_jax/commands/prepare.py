@@ -184,11 +184,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     if task.objective == "summarize_segments":
         # A local import, because jax takes a second to import and other
         # objectives do not need it.
-        from longsum_jax.inference.loading import load_auxiliary
+        from longsum_jax.inference.auxiliary import (
+            auxiliary_functions,
+            load_auxiliary,
+        )
 
         models = load_auxiliary(task.segments)
         auxiliary = {
-            "auxiliary": models.functions(),
+            "auxiliary": auxiliary_functions(models),
             "fingerprints": models.fingerprints(),
         }
     metadata = write_prepared(

@@ -150,24 +150,7 @@ def _parser() -> argparse.ArgumentParser:
         default="randomization",
         help="significance test for differences; default: randomization",
     )
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=10_000,
-        help="rounds for tests and intervals; default: 10000",
-    )
-    parser.add_argument(
-        "--level",
-        type=float,
-        default=0.95,
-        help="level of confidence intervals; default: 0.95",
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        help="random seed for the rounds; default: 0",
-    )
+    flags.add_sampling_flags(parser, "rounds for tests and intervals")
     parser.add_argument(
         "-o",
         "--out",

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import ipaddress
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,11 @@ _MAX_EXPANSION = 8  # size of unpacked files in sizes of a body
 _MAX_PAGES = 2000
 # Flags: default, maximum, help.
 _COUNTS = {
-    "max_queue": (64, 2**20, "maximum number of unfinished documents"),
+    "max_queue": (
+        64,
+        2**20,
+        "maximum number of unfinished documents of each model",
+    ),
     "max_body_bytes": (2**25, 2**40, "maximum bytes of a request"),
     "max_tokens": (2**18, 2**24, "maximum tokens of a document to read"),
     "max_new_tokens": (
@@ -59,6 +64,9 @@ EXAMPLES = """\
 
   # a model, for other machines, whose requests need an API key
   longsum serve --model=runs/reports --host=0.0.0.0 --api_keys=keys.txt
+
+  # two models, which requests choose by name and the page compares
+  longsum serve --model=runs/reports --model=runs/letters
 
   # a model that takes two devices, as often as there are devices for it
   longsum serve --model=runs/large --mesh.tensor=2 --replicas=auto
@@ -108,7 +116,7 @@ def make_application(
         from longsum_jax.serving.guard import Limits
     except ImportError:
         raise InputError("to serve, pip install 'longsum_jax[serve]'") from None
-    from longsum_jax.serving.engine import Engine
+    from longsum_jax.serving.engine import BUILT_IN, Engine
 
     request_limits = Limits(
         max_bytes=args.max_body_bytes,
@@ -117,17 +125,19 @@ def make_application(
         origins=args.cors_origin,
         warm_up_tokens=args.warm_up_tokens,
     )
-    engine = Engine(
-        replicas=_replicas(args),
-        max_queue=args.max_queue,
-        max_tokens=args.max_tokens,
-        max_new_tokens=args.max_new_tokens,
-    )
-    if args.model is None:
-        name = "longsum"
-    else:
-        name = Path(args.model).name
-    app = make_app(engine, name=name, limits=request_limits, options=options)
+    # The ranker needs no memory, so that every server has it.
+    replicas: dict[str, Sequence[Replica]] = {**_replicas(args), BUILT_IN: ()}
+    engines = [
+        Engine(
+            name=name,
+            replicas=copies,
+            max_queue=args.max_queue,
+            max_tokens=args.max_tokens,
+            max_new_tokens=args.max_new_tokens,
+        )
+        for name, copies in replicas.items()
+    ]
+    app = make_app(*engines, limits=request_limits, options=options)
     return app, args
 
 
@@ -172,8 +182,29 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _replicas(args: argparse.Namespace) -> "list[Replica]":
-    """Returns the model on its devices; an empty list without a model.
+def _names(models: Sequence[str]) -> list[str]:
+    """Returns the names of models in requests: the last parts of their paths.
+
+    Raises:
+        InputError: a name that another model has.
+    """
+    from longsum_jax.serving.engine import BUILT_IN
+
+    names: list[str] = []
+    for model in models:
+        # of "." and ".." too
+        name = Path(os.path.abspath(model)).name
+        if name in (*names, BUILT_IN):
+            raise InputError(
+                f'--model={model} has the name "{name}", as another model of this server; '
+                "rename the directory"
+            )
+        names.append(name)
+    return names
+
+
+def _replicas(args: argparse.Namespace) -> "dict[str, list[Replica]]":
+    """Returns every model on its devices, by its name.
 
     Raises:
         InputError: an invalid model, or a number that does not fit the devices.
@@ -189,7 +220,8 @@ def _replicas(args: argparse.Namespace) -> "list[Replica]":
             raise InputError(
                 f"--{name}={value} is for a model; give --model or leave it out"
             )
-        return []
+        return {}
+    names = _names(args.model)
     import jax
 
     from longsum_jax.serving.replicas import count_replicas, make_replicas
@@ -204,9 +236,12 @@ def _replicas(args: argparse.Namespace) -> "list[Replica]":
         # unless JAX_PLATFORMS excludes it.
         with contextlib.suppress(RuntimeError):
             host = jax.local_devices(backend="cpu")[0]
-    with jax.default_device(host):
-        model = load(args.model, **flags.load_options(args))
-    return make_replicas(model, count, **mesh)
+    replicas = {}
+    for name, path in zip(names, args.model, strict=True):
+        with jax.default_device(host):
+            model = load(path, **flags.load_options(args))
+        replicas[name] = make_replicas(model, count, **mesh)
+    return replicas
 
 
 def _read_options(args: argparse.Namespace) -> "ReadOptions":
@@ -242,7 +277,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
         "serve", "Answers requests for summaries over HTTP.", EXAMPLES, EVERYDAY
     )
-    flags.add_model_flags(parser, required=False)
+    flags.add_model_flags(parser, required=False, repeats=True)
     flags.add_file_flags(
         parser,
         {

@@ -423,8 +423,8 @@ def _by_ranker(args: argparse.Namespace) -> SummaryBackend:
         InputError: --length is invalid.
     """
     from longsum_jax.ranking.ranker import DEFAULT_LENGTH, builtin_ranker
-    from longsum_jax.ranking.selection import parse_length
     from longsum_jax.summarization.extracts import summarize_stream
+    from longsum_jax.text.lengths import parse_length
 
     length = parse_length(args.length or DEFAULT_LENGTH)
     settings = {

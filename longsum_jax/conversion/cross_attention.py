@@ -1,6 +1,5 @@
 """Replacement of a trained decoder's cross-attention with the same parameters (Hepos)."""
 
-import dataclasses
 from typing import Any
 
 from longsum_jax.errors import InputError
@@ -21,7 +20,7 @@ def with_cross_attention(
     Args:
         cross_attention: name in ``layers.attention.registry.CROSS_ATTENTIONS``,
             of one without additional parameters.
-        **options: fields of ``CrossAttentionOptions``, such as
+        **options: fields of the cross-attention's options, such as
             ``hepos_stride``.
 
     Raises:
@@ -32,9 +31,7 @@ def with_cross_attention(
         raise InputError(
             f"cross_attention={cross_attention}: {family.name} has no decoder; leave it out"
         )
-    changed = dataclasses.replace(
-        config, cross_attention=cross_attention, **options
-    )
+    changed = config.replace(cross_attention=cross_attention, **options)
     if family.parameter_shapes(changed) != family.parameter_shapes(config):
         raise InputError(
             f"cross_attention={cross_attention}: it needs other parameters than this model has; "

@@ -9,7 +9,6 @@ are also scaled here; and position tables of sizes that the script does not
 expect are put in the nearest order that divides them evenly.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 from longsum_jax.conversion.positions import check_length, extend_positions
 from longsum_jax.errors import InputError, check_whole
 from longsum_jax.layers.attention.lsg import GLOBAL_ROWS
+from longsum_jax.layers.attention.options import LsgOptions
 from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.models.lsg_layout import DEFAULTS, GLOBALS
@@ -66,8 +66,7 @@ def to_lsg(
         random_global_init: True to draw all global tokens except the first even
             if there is a mask token.
         seed: seed of the random rows.
-        **options: fields of EncoderAttentionOptions (block_size, sparsity_type,
-            ...); defaults as published.
+        **options: fields of LsgOptions (block_size, sparsity_type, ...); defaults as published.
 
     Raises:
         InputError: an attention other than full attention, a model that is
@@ -77,7 +76,7 @@ def to_lsg(
     _check_source(family, config, keep_first_global_token)
     defaults = {} if config.encoder_attention == "lsg" else DEFAULTS
     changed = {"encoder_attention": "lsg", **defaults, **options}
-    converted = dataclasses.replace(config, **changed)
+    converted = config.replace(**changed)
     flat = flax.traverse_util.flatten_dict(params, sep="/")
     rows = _ordered_positions(config, flat, global_positional_stride, seed)
     mask_id = None if random_global_init else mask_id
@@ -115,7 +114,7 @@ def with_lsg_options(config: ModelConfig, **options: Any) -> ModelConfig:
             f"{min(options)} is an option of LSG attention, but the model has "
             f"{config.encoder_attention} attention; add encoder_attention=lsg to convert it"
         )
-    changed = dataclasses.replace(config, **options)
+    changed = config.replace(**options)
     check_length(changed)
     return changed
 
@@ -160,7 +159,8 @@ def _word_embeddings(flat: Mapping[str, Any]) -> Any:
 
 def _omits_token_type(config: ModelConfig) -> bool:
     """Returns True if the token type is omitted, as in the published script for RoBERTa."""
-    return config.reference_quirks and config.prefix == "roberta"
+    options = LsgOptions.of(config.attention)
+    return options.reference_quirks and config.prefix == "roberta"
 
 
 def _token_rows(
@@ -178,7 +178,8 @@ def _token_rows(
         rows = np.tile(words[mask_id], (GLOBAL_ROWS, 1))
     if first_id is not None:
         rows[0] = words[first_id]
-    if config.scale_embedding and not config.reference_quirks:
+    has_quirks = LsgOptions.of(config.attention).reference_quirks
+    if config.scale_embedding and not has_quirks:
         rows = rows * np.float32(np.sqrt(config.d_model))
     return rows
 

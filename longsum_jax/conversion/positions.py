@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.layers.attention.options import LsgOptions
 from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.typing import AnyArray, Params
@@ -84,13 +85,11 @@ def check_length(config: ModelConfig) -> None:
             nearest lengths.
     """
     length = config.max_source_length
-    if (
-        config.encoder_attention != "lsg"
-        or length is None
-        or length % config.block_size == 0
-    ):
+    if length is None or not isinstance(config.attention, LsgOptions):
         return
-    size = config.block_size
+    size = config.attention.block_size
+    if length % size == 0:
+        return
     below, above = length // size * size, -(-length // size) * size
     if below:
         nearest = f"{below} and {above}"

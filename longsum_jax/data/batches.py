@@ -21,14 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from longsum_jax.data.buckets import Buckets, Group, Waiting
+from longsum_jax.data.buckets import Buckets, Group, PackedRows, Waiting, joined
 from longsum_jax.data.examples.base import (
     Example,
     ExampleStore,
     example_lengths,
 )
 from longsum_jax.data.order import ExampleOrder, Shuffle
-from longsum_jax.data.packing import PackedRows, joined
 from longsum_jax.data.padding import ClassLabels, SegmentShape, pad_batch
 from longsum_jax.data.stores import ExampleStream, StreamMark
 from longsum_jax.errors import InputError

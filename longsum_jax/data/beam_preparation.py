@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longsum_jax import beam_pipeline
-from longsum_jax.data.example_records import pack
-from longsum_jax.data.examples.base import Counts, example_lengths
+from longsum_jax.data.examples.base import Counts, example_lengths, pack
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.parallel import DocumentChunk
 from longsum_jax.data.tasks import Task

@@ -15,8 +15,7 @@ import numpy as np
 from longsum_jax import __version__, atomic, checksums
 from longsum_jax.data import beam_preparation
 from longsum_jax.data.beam_preparation import RecordChunk
-from longsum_jax.data.example_records import pack
-from longsum_jax.data.examples.base import Counts, example_lengths
+from longsum_jax.data.examples.base import Counts, example_lengths, pack
 from longsum_jax.data.labels import collect_labels
 from longsum_jax.data.parallel import (
     DocumentChunk,

@@ -20,8 +20,12 @@ from typing import Any
 import numpy as np
 
 from longsum_jax import checksums
-from longsum_jax.data.example_records import unpack
-from longsum_jax.data.examples.base import Counts, Example, example_lengths
+from longsum_jax.data.examples.base import (
+    Counts,
+    Example,
+    example_lengths,
+    unpack,
+)
 from longsum_jax.data.spool import SHARD
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError

@@ -3,19 +3,17 @@
 import functools
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from itertools import islice
 
 from longsum_jax.data.derived import DERIVED
-from longsum_jax.data.govreport import read_govreport
-from longsum_jax.data.minutes import minutes
 from longsum_jax.data.mixture import SCHEME as MIXTURE
 from longsum_jax.data.mixture import mix
 from longsum_jax.data.pieces import in_pieces
-from longsum_jax.data.qmsum import read_qmsum
 from longsum_jax.data.tasks import RELEASES, Task, mixture_parts
 from longsum_jax.errors import InputError, counted
+from longsum_jax.lazy_classes import LazyClasses
 from longsum_jax.text.documents import (
     DataRow,
     find_files,
@@ -23,8 +21,28 @@ from longsum_jax.text.documents import (
     split_row,
 )
 
-# Schemes of sources that are read from any document.
-_SEEKABLE = ("seqio", "tfds", "parquet", "hf")
+_PACKAGE = "longsum_jax.data"
+
+# Functions that read sources from any document on, by scheme; all need extras.
+_SEEKABLE: LazyClasses[Callable[[Task, str, int], Iterator[DataRow]]] = (
+    LazyClasses(
+        {
+            "seqio": f"{_PACKAGE}.seqio_source:registered_documents",
+            "tfds": f"{_PACKAGE}.tfds_source:documents",
+            "parquet": f"{_PACKAGE}.parquet_source:documents",
+            "hf": f"{_PACKAGE}.hub_source:documents",
+        }
+    )
+)
+# Functions that read a split of other sources, by scheme.
+_READERS: LazyClasses[Callable[..., Iterator[DataRow]]] = LazyClasses(
+    {
+        "cache": f"{_PACKAGE}.seqio_source:documents",
+        "minutes": f"{_PACKAGE}.minutes:minutes",
+        "govreport": f"{_PACKAGE}.govreport:read_govreport",
+        "qmsum": f"{_PACKAGE}.qmsum:read_qmsum",
+    }
+)
 # Documents of which duplicate ids are counted, a bound on the memory for them.
 _MAX_CHECKED = 10**6
 
@@ -92,33 +110,17 @@ def _read_source(task: Task, split: str, start: int) -> Iterator[DataRow]:
     # documents that the source leaves out by itself
     num_skipped = start if scheme in _SEEKABLE else 0
     if scheme == "tfds" and task.cache_dir is not None:
-        from longsum_jax.data import seqio_source  # needs the extra "data"
-
         # already cut into pieces
-        return seqio_source.documents(task, split, start)
-    if scheme == "seqio":
-        from longsum_jax.data import seqio_source  # needs the extra "data"
-
-        docs = seqio_source.registered_documents(task, split, start)
-    elif scheme == "tfds":
-        from longsum_jax.data import tfds_source  # needs the extra "data"
-
-        docs = tfds_source.documents(task, split, start)
-    elif scheme == "parquet":
-        from longsum_jax.data import parquet_source  # needs the extra "data"
-
-        docs = parquet_source.documents(task, split, start)
-        docs = _hold_out(task, split, docs)
-    elif scheme == "hf":
-        # needs the extras "hf" and "files"
-        from longsum_jax.data import hub_source
-
-        docs = hub_source.documents(task, split, start)
+        return _READERS["cache"](task, split, start)
+    if scheme in _SEEKABLE:
+        docs = _SEEKABLE[scheme](task, split, start)
+        if scheme == "parquet":
+            docs = _hold_out(task, split, docs)
     elif scheme == "embedded":
         docs = _embedded_documents(source_split)
     elif scheme == "minutes":
         _refuse_labels(task)
-        docs = minutes(source_split)
+        docs = _READERS["minutes"](source_split)
     elif scheme in RELEASES:
         docs = _released_documents(task, split)
     else:
@@ -256,11 +258,12 @@ def _released_documents(task: Task, split: str) -> Iterator[DataRow]:
     """
     scheme, _, directory = task.source.partition(":")
     _refuse_labels(task)
-    read = {"govreport": read_govreport, "qmsum": read_qmsum}[scheme]
     unreadable: list[InputError] = []
     count = 0
     try:
-        for document in read(directory, split, unreadable=unreadable):
+        for document in _READERS[scheme](
+            directory, split, unreadable=unreadable
+        ):
             count += 1
             yield (
                 document

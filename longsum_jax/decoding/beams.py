@@ -11,18 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from longsum_jax.decoding.decoder import Cache, CachedDecoder
-from longsum_jax.decoding.logits import process_scores
-from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.sequences import (
+from longsum_jax.decoding.decoder import (
+    Cache,
+    CachedDecoder,
     Sequences,
+    TokenLimits,
     empty_sequences,
     is_eos,
+    max_tokens,
     newest,
     next_step,
     take,
     write,
 )
+from longsum_jax.decoding.logits import process_scores
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.typing import AnyArray
 
@@ -49,6 +52,7 @@ class Beams(NamedTuple):
     scores: Float[Array, "batch beams"]  # sums of log-probabilities, best first
     finished: _Hypotheses
     done: Bool[Array, " batch"]  # the row does not change any more
+    limits: TokenLimits | None  # None: the limits of the options
     cache: Cache
 
 
@@ -83,19 +87,24 @@ def extend_beams(
         candidates.scores + candidates.ends * _NEVER, options.num_beams
     )
     full = jnp.all(finished.exists, axis=1) & (options.early_stopping is True)
-    hopeless = ~_can_improve(scores[:, :1], finished, step, options)
+    longest = max_tokens(state.limits, options)
+    hopeless = ~_can_improve(scores[:, :1], finished, step, longest, options)
     return Beams(
         step=step,
         sequences=take(candidates.sequences, best),
         scores=scores,
         finished=finished,
-        done=state.done | full | hopeless | (step == options.max_new_tokens),
+        done=state.done | full | hopeless | (step == longest),
+        limits=state.limits,
         cache=decoder.reorder(cache, take(candidates.beams, best)),
     )
 
 
 def first_beams(
-    cache: Cache, batch_size: int, options: GenerationOptions
+    cache: Cache,
+    batch_size: int,
+    options: GenerationOptions,
+    limits: TokenLimits | None = None,
 ) -> Beams:
     """Returns the state before the first token."""
     shape = (batch_size, options.num_beams)
@@ -114,6 +123,7 @@ def first_beams(
             jnp.zeros(shape, bool),
         ),
         done=jnp.zeros(batch_size, bool),
+        limits=limits,
         cache=cache,
     )
 
@@ -144,7 +154,7 @@ def _rank_continuations(
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
     texts = decoder.documents, decoder.earlier
     log_probs = process_scores(
-        log_probs, state.sequences, step, options, *texts
+        log_probs, state.sequences, step, options, *texts, state.limits
     )
     accumulated = (log_probs + state.scores[:, :, None]).reshape(
         batch_size, beams * vocab_size
@@ -159,7 +169,7 @@ def _rank_continuations(
         scores=scores,
         sequences=write(take(state.sequences, parents), tokens, step),
         ends=is_eos(tokens, options)
-        | (step == options.max_new_tokens)[:, None],
+        | (step == max_tokens(state.limits, options))[:, None],
     )
 
 
@@ -196,6 +206,7 @@ def _can_improve(
     best_running: Float[AnyArray, "batch one"],
     finished: _Hypotheses,
     step: Int[Array, " batch"],
+    longest: Int[AnyArray, "*batch"] | int,
     options: GenerationOptions,
 ) -> Bool[Array, " batch"]:
     """Returns True for rows whose best running beam may still beat their worst finished hypothesis.
@@ -206,9 +217,8 @@ def _can_improve(
     """
     divisors = _length_divisors(options)
     hopeful = options.early_stopping == "never" and options.length_penalty > 0
-    best_possible = best_running / (
-        divisors[-1] if hopeful else divisors[step][:, None]
-    )
+    length = jnp.broadcast_to(longest, step.shape) if hopeful else step
+    best_possible = best_running / divisors[length][:, None]
     worst = jnp.where(
         finished.exists, jnp.min(finished.scores, axis=1, keepdims=True), _NEVER
     )

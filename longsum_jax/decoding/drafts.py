@@ -16,17 +16,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from longsum_jax.decoding.decoder import CachedDecoder
-from longsum_jax.decoding.logits import process_scores
-from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.sampling import Samples
-from longsum_jax.decoding.sequences import (
+from longsum_jax.decoding.decoder import (
+    CachedDecoder,
     is_eos,
+    max_tokens,
     newest,
     next_step,
     pick,
     write_several,
 )
+from longsum_jax.decoding.logits import process_scores
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.sampling import Samples
 from longsum_jax.typing import AnyArray
 
 
@@ -53,6 +54,7 @@ def extend_by_draft(
         options=options,
         documents=decoder.documents,
         earlier=decoder.earlier,
+        limits=state.limits,
     )
     process = jax.vmap(process, in_axes=(1, None, 1), out_axes=1)
     logits = process(
@@ -64,7 +66,10 @@ def extend_by_draft(
     #     pass an end token.
     is_right = _begins_with(draft == tokens[:, :-1])
     is_open = _begins_with(~is_eos(tokens[:, :-1], options))
-    within = steps <= options.max_new_tokens
+    longest = jnp.broadcast_to(
+        max_tokens(state.limits, options), state.step.shape
+    )
+    within = steps <= longest[:, None]
     over = state.finished | state.done[:, None]
     is_kept = (
         jnp.pad(is_right & is_open, ((0, 0), (1, 0)), constant_values=True)
@@ -85,7 +90,8 @@ def extend_by_draft(
         lengths=jnp.where(over, state.lengths, step[:, None]),
         finished=finished,
         scores=state.scores + jnp.sum(gained * is_kept, axis=1, keepdims=True),
-        done=state.done | finished[:, 0] | (step == options.max_new_tokens),
+        done=state.done | finished[:, 0] | (step == longest),
+        limits=state.limits,
         cache=decoder.keep(cache, num_kept),
     )
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from longsum_jax.decoding.decoder import TokenLimits
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.typing import AnyArray
@@ -31,6 +32,7 @@ def process_scores(
     options: GenerationOptions,
     documents: Documents | None = None,
     earlier: Documents | None = None,
+    limits: TokenLimits | None = None,
 ) -> Scores:
     """Applies all ``options`` except the sampling options.
 
@@ -39,6 +41,7 @@ def process_scores(
         options: generation options.
         documents, earlier: texts whose n-grams may be forbidden, see
             ``decoder.CachedDecoder``; None for none.
+        limits: numbers of tokens of each row; None for the options' limits.
 
     Raises:
         InputError: a forced or forbidden token id outside the vocabulary, or
@@ -75,8 +78,14 @@ def process_scores(
         is_end = len(word) == 1 and word[0] in options.eos_ids
         if not is_end:  # an end-of-sequence token is never a bad word
             scores = forbid_sequence(scores, history, length, word)
-    if options.min_new_tokens > 0 and options.eos_ids:
-        too_short = new_tokens < options.min_new_tokens
+    shortest: Int[AnyArray, "*batch one one"] | int = options.min_new_tokens
+    longest: Int[AnyArray, "*batch one one"] | int = options.max_new_tokens
+    if limits is not None:
+        shortest = limits.shortest[:, None, None]
+        longest = limits.longest[:, None, None]
+    has_minimum = limits is not None or options.min_new_tokens > 0
+    if has_minimum and options.eos_ids:
+        too_short = new_tokens < shortest
         scores = jnp.where(
             too_short, forbid_tokens(scores, options.eos_ids), scores
         )
@@ -85,9 +94,7 @@ def process_scores(
         scores = jnp.where(new_tokens == 0, forced, scores)
     if options.forced_eos_ids:
         forced = force_tokens(scores, options.forced_eos_ids)
-        scores = jnp.where(
-            new_tokens == options.max_new_tokens - 1, forced, scores
-        )
+        scores = jnp.where(new_tokens == longest - 1, forced, scores)
     if options.suppress_tokens:
         scores = forbid_tokens(scores, options.suppress_tokens)
     return scores

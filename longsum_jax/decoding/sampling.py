@@ -6,18 +6,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
-from longsum_jax.decoding.decoder import Cache, CachedDecoder, Tokens
-from longsum_jax.decoding.logits import process_scores, warp_scores
-from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.sequences import (
+from longsum_jax.decoding.decoder import (
+    Cache,
+    CachedDecoder,
     Sequences,
+    TokenLimits,
+    Tokens,
     empty_sequences,
     is_eos,
+    max_tokens,
     newest,
     next_step,
     pick,
     write,
 )
+from longsum_jax.decoding.logits import process_scores, warp_scores
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.typing import AnyArray
 
@@ -33,11 +37,15 @@ class Samples(NamedTuple):
     finished: Bool[Array, "batch beams"]
     scores: Float[Array, "batch beams"]  # sums of log-probabilities
     done: Bool[Array, " batch"]  # the row does not change any more
+    limits: TokenLimits | None  # None: the limits of the options
     cache: Cache
 
 
 def first_samples(
-    cache: Cache, batch_size: int, options: GenerationOptions
+    cache: Cache,
+    batch_size: int,
+    options: GenerationOptions,
+    limits: TokenLimits | None = None,
 ) -> Samples:
     """Returns the state before the first token."""
     shape = (batch_size, options.decoder_beams)
@@ -48,6 +56,7 @@ def first_samples(
         finished=jnp.zeros(shape, bool),
         scores=jnp.zeros(shape, jnp.float32),
         done=jnp.zeros(batch_size, bool),
+        limits=limits,
         cache=cache,
     )
 
@@ -66,7 +75,9 @@ def extend_samples(
     step = next_step(state.step, state.done)
     logits = logits.astype(jnp.float32)
     texts = decoder.documents, decoder.earlier
-    logits = process_scores(logits, state.sequences, step, options, *texts)
+    logits = process_scores(
+        logits, state.sequences, step, options, *texts, state.limits
+    )
     if keys is None:
         tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
     else:
@@ -77,13 +88,15 @@ def extend_samples(
     over = state.finished | state.done[:, None]
     tokens = jnp.where(over, options.padding_id, tokens)
     finished = over | is_eos(tokens, options)
+    is_last = step == max_tokens(state.limits, options)
     return Samples(
         step=step,
         sequences=write(state.sequences, tokens, state.step + 1),
         lengths=jnp.where(over, state.lengths, step[:, None]),
         finished=finished,
         scores=jnp.where(over, state.scores, state.scores + gained),
-        done=jnp.all(finished, axis=1) | (step == options.max_new_tokens),
+        done=jnp.all(finished, axis=1) | is_last,
+        limits=state.limits,
         cache=cache,
     )
 

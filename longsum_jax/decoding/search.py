@@ -26,7 +26,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.decoding.beams import Beams, extend_beams, first_beams
-from longsum_jax.decoding.decoder import Cache, CachedDecoder
+from longsum_jax.decoding.decoder import (
+    Cache,
+    CachedDecoder,
+    TokenLimits,
+    is_eos,
+    max_tokens,
+)
 from longsum_jax.decoding.drafts import extend_by_draft
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.sampling import (
@@ -36,7 +42,6 @@ from longsum_jax.decoding.sampling import (
     first_samples,
     row_keys,
 )
-from longsum_jax.decoding.sequences import is_eos
 from longsum_jax.typing import AnyArray
 
 SearchState = Samples | Beams
@@ -104,11 +109,20 @@ def generate(
 
 
 def start(
-    cache: Cache, *, batch_size: int, options: GenerationOptions
+    cache: Cache,
+    *,
+    batch_size: int,
+    options: GenerationOptions,
+    limits: TokenLimits | None = None,
 ) -> SearchState:
-    """Returns the state of a search before its first token; for arguments see ``generate``."""
+    """Returns the state of a search before its first token.
+
+    Args:
+        cache, batch_size, options: see ``generate``.
+        limits: numbers of tokens of each row; None for the options' limits.
+    """
     first = first_samples if _is_sampled(options) else first_beams
-    return first(cache, batch_size, options)
+    return first(cache, batch_size, options, limits)
 
 
 def restart(
@@ -116,6 +130,7 @@ def restart(
     rows: Bool[Array, " batch"],
     cache: Cache,
     options: GenerationOptions,
+    limits: TokenLimits | None = None,
 ) -> SearchState:
     """Returns a state in which ``rows`` are reset to before their first token.
 
@@ -124,12 +139,14 @@ def restart(
         rows: True for rows that begin another document.
         cache: cache with these documents.
         options: generation options.
+        limits: numbers of tokens of these rows, if the search began with
+            limits.
     """
 
     def choose(fresh: AnyArray, old: AnyArray) -> Array:
         return jnp.where(rows.reshape(-1, *(1,) * (old.ndim - 1)), fresh, old)
 
-    fresh = start((), batch_size=len(rows), options=options)
+    fresh = start((), batch_size=len(rows), options=options, limits=limits)
     return jax.tree.map(choose, fresh, state._replace(cache=()))._replace(
         cache=cache
     )
@@ -198,7 +215,11 @@ def result(state: SearchState, options: GenerationOptions) -> Generated:
     sequences = best.sequences[:, :count].reshape(-1, best.sequences.shape[-1])
     lengths = best.lengths[:, :count].reshape(-1)
     last = jnp.take_along_axis(sequences, lengths[:, None], axis=1)[:, 0]
-    forced = bool(options.forced_eos_ids) & (lengths == options.max_new_tokens)
+    longest = max_tokens(state.limits, options)
+    # of each sequence instead of each row
+    if state.limits is not None:
+        longest = jnp.repeat(longest, count)
+    forced = bool(options.forced_eos_ids) & (lengths == longest)
     ended = is_eos(last, options) & ~forced
     return Generated(
         sequences, lengths, ended, best.scores[:, :count].reshape(-1)

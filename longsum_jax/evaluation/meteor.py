@@ -1,12 +1,11 @@
 """METEOR with exact and stem matches, as computed by NLTK."""
 
 import collections
-import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-from longsum_jax.evaluation.metric import Metric, Scores
+from longsum_jax.evaluation.metric import Scores, WordMetric
 from longsum_jax.text.ngrams import TOKENIZERS
 from longsum_jax.text.stemming import stem
 
@@ -17,7 +16,7 @@ GAMMA = 0.5  # maximum penalty
 Match = tuple[int, int]  # position in the prediction, position in the reference
 
 
-class Meteor(Metric):
+class Meteor(WordMetric):
     """METEOR (Lavie & Agarwal, 2007) from 0 to 100, without synonyms.
 
     Words are matched exactly first, then by their stems (Porter). The score is
@@ -26,26 +25,12 @@ class Meteor(Metric):
     WordNet; with several references, the best one counts.
     """
 
-    @dataclasses.dataclass(frozen=True)
-    class Options:
-        """Attributes: tokenizer: "default" (ROUGE's) or "unicode"."""
-
-        tokenizer: Literal["default", "unicode"] = "default"
-
     columns = ("meteor",)
     reads_sources = False
-    options: Options
 
-    def score(
-        self,
-        predictions: Sequence[str],
-        references: Sequence[str],
-        sources: Sequence[str],
-    ) -> list[Scores]:
-        del sources
-        pairs = zip(predictions, references, strict=True)
-        values = [meteor(*map(self._words, pair)) for pair in pairs]
-        return [{"meteor": 100 * value} for value in values]
+    def compare(self, prediction: str, other: str) -> Scores:
+        value = meteor(self._words(prediction), self._words(other))
+        return {"meteor": 100 * value}
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:
         return max(scores, key=lambda score: score["meteor"])

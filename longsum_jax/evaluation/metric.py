@@ -3,7 +3,7 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -114,6 +114,40 @@ class Metric(ABC):
     def describe(self) -> dict[str, Any]:
         """Returns the settings that determine the values, for reports: versions and options."""
         return dataclasses.asdict(self.options)
+
+
+class PairMetric(Metric):
+    """A metric that compares each summary with one other text.
+
+    The other text is the reference or, without ``reads_references``, the
+    document.
+    """
+
+    @abstractmethod
+    def compare(self, prediction: str, other: str) -> Scores:
+        """Returns the scores of one summary, a value for every name in ``columns``."""
+
+    def score(
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+    ) -> list[Scores]:
+        others = references if self.reads_references else sources
+        pairs = zip(predictions, others, strict=True)
+        return [self.compare(*pair) for pair in pairs]
+
+
+class WordMetric(PairMetric):
+    """A metric of words, whose tokenizer is an option."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """Attributes: tokenizer: "default" (ROUGE's) or "unicode"."""
+
+        tokenizer: Literal["default", "unicode"] = "default"
+
+    options: Options
 
 
 def mean_scores(scores: Sequence[Scores]) -> Scores:

@@ -6,11 +6,14 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longsum_jax import atomic
+from longsum_jax.data.examples.summarization import with_target
+from longsum_jax.data.sources import documents
+from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
@@ -23,7 +26,6 @@ from longsum_jax.text.ngrams import num_words
 
 if TYPE_CHECKING:
     from longsum_jax.summarization.model import Model
-    from longsum_jax.summarization.noisy import NoisySummarizer
     from longsum_jax.summarization.summary import BatchSize
     from longsum_jax.summarization.summary_options import SummaryOptions
 
@@ -106,7 +108,45 @@ def read_pairs(
     return pairs_by_id(itertools.islice(rows, examples), str(paths))
 
 
-def pairs_by_id(documents: Iterable[DataRow], name: str) -> dict[str, Pair]:
+def read_task_pairs(
+    task: Task, split: str, examples: int | None = None
+) -> tuple[list[Pair], int]:
+    """Reads the documents of a task that have a summary.
+
+    Args:
+        task: task whose models write summaries.
+        split: key of ``task.splits``.
+        examples: number of documents to read; None for all.
+
+    Returns:
+        The documents with their summaries, and the number of documents without
+        a text or a summary.
+
+    Raises:
+        InputError: as ``data.sources.documents``; a duplicate id, or no
+            document with a summary.
+    """
+    num_incomplete = 0
+
+    def complete() -> Iterator[DataRow]:
+        nonlocal num_incomplete
+        for document in documents(task, split):
+            with_summary = with_target(task, document)
+            if with_summary is None:
+                num_incomplete += 1
+            else:
+                yield with_summary
+
+    pairs = pairs_by_id(itertools.islice(complete(), examples), task.source)
+    if not pairs:
+        raise InputError(
+            f'task "{task.name}": no document of split "{split}" has a summary; give another '
+            "--split"
+        )
+    return list(pairs.values()), num_incomplete
+
+
+def pairs_by_id(rows: Iterable[DataRow], name: str) -> dict[str, Pair]:
     """Returns documents with summaries as pairs, by id.
 
     Raises:
@@ -114,7 +154,7 @@ def pairs_by_id(documents: Iterable[DataRow], name: str) -> dict[str, Pair]:
             documents.
     """
     pairs: dict[str, Pair] = {}
-    for document in documents:
+    for document in rows:
         if document.id in pairs:
             raise InputError(
                 f'{name}: duplicate id "{document.id}"; give every row a different id'
@@ -179,7 +219,7 @@ class PredictionsFile(RowsFile):
 
 
 def predict(
-    model: "Model | NoisySummarizer",
+    model: "Model",
     pairs: Sequence[Pair],
     metrics: Metrics,
     options: "SummaryOptions",

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from rouge_score.scoring import Score, fmeasure
 
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.metric import Metric, Scores, mean_scores
+from longsum_jax.evaluation.metric import PairMetric, Scores, mean_scores
 from longsum_jax.text.lcs import UnionLcs, lcs_length
 from longsum_jax.text.ngrams import TOKENIZERS, is_latin, ngrams_of
 from longsum_jax.text.sentences import split_sentences, splitter_name
@@ -28,7 +28,7 @@ SCROLLS_TYPES: tuple[RougeType, ...] = ("rouge1", "rouge2", "rougeL")
 EQUALED_VERSION = "0.1.2"  # of rouge-score; a test compares both
 
 
-class Rouge(Metric):
+class Rouge(PairMetric):
     """ROUGE of the selected types (Lin, 2004), from 0 to 100; see ``Options``.
 
     Columns are the F-measures with the names of the types and, with
@@ -85,17 +85,8 @@ class Rouge(Metric):
             self._values({name: _NOTHING for name in self.options.types})
         )
 
-    def score(
-        self,
-        predictions: Sequence[str],
-        references: Sequence[str],
-        sources: Sequence[str],
-    ) -> list[Scores]:
-        del sources
-        pairs = zip(predictions, references, strict=True)
-        return [
-            self._values(rouge_parts(*pair, self.options)) for pair in pairs
-        ]
+    def compare(self, prediction: str, other: str) -> Scores:
+        return self._values(rouge_parts(prediction, other, self.options))
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:
         if self.options.references == "mean":

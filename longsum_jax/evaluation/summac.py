@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.labels import REFUTED, SUPPORTED, label_number
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import (
+    REFUTED,
+    SUPPORTED,
     ModelMetric,
     Requirement,
+    label_number,
     longest_text,
 )
 from longsum_jax.text.sentences import split_sentences, splitter_name

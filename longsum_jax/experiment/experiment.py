@@ -32,23 +32,20 @@ from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleList, ExampleStream, load_examples
 from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError, counted, did_you_mean
+from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Setup
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
-from longsum_jax.experiment.objectives.preferences import Preferences
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.experiment.packing import check_packing
-from longsum_jax.experiment.reference import ReferencedExamples, add_reference
 from longsum_jax.experiment.warm_start import WarmStart
-from longsum_jax.inference.auxiliary import AuxiliaryModels
+from longsum_jax.inference.auxiliary import auxiliary_functions, load_auxiliary
 from longsum_jax.inference.loading import (
     TRAINING_MODEL,
-    load_auxiliary,
     load_config,
     load_model,
 )
-from longsum_jax.inference.model import LoadedModel
+from longsum_jax.inference.model import AuxiliaryModels, LoadedModel
 from longsum_jax.layers.dense import LowRank, low_rank_updates
 from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.heads import LabelOptions, label_names
@@ -395,7 +392,7 @@ def make_store(experiment: Experiment) -> ExampleStore:
     setup = experiment.setup
     data, seed = setup.run.data, setup.run.training.seed
     store: ExampleList | PreparedExamples
-    auxiliary = experiment.auxiliary.functions()
+    auxiliary = auxiliary_functions(experiment.auxiliary)
     if data.reader == "stream":
         return ExampleStream(
             setup.task,
@@ -418,15 +415,7 @@ def make_store(experiment: Experiment) -> ExampleStore:
             f'split "{data.split}": none of {len(store)} examples has its answer in the text '
             f"that is read; raise task.max_source_length={setup.task.max_source_length}"
         )
-    if not isinstance(experiment.objective, Preferences):
-        return store
-    if len(store) and len(store) == store.counts.identical_pairs:
-        raise InputError(
-            f'split "{data.split}": the summaries of each of {counted(len(store), "pair")} are '
-            f"identical in their first {setup.task.max_target_length} tokens; give rejected "
-            "summaries that differ, or raise task.max_target_length"
-        )
-    return ReferencedExamples(store)
+    return experiment.objective.training_examples(store)
 
 
 def _open_prepared(experiment: Experiment) -> PreparedExamples:
@@ -617,17 +606,16 @@ def set_reference(
     Raises:
         InputError: the run is resumed with another reference than at its start.
     """
-    if not isinstance(store, ReferencedExamples):
-        return
     run, objective = experiment.setup.run, experiment.objective
-    assert isinstance(objective, Preferences)
+    if not objective.has_reference:
+        return
     if experiment.start is not None:
         weights = experiment.start.fingerprint
     elif run.init_from:
         weights = load_model(LoadedModel, run.init_from).fingerprint
     else:
         weights = f"random, seed {run.training.seed}"
-    add_reference(objective, store, weights, initial_params)
+    objective.set_reference(store, weights, initial_params)
 
 
 def make_loss(experiment: Experiment) -> LossFn | SegmentedLoss:

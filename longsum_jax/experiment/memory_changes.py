@@ -34,9 +34,9 @@ def training_changes(
         )
     model = run.model
     has_pages = isinstance(model, EncoderDecoderConfig) and bool(
-        model.page_length
+        model.pages.page_length
     )
-    if has_pages and not model.page_recompute:
+    if has_pages and not model.pages.page_recompute:
         yield (
             {"model.page_recompute": True},
             "pages are encoded one after another",

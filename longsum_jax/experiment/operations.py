@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from longsum_jax import atomic
-from longsum_jax.errors import counted
+from longsum_jax.errors import counted, terminal_text
 from longsum_plan.devices import Hardware, hardware_of
 from longsum_plan.program_parts import origin
 from longsum_plan.program_text import Instruction, parse
@@ -171,12 +171,14 @@ def _write_table(directory: Path, steps: int, texts: list[str]) -> None:
         directory.glob("**/*.xplane.pb"), key=lambda path: path.stat().st_mtime
     )
     if not traces:
-        print(f"{directory}: no trace was written", file=sys.stderr)
+        message = f"{directory}: no trace was written"
+        print(terminal_text(message), file=sys.stderr)
         return
     times = operation_times(traces[-1], _instructions(texts))
     path = directory / OPERATIONS
     atomic.write_text(path, operations_table(times, texts, steps))
-    print(f"profile of {counted(steps, 'step')}: {path}", file=sys.stderr)
+    message = f"profile of {counted(steps, 'step')}: {path}"
+    print(terminal_text(message), file=sys.stderr)
 
 
 def operation_times(

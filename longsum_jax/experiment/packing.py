@@ -8,7 +8,6 @@ from longsum_jax.layers.attention.registry import (
     get_encoder_attention,
 )
 from longsum_jax.layers.layer_groups import parse_hybrid
-from longsum_jax.layers.stack import with_attention
 
 _REMEDY = (
     "leave it out, and give data.batch_by_tokens=true with several "
@@ -36,20 +35,20 @@ def check_packing(run: RunConfig, objective: type[Objective]) -> None:
             f"config.data.source_lengths={data.source_lengths} are several, but the rows of "
             "config.data.pack have one length; give one"
         )
-    if model.page_length:
+    if model.pages.page_length:
         raise InputError(
-            f"config.data.pack does not work with config.model.page_length={model.page_length}, "
+            f"config.data.pack does not work with config.model.page_length="
+            f"{model.pages.page_length}, "
             f"whose pages mix the documents of a row; {_REMEDY}"
         )
     for name, _ in parse_hybrid(model.encoder_attention):
-        attention = get_encoder_attention(with_attention(model, name))
+        attention = get_encoder_attention(name)
         if "segment_ids" not in attention.inputs:
             raise InputError(
                 f'config.data.pack does not work with config.model.encoder_attention "{name}", '
                 f"which mixes the documents of a row; {_REMEDY}"
             )
-    cross = get_cross_attention(model, model.decoder_stack.num_heads)
-    if not cross.packs:
+    if not get_cross_attention(model.cross_attention).packs:
         raise InputError(
             f"config.data.pack does not work with config.model.cross_attention "
             f'"{model.cross_attention}", which mixes the documents of a row; {_REMEDY}'

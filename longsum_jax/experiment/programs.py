@@ -18,9 +18,9 @@ from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Objective, Setup
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.inference.abstract import summary_programs
-from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES
 from longsum_jax.inference.loading import load_generation
+from longsum_jax.inference.model import AuxiliaryModels
 from longsum_jax.inference.padding import input_length
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.bytes import ByteTokenizer

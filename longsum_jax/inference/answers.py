@@ -8,8 +8,8 @@ import numpy as np
 
 from longsum_jax.errors import InputError, check_whole, counted
 from longsum_jax.inference.arguments import check_document, listed
-from longsum_jax.inference.rows import ReadingModel, pair_logits
-from longsum_jax.inference.windows import text_windows
+from longsum_jax.inference.model import LoadedModel
+from longsum_jax.inference.rows import pair_logits, text_windows
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.special_tokens import TokenPair
 
@@ -62,7 +62,7 @@ def span_text(
 
 
 def answer(
-    model: ReadingModel,
+    model: LoadedModel,
     questions: Sequence[str] | str,
     documents: Sequence[str] | str,
     *,
@@ -136,7 +136,7 @@ class _QuestionWindow(NamedTuple):
 
 
 def _windows(
-    model: ReadingModel, question: str, document: str
+    model: LoadedModel, question: str, document: str
 ) -> list[_QuestionWindow]:
     """Returns the question paired with every window of the document."""
     tokenizer = model.tokenizer

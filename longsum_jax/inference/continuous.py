@@ -22,12 +22,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax.decoding.decoder import TokenLimits
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.inference.padding import PaddedInputs
 from longsum_jax.inference.programs import Programs
-from longsum_jax.layers.decoder import max_cross_cache_bytes
-from longsum_jax.layers.decoder_cache import DecoderSource
+from longsum_jax.layers.decoder_cache import (
+    DecoderSource,
+    max_cross_cache_bytes,
+)
 from longsum_jax.typing import Params
 
 # (ids [batch, length], mask) -> both, padded to one of a few compiled lengths
@@ -42,11 +45,13 @@ class Arrived(NamedTuple):
     Attributes:
         cancelled: indices of documents that leave.
         inputs: new documents.
+        limits: numbers of tokens of their sequences, scalars.
         are_more: True if others enter before the next decoding step.
     """
 
     cancelled: set[int]
     inputs: Sequence[Any]
+    limits: Sequence[TokenLimits]
     are_more: bool = False
 
 
@@ -158,7 +163,8 @@ class ContinuousBatch:
                 document.
             arrivals: function from the indices of the documents in slots and
                 the number of slots to cancelled and new documents. New ones are
-                ids and masks [1, length], numbered in order of arrival.
+                ids and masks [1, length], numbered in order of arrival. Their
+                limits replace the options' limits, and are at most as large.
             on_progress: callback for each unfinished document after some steps;
                 beam search has no sequences before a document is finished.
 
@@ -190,13 +196,18 @@ class ContinuousBatch:
         """
         slots, sizes = self._programs.slots, {"options": self._options}
         batch_size = self._batch_size
+        limits: TokenLimits | None = None
+        if arrivals is not None:
+            # of slots without a document
+            zero = np.zeros((), np.int32)
+            limits = TokenLimits(zero, zero)
         length = lengths[waiting[0]] if waiting else length
         # All slots are empty at first.
         source = jax.tree.map(
             lambda x: jnp.zeros(x.shape, x.dtype), self._shapes_of(length)
         )
         state = slots.begin(
-            self._params, source, batch_size=batch_size, **sizes
+            self._params, source, limits, batch_size=batch_size, **sizes
         )
         # Three documents in two slots; a slot that is done takes the next one:
         #
@@ -207,7 +218,7 @@ class ContinuousBatch:
         cancelled: set[int] = set()
         num_arrived = 0
         # documents that arrived and have no slot yet
-        new_rows: dict[int, PaddedInputs] = {}
+        new_rows: dict[int, tuple[PaddedInputs, TokenLimits]] = {}
         while True:
             if arrivals is not None:
                 arrived = arrivals(list(inside.values()), batch_size)
@@ -218,8 +229,10 @@ class ContinuousBatch:
                 inside = {
                     slot: i for slot, i in inside.items() if i not in dropped
                 }
-                for ids, mask in arrived.inputs:
-                    new_rows[num_arrived] = self._pad(ids, mask)
+                for (ids, mask), new_limits in zip(
+                    arrived.inputs, arrived.limits, strict=True
+                ):
+                    new_rows[num_arrived] = self._pad(ids, mask), new_limits
                     waiting.append(num_arrived)
                     num_arrived += 1
             # The sequences of cancelled documents need not finish.
@@ -243,12 +256,12 @@ class ContinuousBatch:
                 if arrivals is None:
                     row = rows[inside[slot]]
                 else:
-                    row = new_rows.pop(inside[slot])
+                    row, limits = new_rows.pop(inside[slot])
                 # All slots store the same kind of arrays, whatever the length
                 # of this row.
                 read = self._read(row, stores_states=source.states is not None)
                 source, state = slots.enter(
-                    source, state, read, np.int32(slot), **sizes
+                    source, state, read, np.int32(slot), limits, **sizes
                 )
             if arrivals is not None and arrived.are_more:
                 yield []

@@ -54,7 +54,7 @@ def check_storage(config: Any, storage: str) -> None:
         raise InputError(
             f"{where} is not for models with a memory of segments; leave it out"
         )
-    if config.decoder_stack.cross.cross_attention == "nearest":
+    if config.cross_attention == "nearest":
         raise InputError(
             f'{where} is not for cross_attention "nearest", which chooses keys by exact scores; '
             "leave it out"

@@ -24,14 +24,12 @@ from longsum_jax.checkpoints.state_dict import check_finite
 from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.errors import InputError
 from longsum_jax.inference.abstract import parameter_shapes
-from longsum_jax.inference.auxiliary import AuxiliaryModels
-from longsum_jax.inference.model import LoadedModel
+from longsum_jax.inference.model import AuxiliaryModels, LoadedModel
 from longsum_jax.models.config import MatmulPrecision, ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.ops.platform import require_devices
 from longsum_jax.ops.storage import Storage
 from longsum_jax.schema import from_dict
-from longsum_jax.text.segment_inputs import SegmentInputOptions
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import has_tokenizer, load_tokenizer
 from longsum_jax.training.lora import LoraOptions
@@ -238,22 +236,6 @@ def load_shapes(
         huggingface.read_generation_config(directory),
         huggingface.read_summarization(directory),
     )
-
-
-def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
-    """Returns the models named by ``options``, each loaded once, at its first use.
-
-    Args:
-        options: options whose ``extractor`` and ``sentence_encoder`` are
-            accepted by ``load_model``.
-    """
-    paths = {name: getattr(options, name) for name in AuxiliaryModels._fields}
-    loaders: dict[str, Any] = {
-        name: functools.partial(load_shared, path)
-        for name, path in paths.items()
-        if path
-    }
-    return AuxiliaryModels(**loaders)
 
 
 def _auxiliary_of(

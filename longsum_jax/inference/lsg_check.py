@@ -6,7 +6,8 @@ import numpy as np
 
 from longsum_jax.conversion.lsg import first_token
 from longsum_jax.errors import InputError
-from longsum_jax.inference.model import LoadedModel
+from longsum_jax.inference.convertible import ConvertibleModel
+from longsum_jax.layers.attention.options import LsgOptions
 
 # relative to the largest output; float32 errors are a hundredth of it
 TOLERANCE = 1e-4
@@ -41,8 +42,8 @@ class LsgCheck(NamedTuple):
 
 
 def check_lsg(
-    original: LoadedModel,
-    converted: LoadedModel,
+    original: ConvertibleModel,
+    converted: ConvertibleModel,
     *,
     first_id: int | None,
     use_token_ids: bool,
@@ -69,7 +70,7 @@ def check_lsg(
     """
     rng = np.random.default_rng(seed)
     first_id = first_token(original.config, first_id)
-    block = converted.config.block_size
+    block = LsgOptions.of(converted.config.attention).block_size
     length = (converted.config.max_source_length or _BLOCKS * block) - 1
     if not np.isfinite(
         _outputs(converted, _draw(converted, rng, length, first_id))
@@ -98,7 +99,7 @@ def check_lsg(
     return LsgCheck(length, short, difference)
 
 
-def _must_agree(original: LoadedModel, use_token_ids: bool) -> bool:
+def _must_agree(original: ConvertibleModel, use_token_ids: bool) -> bool:
     """Returns True if the first global token can replace the first token."""
     config = original.config
     stack = config.encoder_stack
@@ -108,13 +109,11 @@ def _must_agree(original: LoadedModel, use_token_ids: bool) -> bool:
         or stack.relative_attention
     ):
         return False
-    return (
-        use_token_ids or not config.has_token_types
-    ) and not config.reference_quirks
+    return use_token_ids or not config.has_token_types
 
 
 def _draw(
-    model: LoadedModel,
+    model: ConvertibleModel,
     rng: np.random.Generator,
     length: int,
     first_id: int | None,
@@ -133,7 +132,7 @@ def _draw(
     return ids[None]
 
 
-def _outputs(model: LoadedModel, ids: np.ndarray) -> np.ndarray:
+def _outputs(model: ConvertibleModel, ids: np.ndarray) -> np.ndarray:
     """Returns the states of an encoder, or the logits of a model with a decoder."""
     mask = np.ones_like(ids)
     if not model.family.is_encoder_decoder:

@@ -1,12 +1,11 @@
-"""A loaded model: encode, logits, generate, convert, save."""
+"""A loaded model: encode, logits, generate, save."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -16,25 +15,20 @@ from longsum_jax.checkpoints.sentence_modules import (
     SentenceModules,
     write_sentence_modules,
 )
-from longsum_jax.conversion.cross_attention import with_cross_attention
-from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
-from longsum_jax.conversion.positions import Extension, extend_positions
 from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.decoding.search import trim
 from longsum_jax.errors import InputError
-from longsum_jax.inference import answers, forward, sentences
-from longsum_jax.inference.auxiliary import AuxiliaryModels
+from longsum_jax.inference import forward
 from longsum_jax.inference.decoder_storage import check_storage
-from longsum_jax.inference.description import describe
-from longsum_jax.inference.devices import on_devices
 from longsum_jax.inference.padding import (
     BUCKET,
     PaddedInputs,
     check_target_length,
+    kernel_limit,
 )
 from longsum_jax.inference.runner import Runner
 from longsum_jax.models.family import Family
-from longsum_jax.models.registry import get_family
+from longsum_jax.models.registry import max_input_length
 from longsum_jax.ops.storage import Storage
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
@@ -43,6 +37,51 @@ from longsum_jax.typing import Array, Params
 _EXTRA_INPUTS = ("global_attention_mask", "token_type_ids")
 # The method to call instead of ``generate``, by head.
 _OTHER_USES = {"extraction": "extract", "question_answering": "answer"}
+
+
+class AuxiliaryModels(NamedTuple):
+    """Functions that load the auxiliary models of a model; None if no weights are needed.
+
+    The field names match ``SegmentInputOptions`` and the subdirectories of a
+    model directory.
+
+    Attributes:
+        extractor: loader of a model that selects important sentences; None for
+            central ones.
+        sentence_encoder: loader of a model that embeds sentences; None for
+            TF-IDF.
+    """
+
+    extractor: "Callable[[], LoadedModel] | None" = None
+    sentence_encoder: "Callable[[], LoadedModel] | None" = None
+
+    def loaders(self) -> "dict[str, Callable[[], LoadedModel]]":
+        """Returns the functions by the names of their models, without None."""
+        loaders = self._asdict().items()
+        return {name: load for name, load in loaders if load is not None}
+
+    def fingerprints(self) -> dict[str, str]:
+        """Loads the models; returns hashes of weights and tokenizers by name."""
+        return {
+            name: load().text_fingerprint
+            for name, load in self.loaders().items()
+        }
+
+    def writers(self) -> dict[str, Callable[[Path], None]]:
+        """Returns functions that save the models, by the names of their subdirectories."""
+        return {
+            name: partial(_save, load) for name, load in self.loaders().items()
+        }
+
+    def named_inside(self, summarization: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns ``summarization`` with each model name replaced by its subdirectory."""
+        inside = {name: name for name in self.loaders()}
+        if not inside or "segments" not in summarization:
+            return dict(summarization)
+        return {
+            **summarization,
+            "segments": {**summarization["segments"], **inside},
+        }
 
 
 class LoadedModel:
@@ -136,10 +175,22 @@ class LoadedModel:
 
     def __repr__(self) -> str:
         """Returns family, parameters, attention, longest input and dtype in one line."""
-        about = describe(
-            self.family, self.config, self.num_parameters, self.summarization
-        )
-        return f"{type(self).__name__}({about})"
+        about = [
+            self.family.name,
+            f"{_short_count(self.num_parameters)} parameters",
+            f"{self.config.encoder_attention} encoder attention",
+            self._longest_input(),
+            self.config.dtype,
+        ]
+        return f"{type(self).__name__}({', '.join(about)})"
+
+    def _longest_input(self) -> str:
+        # The model's positions, and the length up to which kernels are exact.
+        limits = (max_input_length(self.config), kernel_limit(self.config))
+        finite = [limit for limit in limits if limit is not None]
+        if finite:
+            return f"up to {min(finite):,} tokens"
+        return "inputs of any length"
 
     def __reduce__(self) -> Any:
         """Raises InputError: compiled programs can be neither pickled nor copied."""
@@ -171,6 +222,14 @@ class LoadedModel:
                 np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data
             )
         return digest.hexdigest()
+
+    @property
+    def text_fingerprint(self) -> str:
+        """A short hash of everything that determines the vectors of texts."""
+        fingerprint = f"{self.fingerprint}-{self.tokenizer.fingerprint}"
+        if self.sentence_modules is None:
+            return fingerprint
+        return f"{fingerprint}-{self.sentence_modules.fingerprint}"
 
     @property
     def config_fingerprint(self) -> str:
@@ -349,196 +408,6 @@ class LoadedModel:
         check_target_length(result.max_new_tokens, limit, "max_new_tokens")
         return result
 
-    def extract(
-        self, documents: Sequence[str | list[str]] | str, **options: Any
-    ) -> list[list[int]]:
-        """Selects sentences of documents with a model trained by ``configs/extractor.py``.
-
-        Args:
-            documents: texts, which are split into sentences
-                (``text.sentences``), or lists of sentences.
-            **options: ``queries``, a text or None for each document, as in
-                training; ``threshold``, the probability above which a sentence
-                is selected (0.5); ``top_k``, the number of sentences selected
-                if none is above the threshold (3); ``batch_size``, sentences
-                encoded together (64).
-
-        Returns:
-            For each document the indices of the selected sentences, ascending.
-
-        Raises:
-            InputError: a model of another kind, no tokenizer, a document
-                without sentences, an option out of range.
-        """
-        return sentences.extract(self, documents, **options)
-
-    def answer(
-        self,
-        questions: Sequence[str] | str,
-        documents: Sequence[str] | str,
-        **options: Any,
-    ) -> list[answers.Answer]:
-        """Finds the answer to each question in its document with a question answering head.
-
-        Args:
-            questions, documents: one question per document, or a single pair of
-                texts.
-            **options: ``max_answer_length``, maximum answer length in tokens
-                (30); ``batch_size``, document windows read together (16).
-
-        Raises:
-            InputError: a model of another kind, no tokenizer, a value that is
-                not a text, an empty document, a question that leaves no room
-                for the document, an option out of range.
-        """
-        return answers.answer(self, questions, documents, **options)
-
-    def extended(
-        self,
-        max_source_length: int,
-        extension: Extension = "tiled",
-    ) -> Self:
-        """Returns this model with positions for ``max_source_length`` tokens.
-
-        See ``conversion.positions``.
-        """
-        config, params = extend_positions(
-            self.family, self.config, self.params, max_source_length, extension
-        )
-        return self._replace(config, params)
-
-    def to_lsg(
-        self, max_source_length: int | None = None, **options: Any
-    ) -> Self:
-        """Returns this model with LSG attention in place of full attention.
-
-        See ``conversion.lsg.to_lsg``. Global tokens are initialized from the
-        tokenizer's first and mask tokens unless ``first_id`` and ``mask_id``
-        are passed.
-        """
-        # Explicit ids override the tokenizer's.
-        ids: dict[str, Any] = {
-            name: options.pop(name)
-            for name in ("first_id", "mask_id")
-            if name in options
-        }
-        if not self.has_tokenizer and len(ids) < 2:
-            raise InputError(
-                "the model directory holds no tokenizer, which defines the first and the mask "
-                "token for LSG's global tokens; load it with tokenizer=PATH"
-            )
-        if self.has_tokenizer:
-            ids = {
-                "first_id": self.first_id,
-                "mask_id": self.tokenizer.mask_id,
-            } | ids
-        config, params = to_lsg(
-            self.family,
-            self.config,
-            self.params,
-            **ids,
-            max_source_length=max_source_length,
-            **options,
-        )
-        return self._replace(config, params)
-
-    def with_decoder(
-        self,
-        decoder: "LoadedModel",
-        *,
-        start_id: int | None = None,
-        end_id: int | None = None,
-        seed: int = 0,
-    ) -> Self:
-        """Returns an encoder-decoder of this encoder and a second one, to be fine-tuned.
-
-        The second model becomes the decoder, with random cross-attentions; see
-        ``conversion.warm_start``. A summary begins and ends with the special
-        tokens of this model's tokenizer unless ``start_id`` and ``end_id`` are
-        given.
-
-        Args:
-            decoder: encoder with the same vocabulary, possibly this model.
-            start_id, end_id: ids of the tokens that begin and end a summary.
-            seed: seed of the random parameters.
-
-        Raises:
-            InputError: see ``conversion.warm_start``.
-        """
-        # Imported here, because it imports every family that can be a part.
-        from longsum_jax.conversion.warm_start import warm_start
-
-        if self.has_tokenizer:
-            special = self.tokenizer.add_special_tokens([])
-        else:
-            special = []
-        if len(special) > 1:
-            if start_id is None:
-                start_id = special[0]
-            if end_id is None:
-                end_id = special[-1]
-        encoder, other = (
-            (m.family, m.config, m.params) for m in (self, decoder)
-        )
-        config, params = warm_start(
-            encoder, other, start_id=start_id, end_id=end_id, seed=seed
-        )
-        return type(self)(
-            get_family("encoder-decoder"), config, params, self._tokenizer
-        )
-
-    def with_lsg_options(self, **options: Any) -> Self:
-        """Returns this model with other options of its LSG attention, such as the global tokens."""
-        return self._replace(
-            with_lsg_options(self.config, **options), self.params
-        )
-
-    def with_cross_attention(
-        self, cross_attention: str, **options: Any
-    ) -> Self:
-        """Returns this model with another cross-attention over the same parameters.
-
-        Args:
-            cross_attention: name in
-                ``layers.attention.registry.CROSS_ATTENTIONS`` of a
-                cross-attention without additional parameters.
-            **options: options of the cross-attention, such as ``hepos_stride``.
-
-        Raises:
-            InputError: the model has no decoder, the cross-attention is unknown
-                or has additional parameters, or an option is out of range.
-        """
-        config = with_cross_attention(
-            self.family, self.config, cross_attention, **options
-        )
-        return self._replace(config, self.params)
-
-    @contextmanager
-    def on_all_devices(
-        self, devices: Sequence[jax.Device] | None = None
-    ) -> Iterator[Self]:
-        """Yields a model that splits every batch over devices for the duration of the block.
-
-            with model.on_all_devices() as parallel:
-                summaries = parallel.summaries(texts, batch_size="auto")
-
-        The documents of a batch then start and end together. With one device,
-        it yields this model.
-
-        Args:
-            devices: devices to use, by default all local ones; each stores all
-                parameters.
-        """
-        if devices is None:
-            devices = jax.local_devices()
-        else:
-            devices = list(devices)
-        if len(devices) == 1:
-            yield self
-            return
-        with on_devices(self.params, devices) as params:
-            yield self.with_params(params)
-
     def with_params(self, params: Params) -> Self:
         """Returns the same model with other parameters."""
         return self._replace(self.config, params)
@@ -631,3 +500,15 @@ class LoadedModel:
     def forget_kernels(self) -> None:
         """Frees the cached state-space kernels; the next call recomputes them."""
         self._runner.kernels.forget()
+
+
+def _save(load: Callable[[], LoadedModel], directory: Path) -> None:
+    load().save(directory)
+
+
+def _short_count(number: int) -> str:
+    """Returns "34.2M" for 34,200,000."""
+    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if number >= size:
+            return f"{number / size:.1f}{letter}"
+    return str(number)

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError, check_whole
-from longsum_jax.layers.attention.longformer import NO_TOKEN
+from longsum_jax.layers.attention.global_tokens import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.layer_groups import parse_hybrid
-from longsum_jax.models.bart import has_more_globals, is_global_token
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
@@ -71,9 +70,9 @@ def padded_length(
 
 def input_length(config: Any, length: int, bucket: int = BUCKET) -> int:
     """Returns the padded length of a model's input of ``length`` tokens."""
-    attention = get_encoder_attention(config)
+    attention = get_encoder_attention(config.encoder_attention)
     if attention.pads_to:
-        multiple = getattr(config, attention.pads_to)
+        multiple = config.option(attention.pads_to)
     else:
         multiple = 0
     return padded_length(length, max_input_length(config), multiple, bucket)
@@ -178,13 +177,13 @@ def pad_inputs(
             or a bucket below 1.
     """
     check_whole("bucket", bucket, 1)
-    attention = get_encoder_attention(config)
+    attention = get_encoder_attention(config.encoder_attention)
     length = ids.shape[1]
     padding = input_length(config, length, bucket) - length
     widths = ((0, 0), (0, padding))
     extra = {}
-    if has_more_globals(config) and "global_attention_mask" not in inputs:
-        is_global = is_global_token(ids, config, np) & mask
+    if config.has_more_globals and "global_attention_mask" not in inputs:
+        is_global = config.is_global_token(ids, np) & mask
         # Tokens that the model's config makes global, unless the caller chose
         # others.
         inputs = {"global_attention_mask": is_global, **inputs}
@@ -236,7 +235,8 @@ def document_inputs(
     """
     if (
         document_id is None
-        or "global_indices" not in get_encoder_attention(config).inputs
+        or "global_indices"
+        not in get_encoder_attention(config.encoder_attention).inputs
     ):
         return {}
     is_global = ids == document_id
@@ -244,8 +244,8 @@ def document_inputs(
         return {}
     # The first token is global in addition to the separators.
     is_global[:, 0] = True
-    if has_more_globals(config):
-        is_global |= is_global_token(ids, config, np)
+    if config.has_more_globals:
+        is_global |= config.is_global_token(ids, np)
     return {"global_attention_mask": is_global.astype(np.int32)}
 
 
@@ -279,7 +279,10 @@ def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
     Raises:
         InputError: a row with more than ``max_global_tokens`` global tokens.
     """
-    if "global_indices" not in get_encoder_attention(config).inputs:
+    if (
+        "global_indices"
+        not in get_encoder_attention(config.encoder_attention).inputs
+    ):
         return
     kind = getattr(config, "global_tokens", "first")
     if kind not in ("question", "choice"):
@@ -414,7 +417,8 @@ def kernel_limit(config: Any) -> int | None:
     Pages are read one at a time, so models with pages have no limit.
     """
     attentions = [name for name, _ in parse_hybrid(config.encoder_attention)]
-    has_pages = bool(getattr(config, "page_length", 0))
+    pages = getattr(config, "pages", None)
+    has_pages = pages is not None and pages.page_length > 0
     if "s4d" not in attentions or has_pages:
         return None
     return MAX_LENGTH

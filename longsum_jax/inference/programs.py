@@ -19,10 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from longsum_jax.decoding.decoder import CachedDecoder
-from longsum_jax.decoding.noise import noisy_cache, noisy_decoder
+from longsum_jax.decoding.decoder import CachedDecoder, TokenLimits
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.sampling import row_keys
 from longsum_jax.decoding.search import (
     Generated,
     SearchState,
@@ -369,52 +367,15 @@ class EncodedDocuments(NamedTuple):
     source: DecoderSource
 
 
-class NoisySearch:
-    """Runs the compiled noisy search with two modules, see ``decoding.noise``.
-
-    Args:
-        conditional: module that reads the documents.
-        unconditional: module from which the noise is sampled.
-    """
-
-    def __init__(self, conditional: Any, unconditional: Any) -> None:
-        static = ("batch_size", "options")
-        search = partial(_noisy_search, conditional, unconditional)
-        self.program = Program(search, static_argnames=static)
-
-    def __call__(
-        self,
-        conditional: EncodedDocuments,
-        unconditional: EncodedDocuments,
-        keys: Array,
-        noise: float,
-        *,
-        batch_size: int,
-        options: GenerationOptions,
-    ) -> Generated:
-        """Decodes encoded documents.
-
-        Args:
-            conditional: the documents, encoded by the module that reads them.
-            unconditional: as many empty documents, encoded by the other module.
-            keys: PRNG keys of the rows.
-            noise: probability with which a token is sampled from the
-                unconditional module.
-            batch_size: number of documents.
-            options: generation options with sampling.
-        """
-        arguments = conditional, unconditional, keys, jnp.float32(noise)
-        return self.program(*arguments, batch_size=batch_size, options=options)
-
-
 class SlotPrograms:
     """The programs of continuous batching: documents enter and leave the search one by one.
 
     Attributes:
-        begin: (params, source, batch_size=, options=) -> the state of a search,
-            all slots free.
-        enter: (source, state, row, slot, options=) -> source and state with the
-            encoded document ``row`` in a slot.
+        begin: (params, source, limits=None, batch_size=, options=) -> the state
+            of a search, all slots free.
+        enter: (source, state, row, slot, limits=None, options=) -> source and
+            state with the encoded document ``row`` in a slot. With ``limits``,
+            scalars here and in ``begin``, each document has its own.
         shrink: (source, state, batch_size=, shapes=) -> both, truncated to the
             smaller ``shapes``.
         advance: (params, layers, source, state, keys, num_done, max_steps,
@@ -549,8 +510,8 @@ def _search(
 ) -> Generated:
     # Keep the sharding of the source; plans pass shapes, which have none.
     source = constrain_rows(source)
-    cache = constrain_rows(_empty_cache(module, params, source, options))
-    decoder = _decoder(module, params, layers, source)
+    cache = constrain_rows(empty_cache(module, params, source, options))
+    decoder = cached_decoder(module, params, layers, source)
     out = generate(
         decoder,
         cache,
@@ -559,52 +520,17 @@ def _search(
         rng=keys,
         is_done=is_done,
     )
-    return _replicated(out)
+    return replicated(out)
 
 
-def _noisy_search(
-    conditional_module: Any,
-    unconditional_module: Any,
-    conditional: EncodedDocuments,
-    unconditional: EncodedDocuments,
-    keys: Array,
-    noise: Array,
-    *,
-    batch_size: int,
-    options: GenerationOptions,
-) -> Generated:
-    # Each decoder has its own source and cache.
-    decoders, caches = [], []
-    for module, encoded in (
-        (conditional_module, conditional),
-        (unconditional_module, unconditional),
-    ):
-        params, weights, source = encoded
-        source = constrain_rows(source)
-        decoders.append(_decoder(module, params, weights, source))
-        caches.append(
-            constrain_rows(_empty_cache(module, params, source, options))
-        )
-    # One key per beam [batch * beams], so that beams draw independent noise.
-    beam_keys = row_keys(keys, batch_size, options.decoder_beams)
-    decoder = noisy_decoder(
-        decoders[0], decoders[1], noise=noise, keys=beam_keys
-    )
-    cache = noisy_cache(caches[0], caches[1], batch_size)
-    out = generate(
-        decoder, cache, batch_size=batch_size, options=options, rng=keys
-    )
-    return _replicated(out)
-
-
-def _replicated(out: Generated) -> Generated:
+def replicated(out: Generated) -> Generated:
     """Replicates sequences to every device of the active mesh, so that every host can read them."""
     if jax.sharding.get_abstract_mesh().empty:
         return out
     return jax.lax.with_sharding_constraint(out, PartitionSpec())
 
 
-def _decoder(
+def cached_decoder(
     module: Any, params: Params, layers: Weights, source: DecoderSource
 ) -> CachedDecoder:
     variables = {"params": params}
@@ -628,7 +554,7 @@ def _decoder(
     )
 
 
-def _empty_cache(
+def empty_cache(
     module: Any,
     params: Params,
     source: DecoderSource,
@@ -648,15 +574,28 @@ def _begin(
     module: Any,
     params: Params,
     source: DecoderSource,
+    limits: TokenLimits | None = None,
     *,
     batch_size: int,
     options: GenerationOptions,
 ) -> SearchState:
     # All slots are free: marked as done until a document enters.
-    cache = _empty_cache(module, params, source, options)
-    state = start(cache, batch_size=batch_size, options=options)
+    cache = empty_cache(module, params, source, options)
+    state = start(
+        cache,
+        batch_size=batch_size,
+        options=options,
+        limits=_of_all_slots(limits, batch_size),
+    )
     # Done slots are decoded along with the others, and their tokens ignored.
     return state._replace(done=jnp.ones(batch_size, bool))
+
+
+def _of_all_slots(
+    limits: TokenLimits | None, batch_size: int
+) -> TokenLimits | None:
+    """Repeats limits, which are scalars, for every slot."""
+    return jax.tree.map(lambda x: jnp.full(batch_size, x, jnp.int32), limits)
 
 
 def _enter(
@@ -664,6 +603,7 @@ def _enter(
     state: SearchState,
     row: DecoderSource,
     slot: Array,
+    limits: TokenLimits | None = None,
     *,
     options: GenerationOptions,
 ) -> tuple[DecoderSource, SearchState]:
@@ -679,7 +619,9 @@ def _enter(
 
     # Reset only this slot of the search.
     rows = jnp.arange(batch_size) == slot
-    state = restart(state, rows, state.cache.restarted(rows), options)
+    cache = state.cache.restarted(rows)
+    limits = _of_all_slots(limits, batch_size)
+    state = restart(state, rows, cache, options, limits)
     return jax.tree.map(write, source, row), state
 
 
@@ -734,7 +676,7 @@ def _advance(
     *,
     options: GenerationOptions,
 ) -> tuple[SearchState, Generated]:
-    decoder = _decoder(module, params, layers, source)
+    decoder = cached_decoder(module, params, layers, source)
     limits = {"num_done": num_done, "max_steps": max_steps}
     state = advance(decoder, state, options=options, rng=keys, **limits)
     # The best sequences so far of every slot, so that one transfer shows which

@@ -1,12 +1,16 @@
-"""Computes logits of many rows of ids or pairs of texts, batched by length."""
+"""Computes logits of many rows of ids or pairs of texts, batched by length.
+
+A text that is too long for the model is read in windows.
+"""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax.inference.model import LoadedModel
 from longsum_jax.inference.padding import (
     FINE_BUCKET,
     batches_by_length,
@@ -14,30 +18,10 @@ from longsum_jax.inference.padding import (
     pad_rows,
 )
 from longsum_jax.models.heads import TOKEN_HEADS
-from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.special_tokens import TokenPair
 from longsum_jax.typing import Array
 
 BATCHES_AT_ONCE = 64  # batches that small groups of pairs are collected into
-
-
-class ReadingModel(Protocol):
-    """The attributes of ``inference.model.Model`` used here."""
-
-    config: Any
-    summarization: dict[str, Any]
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-
-    def logits(
-        self,
-        input_ids: Any,
-        attention_mask: Any = None,
-        *,
-        bucket: int = ...,
-        **inputs: Any,
-    ) -> Array: ...
 
 
 def takes_token_types(config: Any) -> bool:
@@ -46,7 +30,7 @@ def takes_token_types(config: Any) -> bool:
 
 
 def row_logits(
-    model: ReadingModel,
+    model: LoadedModel,
     rows: Sequence[Sequence[int]],
     *,
     batch_size: int,
@@ -70,7 +54,7 @@ def row_logits(
 
 
 def pair_logits(
-    model: ReadingModel, pairs: Sequence[TokenPair], *, batch_size: int
+    model: LoadedModel, pairs: Sequence[TokenPair], *, batch_size: int
 ) -> list[np.ndarray]:
     """Returns the logits of the model's head for every pair of texts; see ``row_logits``."""
     rows = [pair.ids for pair in pairs]
@@ -81,7 +65,7 @@ def pair_logits(
 
 
 def _logits(
-    model: ReadingModel,
+    model: LoadedModel,
     rows: Sequence[Sequence[int]],
     types: Sequence[Sequence[int]] | None,
     batch_size: int,
@@ -111,7 +95,7 @@ def _logits(
 
 
 def pair_probabilities(
-    model: ReadingModel,
+    model: LoadedModel,
     groups: Iterable[Sequence[TokenPair]],
     *,
     batch_size: int,
@@ -139,7 +123,7 @@ def pair_probabilities(
 
 
 def _group_probabilities(
-    model: ReadingModel, groups: Sequence[Sequence[TokenPair]], batch_size: int
+    model: LoadedModel, groups: Sequence[Sequence[TokenPair]], batch_size: int
 ) -> Iterator[np.ndarray]:
     pairs = list(itertools.chain(*groups))
     of_pairs = pair_logits(model, pairs, batch_size=batch_size)
@@ -155,3 +139,46 @@ def _group_probabilities(
 def most_likely(logits: Array) -> Array:
     """Returns the most likely label of every token, int [batch, length], on the device."""
     return jnp.argmax(logits, axis=-1)
+
+
+class Window(NamedTuple):
+    """A part of a text that is read in one input.
+
+    Attributes:
+        start, stop: token range of the window.
+        first, last: token range whose states are used, the last one exclusive.
+    """
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+def text_windows(length: int, size: int | None) -> list[Window]:
+    """Returns windows that overlap by half, the last of which ends with the text.
+
+        tokens   0 1 2 3 4 5 6 7 8       windows of 4
+                [0 1 2]3
+                     2[3 4]5             in brackets the tokens whose states are used: each
+                         4[5]6 7         one in the window with the most context around it
+                           5[6 7 8]
+
+    Args:
+        length: token count of the text.
+        size: maximum tokens of a window; None for the whole text.
+    """
+    if size is None or length <= size:
+        return [Window(0, length, 0, length)]
+    # The last window is moved back to end with the text.
+    starts = [*range(0, length - size, max(size // 2, 1)), length - size]
+    # Split the overlap of two windows in the middle.
+    middles = [
+        (previous + size + start) // 2
+        for previous, start in itertools.pairwise(starts)
+    ]
+    ranges = itertools.pairwise([0, *middles, length])
+    return [
+        Window(start, start + size, *ends)
+        for start, ends in zip(starts, ranges, strict=True)
+    ]

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,13 +10,13 @@ import numpy as np
 from longsum_jax.checkpoints.sentence_modules import SentenceModules
 from longsum_jax.errors import InputError, check_whole
 from longsum_jax.inference.arguments import check_counts, listed
+from longsum_jax.inference.model import LoadedModel
 from longsum_jax.inference.padding import (
     batches_by_length,
     bucket_length,
     pad_rows,
 )
 from longsum_jax.layers.attention.global_tokens import without_globals
-from longsum_jax.models.family import Family
 from longsum_jax.text.segmentation import SentenceEncoder
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.base import Tokenizer
@@ -26,24 +26,8 @@ THRESHOLD = 0.5  # probability above which a sentence is selected
 TOP_K = 3  # number of sentences selected if none is above the threshold
 
 
-class SentenceModel(Protocol):
-    """The attributes of ``inference.model.Model`` used here."""
-
-    family: Family
-    config: Any
-    module: Any
-    params: Params
-    summarization: dict[str, Any]
-    sentence_modules: SentenceModules | None
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-
-    def encode(self, input_ids: Any, attention_mask: Any = None) -> Array: ...
-
-
 def sentence_encoder(
-    model: SentenceModel,
+    model: LoadedModel,
     *,
     max_sentence_length: int = 128,
     batch_size: int = 64,
@@ -79,7 +63,7 @@ def sentence_encoder(
 
 
 def extract(
-    model: SentenceModel,
+    model: LoadedModel,
     documents: Sequence[str | Sequence[str]] | str,
     *,
     queries: Sequence[str | None] | None = None,
@@ -160,7 +144,7 @@ def _check_choice(threshold: float, top_k: int) -> None:
 
 
 def _scores(
-    model: SentenceModel,
+    model: LoadedModel,
     tokenizer: Tokenizer,
     sentences: list[str],
     query: str | None,
@@ -202,7 +186,7 @@ def _compiled_scores(module: Any) -> Callable[..., Array]:
 
 
 def _sentence_vectors(
-    model: SentenceModel,
+    model: LoadedModel,
     tokenizer: Tokenizer,
     sentences: Sequence[str],
     *,

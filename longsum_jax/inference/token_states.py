@@ -1,21 +1,19 @@
 """Encoder states of the tokens of texts; texts that are too long are read in windows."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from longsum_jax.inference.model import LoadedModel
 from longsum_jax.inference.padding import (
     FINE_BUCKET,
     batches_by_length,
     bucket_length,
     pad_rows,
 )
-from longsum_jax.inference.windows import Window, text_windows
+from longsum_jax.inference.rows import Window, text_windows
 from longsum_jax.layers.attention.global_tokens import without_globals
-
-if TYPE_CHECKING:
-    from longsum_jax.inference.model import LoadedModel
 
 
 class SurroundingTokens(NamedTuple):
@@ -39,7 +37,7 @@ class SurroundingTokens(NamedTuple):
 
 
 def token_states(
-    model: "LoadedModel",
+    model: LoadedModel,
     texts: Sequence[Sequence[int]],
     special: SurroundingTokens,
     *,

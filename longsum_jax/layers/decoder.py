@@ -28,6 +28,7 @@ from longsum_jax.layers.decoder_cache import (
     DecoderSource,
     DraftCache,
     KeyValueCache,
+    max_cross_cache_bytes,
 )
 from longsum_jax.layers.decoder_layer import DecoderLayer
 from longsum_jax.layers.dense import Dropout
@@ -40,23 +41,8 @@ from longsum_jax.layers.layer_groups import (
 )
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.device_memory import target_memory
 from longsum_jax.ops.packing import SegmentIds, same_segment
-from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
-
-MAX_CROSS_CACHE_BYTES = 2**31  # see ``max_cross_cache_bytes``
-
-
-def max_cross_cache_bytes() -> int:
-    """Returns the size above which keys and values of the encoder are not stored.
-
-    Every step then attends to the encoder states instead. Accelerators with
-    much memory store up to an eighth of it.
-    """
-    if target_platform() == "cpu":
-        return MAX_CROSS_CACHE_BYTES
-    return max(MAX_CROSS_CACHE_BYTES, target_memory() // 8)
 
 
 class Decoder(nn.Module):
@@ -109,7 +95,7 @@ class Decoder(nn.Module):
     @property
     def cross(self) -> type[CrossAttention]:
         """Class of the cross-attention."""
-        return get_cross_attention(self.stack.cross, self.stack.num_heads)
+        return get_cross_attention(self.stack.cross_attention)
 
     def _make_layers(self, group: LayerGroup) -> nn.Module:
         """Makes the layers of a group as one scanned layer."""

@@ -7,8 +7,23 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from longsum_jax.ops.device_memory import target_memory
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.storage import Storage, Stored, store
 from longsum_jax.typing import AnyArray
+
+MAX_CROSS_CACHE_BYTES = 2**31  # see ``max_cross_cache_bytes``
+
+
+def max_cross_cache_bytes() -> int:
+    """Returns the size above which keys and values of the encoder are not stored.
+
+    Every step then attends to the encoder states instead. Accelerators with
+    much memory store up to an eighth of it.
+    """
+    if target_platform() == "cpu":
+        return MAX_CROSS_CACHE_BYTES
+    return max(MAX_CROSS_CACHE_BYTES, target_memory() // 8)
 
 
 class KeyValueCache(NamedTuple):

@@ -35,7 +35,7 @@ class DecoderLayer(Layer):
         self.self_norm = stack.make_sublayer_norm()
         self.ff_norm = stack.make_sublayer_norm()
         self.self_attention = MultiHeadAttention(**stack.self_attention_fields)
-        cross_attention = get_cross_attention(stack.cross, stack.num_heads)
+        cross_attention = get_cross_attention(stack.cross_attention)
         if stack.merged_attention:
             self.cross_attention = cross_attention.from_stack(
                 stack, self.self_attention

@@ -58,7 +58,7 @@ class EncoderLayer(Layer):
 
     def setup(self) -> None:
         stack = self.stack
-        attention = get_encoder_attention(stack.options)
+        attention = get_encoder_attention(stack.encoder_attention)
         if stack.normalizes_first:
             self.self_norm = stack.make_sublayer_norm(
                 partial(attention.make_norm, stack)
@@ -217,9 +217,9 @@ class Encoder(nn.Module):
         stack = self.stack
         for group in self.groups:
             setattr(self, group.name, self._make_layers(group))
-        self.attention = get_encoder_attention(stack.options).make_context(
-            stack
-        )
+        self.attention = get_encoder_attention(
+            stack.encoder_attention
+        ).make_context(stack)
         if stack.relative_attention:
             self.relative_attention_bias = RelativePositionBias(
                 stack.num_heads,
@@ -239,9 +239,7 @@ class Encoder(nn.Module):
         norms, and all or none with a memory.
         """
         stack = self.stack
-        attentions = layer_attentions(
-            stack.options.encoder_attention, stack.num_layers
-        )
+        attentions = layer_attentions(stack.encoder_attention, stack.num_layers)
         with_memory = memory_layers(stack.memory, stack.num_layers)
         specs = [
             LayerSpec(
@@ -390,7 +388,10 @@ class Encoder(nn.Module):
             segment.
         """
         stack = self.stack
-        if "embedding_norm" in get_encoder_attention(stack.options).inputs:
+        if (
+            "embedding_norm"
+            in get_encoder_attention(stack.encoder_attention).inputs
+        ):
             inputs["embedding_norm"] = embedding_norm
             inputs["embedding_map"] = self.embedding_map
         length = x.shape[1]

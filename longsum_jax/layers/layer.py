@@ -13,7 +13,6 @@ which normalizes before the sublayer (pre-norm) or after the sum (post-norm):
 """
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 from jaxtyping import Bool, Float, UInt32
@@ -33,7 +32,7 @@ from longsum_jax.layers.memory import (
     empty_state,
     memory_layers,
 )
-from longsum_jax.layers.stack import StackConfig, with_attention
+from longsum_jax.layers.stack import MemoryOptions, StackConfig
 from longsum_jax.typing import AnyArray
 
 # The memories of a stack: one state for each group of layers, () for groups
@@ -168,16 +167,15 @@ class Layer(nn.Module):
 
 def stack_of(stack: StackConfig, spec: LayerSpec) -> StackConfig:
     """Returns the config of a stack whose layers are all like ``spec``."""
-    options, memory = stack.options, stack.memory
+    memory = stack.memory
     if spec.attention:
-        options = with_attention(options, spec.attention)
+        stack = stack.with_attention(spec.attention)
     if not spec.memory:
         memory = dataclasses.replace(memory, memory="none")
     rotary = () if spec.rotary is None else (spec.rotary,)
     windows = (spec.window,) if spec.window else ()
     return dataclasses.replace(
         stack,
-        options=options,
         memory=memory,
         rotary=rotary,
         windows=windows,
@@ -185,48 +183,51 @@ def stack_of(stack: StackConfig, spec: LayerSpec) -> StackConfig:
     )
 
 
-def check_memory(config: Any, encoder_layers: int, decoder_layers: int) -> None:
+def check_memory(
+    memory: MemoryOptions,
+    encoder_attention: str,
+    encoder_layers: int,
+    decoder_layers: int,
+) -> None:
     """Checks the memory options of an encoder-decoder.
 
     Args:
-        config: model config with ``MemoryOptions`` and
-            ``EncoderAttentionOptions``.
+        memory: options of the memory.
+        encoder_attention: encoder attention of the model.
         encoder_layers, decoder_layers: numbers of layers.
 
     Raises:
         InputError: incompatible sizes, layers that do not exist, or an encoder
             attention that cannot read the extra keys that an option needs.
     """
-    layers_with_memory = memory_layers(config, encoder_layers)
-    if config.memory_decoder:
-        memory_layers(config, decoder_layers)
+    layers_with_memory = memory_layers(memory, encoder_layers)
+    if memory.memory_decoder:
+        memory_layers(memory, decoder_layers)
 
     layers_with_extra_keys: frozenset[int] = frozenset()
-    if config.memory == "compressive":
+    if memory.memory == "compressive":
         if (
-            config.memory_size % 2
-            or 2 * config.memory_compression > config.memory_size
+            memory.memory_size % 2
+            or 2 * memory.memory_compression > memory.memory_size
         ):
             raise InputError(
-                f"memory_size is {config.memory_size} with memory_compression "
-                f"{config.memory_compression}; half of the slots are for compressed states: give "
+                f"memory_size is {memory.memory_size} with memory_compression "
+                f"{memory.memory_compression}; half of the slots are for compressed states: give "
                 "an even size of at least twice the compression"
             )
         layers_with_extra_keys = layers_with_memory
-    if config.salient_vectors:
+    if memory.salient_vectors:
         layers_with_extra_keys = frozenset(range(encoder_layers))
     if layers_with_extra_keys:
-        _check_extra_keys(config, encoder_layers, layers_with_extra_keys)
+        attentions = layer_attentions(encoder_attention, encoder_layers)
+        names = {attentions[i] for i in layers_with_extra_keys}
+        _check_extra_keys(memory, names)
 
 
-def _check_extra_keys(
-    config: Any, encoder_layers: int, layers: frozenset[int]
-) -> None:
-    attentions = layer_attentions(config.encoder_attention, encoder_layers)
-    for name in {attentions[i] for i in layers}:
-        attention = get_encoder_attention(with_attention(config, name))
-        if not attention.extra_keys:
-            if config.salient_vectors:
+def _check_extra_keys(memory: MemoryOptions, names: set[str]) -> None:
+    for name in names:
+        if not get_encoder_attention(name).extra_keys:
+            if memory.salient_vectors:
                 reader = "salient_vectors"
             else:
                 reader = 'memory "compressive"'

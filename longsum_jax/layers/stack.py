@@ -2,15 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from longsum_jax.layers.attention.options import (
+    CROSS_DEFAULTS,
+    ENCODER_DEFAULTS,
     CrossAttentionOptions,
     EncoderAttentionOptions,
+    FlatOptions,
+    PartOptions,
 )
 from longsum_jax.layers.dense import (
     NORMS,
@@ -22,14 +26,21 @@ from longsum_jax.layers.dense import (
 )
 from longsum_jax.layers.partitioning import Initializer
 from longsum_jax.ops.attention.dense import Scale
+from longsum_jax.ops.attention.fused import AttentionBackend
 from longsum_jax.ops.memory import Overflow
 from longsum_jax.ops.positions import Rotary
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
-from longsum_jax.schema import LengthOrNone, Size, SizeOrNone, Weight
+from longsum_jax.ops.ssm.backends import Backend
+from longsum_jax.schema import (
+    LengthOrNone,
+    Size,
+    SizeOrNone,
+    Weight,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PageOptions:
+class PageOptions(FlatOptions):
     """Options for encoding a source of any length in pages that do not see each other; config.json
     has them if ``page_length`` is set.
 
@@ -63,7 +74,7 @@ class PageOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryOptions:
+class MemoryOptions(FlatOptions):
     """Options for memories that layers carry from segment to segment of a document (AWESOME);
     config.json has them if any is in use.
 
@@ -109,20 +120,14 @@ class MemoryOptions:
     salient_vectors: SizeOrNone = 0
     salient_projection: Literal["shared", "separate"] = "shared"
 
+    @property
+    def is_used(self) -> bool:
+        """True if states are carried from one segment of a document to the next."""
+        return self.memory != "none" or self.salient_vectors > 0
 
-def with_attention(
-    options: EncoderAttentionOptions, name: str
-) -> EncoderAttentionOptions:
-    """Returns the options for layers that all have the encoder attention ``name``.
 
-    Memories are disabled, because they are checked for all layers of a stack
-    together.
-    """
-    changes: dict[str, Any] = {"encoder_attention": name}
-    if isinstance(options, MemoryOptions):
-        # Only encoder-decoders have these options.
-        changes |= {"memory": "none", "salient_vectors": 0}
-    return dataclasses.replace(options, **changes)
+NO_PAGES = PageOptions()
+NO_MEMORY = MemoryOptions()
 
 
 class AttentionInitializers(NamedTuple):
@@ -197,10 +202,15 @@ class StackConfig:
             attention.
         causal: True if tokens of an encoder see no later tokens, for language
             models without a source; decoders ignore it.
-        options: encoder attention and its options; decoders only read
-            ``attention_backend``.
-        cross: cross-attention and its options; encoders ignore them.
+        encoder_attention: name of the encoder attention; decoders ignore it.
+        attention: options of the encoder attention.
+        cross_attention: name of the cross-attention; encoders ignore it.
+        cross: options of the cross-attention.
         memory: options of the layers' memories.
+        attention_backend: kernel of attention to all keys, windows and blocks,
+            see ``ops.attention.fused.choose_kernel``.
+        ssm_backend: backend of the convolutions of S4D, see
+            ``ops.ssm.convolution.ssm_convolution``.
         dtype: dtype of all computations except softmax, norms and activations.
         remat: True to recompute each layer from its input in the backward pass;
             False to store the products with parameters and the convolutions of
@@ -241,14 +251,25 @@ class StackConfig:
     relative_attention: tuple[int, int] | None = None
     bias_per_layer: bool = False
     causal: bool = False
-    options: EncoderAttentionOptions = field(
-        default_factory=EncoderAttentionOptions
-    )
-    cross: CrossAttentionOptions = field(default_factory=CrossAttentionOptions)
-    memory: MemoryOptions = field(default_factory=MemoryOptions)
+    encoder_attention: str = "full"
+    attention: EncoderAttentionOptions = ENCODER_DEFAULTS
+    cross_attention: str = "full"
+    cross: CrossAttentionOptions = CROSS_DEFAULTS
+    memory: MemoryOptions = NO_MEMORY
+    attention_backend: AttentionBackend = "auto"
+    ssm_backend: Backend | Literal["auto"] = "auto"
     dtype: Any = jnp.float32
     remat: bool = False
     length_chunk: int = 0
+
+    def with_attention(self, name: str) -> "StackConfig":
+        """Returns the config for layers that all have the attention ``name`` of this stack."""
+        if name == self.encoder_attention:
+            return self
+        options = PartOptions.of(self.attention).part(name)
+        return dataclasses.replace(
+            self, encoder_attention=name, attention=options
+        )
 
     @property
     def remat_policy(self) -> Callable[..., bool] | None:
@@ -352,7 +373,7 @@ class StackConfig:
             "scale": self.attention_scale,
             "use_bias": self.attention_bias,
             "dropout_rate": self.attention_dropout_rate,
-            "backend": self.options.attention_backend,
+            "backend": self.attention_backend,
             "dtype": self.dtype,
         }
 

@@ -19,8 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.longformer import NO_TOKEN
-from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.layers.attention.global_tokens import NO_TOKEN
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import LayerNorm, normal
 from longsum_jax.layers.encoder import Encoder
@@ -77,39 +76,6 @@ def _init_sinusoids(
 ) -> Array:
     """Returns the computed position table, as an initializer of stored ones."""
     return jnp.asarray(sinusoids(config), dtype)
-
-
-def has_more_globals(config: Any) -> bool:
-    """Returns True if a config selects global tokens besides the first token."""
-    if not isinstance(config, LedConfig):
-        return False
-    has_globals = "global_indices" in get_encoder_attention(config).inputs
-    return has_globals and (
-        bool(config.global_tokens or config.global_every)
-        or config.query_end_token_id is not None
-    )
-
-
-def is_global_token(
-    ids: Int[AnyArray, "batch length"], config: LedConfig, numpy: Any = jnp
-) -> Bool[AnyArray, "batch length"]:
-    """Returns True for the tokens of sources with global attention.
-
-    Args:
-        ids: ids of the sources; of padding, only a first token can be global.
-        config: config with ``has_more_globals``.
-        numpy: module that computes, ``numpy`` or ``jax.numpy``.
-    """
-    positions = numpy.arange(ids.shape[1])
-    is_global = numpy.isin(ids, numpy.array(config.global_tokens, numpy.int32))
-    if config.global_every:
-        is_global |= positions % config.global_every == 0
-    if config.query_end_token_id is not None:
-        is_end = ids == config.query_end_token_id
-        num_ends = is_end.cumsum(1)
-        is_query = (num_ends == 0) | (is_end & (num_ends == 1))
-        is_global |= is_query & is_end.any(1, keepdims=True)
-    return (positions == 0) | (is_global & (ids != config.pad_token_id))
 
 
 class Bart(EncoderDecoder):
@@ -242,7 +208,7 @@ class Bart(EncoderDecoder):
     ) -> dict[str, Any]:
         """Returns the positions of LED's global tokens, unless only the first is global."""
         c = self.config
-        if not has_more_globals(c):
+        if not c.has_more_globals:
             return {}
         assert isinstance(c, LedConfig)
         length = ids.shape[1]
@@ -254,7 +220,7 @@ class Bart(EncoderDecoder):
             by_id = c.max_global_tokens
         else:
             by_id = 0
-        is_global = is_global_token(ids, c)
+        is_global = c.is_global_token(ids, jnp)
         positions = jnp.where(is_global, jnp.arange(length), length)
         positions = jnp.sort(positions, axis=1)[:, : 1 + every + by_id]
         return {

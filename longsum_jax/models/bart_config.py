@@ -10,22 +10,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.options import check_num_windows
-from longsum_jax.layers.attention.registry import (
-    get_cross_attention,
-    get_encoder_attention,
-)
+from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.dense import ACTIVATIONS
-from longsum_jax.layers.layer import check_memory
-from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
+    check_attention,
+    check_decoder_options,
     check_divisible,
     check_known,
-    check_pages,
     check_token_ids,
     read_bigbird_attention,
     read_fields,
@@ -51,6 +48,7 @@ from longsum_jax.schema import (
     Size,
     Weight,
 )
+from longsum_jax.typing import AnyArray
 
 # Config fields that select how to compute; checkpoints do not depend on them.
 RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "head")
@@ -124,10 +122,14 @@ class BartConfig(EmbeddingOptions, LabelOptions):
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             check_divisible(self, "d_model", name)
         check_known(self, "activation_function", ACTIVATIONS)
-        get_encoder_attention(self)
-        get_cross_attention(self, self.decoder_attention_heads)
-        check_memory(self, self.encoder_layers, self.decoder_layers)
-        check_pages(self, self.source_rows)
+        check_attention(self)
+        check_decoder_options(
+            self,
+            self.decoder_attention_heads,
+            self.encoder_layers,
+            self.decoder_layers,
+            self.source_rows,
+        )
 
     @property
     def attention_bias(self) -> bool:
@@ -165,10 +167,10 @@ class BartConfig(EmbeddingOptions, LabelOptions):
         source and needs as many positions.
         """
         if self.head != "language_model":
-            if self.page_length:
+            if self.pages.page_length:
                 return self.target_rows
             return min(self.source_rows, self.target_rows)
-        if self.page_length:
+        if self.pages.page_length:
             return None
         return self.source_rows
 
@@ -206,7 +208,7 @@ class BartConfig(EmbeddingOptions, LabelOptions):
             self.decoder_ffn_dim,
         )
         return dataclasses.replace(
-            self._stack(*sizes), memory=decoder_memory(self)
+            self._stack(*sizes), memory=self.decoder_memory
         )
 
     def _stack(self, layers: int, heads: int, d_ff: int) -> StackConfig:
@@ -228,11 +230,7 @@ class BartConfig(EmbeddingOptions, LabelOptions):
             dropout_rate=self.dropout,
             attention_dropout_rate=self.attention_dropout,
             activation_dropout_rate=self.activation_dropout,
-            options=self,
-            cross=self,
-            memory=self,
-            dtype=self.compute_dtype,
-            remat=self.remat,
+            **self.layer_options,
         )
 
 
@@ -321,11 +319,10 @@ class PegasusXConfig(PegasusConfig):
     attention_bias: ClassVar[bool] = False
     has_logits_bias: ClassVar[bool] = False
     absent: ClassVar[Mapping[str, Any]] = {"activation_function": "gelu"}
+    option_defaults: ClassVar[Mapping[str, Any]] = {"block_size": 512}
 
     encoder_attention: str = "block_staggered"
     max_position_embeddings: Length = 16384
-    block_size: int = 512
-    num_global_tokens: int = 32
 
     @property
     def max_source_length(self) -> None:
@@ -355,6 +352,7 @@ class LedConfig(BartConfig):
     """
 
     fixed: ClassVar[tuple[str, ...]] = ("scale_embedding",)
+    published_options: ClassVar[tuple[str, ...]] = ("attention_window",)
     position_offset: ClassVar[int] = 0
     prefix: ClassVar[str] = "led"
 
@@ -380,7 +378,7 @@ class LedConfig(BartConfig):
                 f"query_end_token_id={end}, but ids are from 0 to "
                 f"{self.vocab_size - 1}; correct it, or leave it out"
             )
-        check_num_windows(self.attention_window, self.encoder_layers)
+        check_num_windows(self.option("attention_window"), self.encoder_layers)
 
     @property
     def source_rows(self) -> int:
@@ -391,6 +389,38 @@ class LedConfig(BartConfig):
     def target_rows(self) -> int:
         """Number of positions of the decoder's table."""
         return self.max_decoder_position_embeddings
+
+    @property
+    def has_more_globals(self) -> bool:
+        attention = get_encoder_attention(self.encoder_attention)
+        has_globals = "global_indices" in attention.inputs
+        return has_globals and (
+            bool(self.global_tokens or self.global_every)
+            or self.query_end_token_id is not None
+        )
+
+    def is_global_token(
+        self, ids: Int[AnyArray, "batch length"], numpy: Any
+    ) -> Bool[AnyArray, "batch length"]:
+        """Returns True for the tokens of sources with global attention.
+
+        Args:
+            ids: ids of the sources; of padding, only a first token can be
+                global.
+            numpy: module that computes, ``numpy`` or ``jax.numpy``.
+        """
+        positions = numpy.arange(ids.shape[1])
+        is_global = numpy.isin(
+            ids, numpy.array(self.global_tokens, numpy.int32)
+        )
+        if self.global_every:
+            is_global |= positions % self.global_every == 0
+        if self.query_end_token_id is not None:
+            is_end = ids == self.query_end_token_id
+            num_ends = is_end.cumsum(1)
+            is_query = (num_ends == 0) | (is_end & (num_ends == 1))
+            is_global |= is_query & is_end.any(1, keepdims=True)
+        return (positions == 0) | (is_global & (ids != self.pad_token_id))
 
     def with_max_source_length(self, length: int) -> "LedConfig":
         """Returns this config with positions for ``length`` tokens of the source."""
@@ -487,7 +517,7 @@ def presets(
         "large": config_class(),
         "base": config_class(**_BASE),
         "small": config_class(**_SMALL),
-        "tiny": config_class(**_TINY, **tiny),
+        "tiny": config_class.of(**_TINY, **tiny),
     }
 
 

@@ -24,7 +24,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from longsum_jax.layers.attention.longformer import NO_TOKEN
+from longsum_jax.layers.attention.global_tokens import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import LayerNorm, normal
@@ -353,7 +353,10 @@ class Bert(PreciseModule):
                 ``layers.encoder.Encoder.with_memory``.
         """
         mask = jnp.asarray(attention_mask).astype(bool)
-        if "global_indices" in get_encoder_attention(self.config).inputs:
+        if (
+            "global_indices"
+            in get_encoder_attention(self.config.encoder_attention).inputs
+        ):
             inputs.setdefault("global_indices", self._global_indices(input_ids))
         x = constrain(
             self.embed(input_ids, token_type_ids),

@@ -18,17 +18,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.longformer import NO_TOKEN
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
-from longsum_jax.layers.attention.registry import (
-    get_cross_attention,
-    get_encoder_attention,
-)
+from longsum_jax.layers.attention.global_tokens import NO_TOKEN
+from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import LayerNorm, normal
 from longsum_jax.layers.encoder import Encoder
-from longsum_jax.layers.layer import check_memory
-from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models import bert, bert_json, bert_weights
@@ -43,8 +37,10 @@ from longsum_jax.models.bert_embeddings import (
 from longsum_jax.models.bert_heads import Pooler, VocabularyHead
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
+    ModelConfig,
+    check_attention,
+    check_decoder_options,
     check_entries,
-    check_pages,
     check_token_ids,
     read_fields,
 )
@@ -60,7 +56,6 @@ from longsum_jax.schema import (
     Size,
     Weight,
     check_ranges,
-    from_dict,
 )
 from longsum_jax.typing import AnyArray
 
@@ -90,9 +85,6 @@ _SIDES: dict[str, dict[str, Family]] = {
     "encoder": ENCODERS,
     "decoder": DECODERS,
 }
-_ATTENTION_FIELDS = tuple(
-    field.name for field in dataclasses.fields(EncoderAttentionOptions)
-)
 # Entries of a section of config.json that describe heads, or that every section
 # of its side has.
 _LEFT_OUT = (
@@ -204,7 +196,7 @@ class Bert2BertConfig(EncoderDecoderConfig):
             stack: BertStack = getattr(self, side)
             check_ranges(stack, side)
             _check_model_type(stack.model_type, side, families)
-        get_encoder_attention(self)
+        check_attention(self)
         with _errors_in("encoder"):
             encoder = self.encoder_bert
         with _errors_in("decoder"):
@@ -214,15 +206,19 @@ class Bert2BertConfig(EncoderDecoderConfig):
                 f"decoder.max_position_embeddings is {decoder.max_position_embeddings}, but "
                 f"positions begin at {decoder.position_offset}; give more"
             )
-        get_cross_attention(self, decoder.num_attention_heads)
-        check_memory(self, encoder.num_hidden_layers, decoder.num_hidden_layers)
-        check_pages(self, encoder.max_source_length)
+        check_decoder_options(
+            self,
+            decoder.num_attention_heads,
+            encoder.num_hidden_layers,
+            decoder.num_hidden_layers,
+            encoder.max_source_length,
+        )
 
     @property
     def encoder_bert(self) -> BertConfig:
         """The encoder as a model without a decoder."""
         options = _attention_options(self)
-        if self.page_length:
+        if self.pages.page_length:
             # The attention only reads a page, but this config would check it
             # for all positions.
             options = {"encoder_attention": "full"}
@@ -265,7 +261,7 @@ class Bert2BertConfig(EncoderDecoderConfig):
 
     @property
     def max_source_length(self) -> int | None:
-        if self.page_length:
+        if self.pages.page_length:
             return None
         return self.encoder_bert.max_source_length
 
@@ -295,14 +291,12 @@ class Bert2BertConfig(EncoderDecoderConfig):
             mapped_source_size=None
             if size == self.decoder.hidden_size
             else size,
-            memory=decoder_memory(self),
+            memory=self.decoder_memory,
             length_chunk=0,
         )
 
     def _stack(self, config: BertConfig) -> StackConfig:
-        return dataclasses.replace(
-            config.encoder_stack, options=self, cross=self, memory=self
-        )
+        return dataclasses.replace(config.encoder_stack, **self.layer_options)
 
 
 def _check_model_type(
@@ -400,7 +394,10 @@ class Bert2Bert(EncoderDecoder):
         self, ids: Int[AnyArray, "batch length"]
     ) -> dict[str, Any]:
         """Returns no global tokens for Longformers, as in transformers."""
-        if "global_indices" not in get_encoder_attention(self.config).inputs:
+        if (
+            "global_indices"
+            not in get_encoder_attention(self.config.encoder_attention).inputs
+        ):
             return {}
         return {"global_indices": jnp.full((len(ids), 1), NO_TOKEN, jnp.int32)}
 
@@ -474,7 +471,10 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     }
     values = fields | stack_fields(named)
     if "encoder_attention" not in raw:
-        values |= _attention_options(encoder)
+        options = _attention_options(encoder)
+        del options["attention"]
+        values |= encoder.default_options() | options
+        values |= encoder.attention.flat()
     defaults = {
         "pad_token_id": decoder.pad_token_id,
         "eos_token_id": decoder.eos_token_id,
@@ -531,9 +531,10 @@ def make_config(
     return Bert2BertConfig(**stack_fields(configs), **attention, **fields)
 
 
-def _attention_options(config: EncoderAttentionOptions) -> dict[str, Any]:
-    """Returns the encoder attention of a config and its options."""
-    return {name: getattr(config, name) for name in _ATTENTION_FIELDS}
+def _attention_options(config: ModelConfig) -> dict[str, Any]:
+    """Returns the fields of a config that select the encoder attention."""
+    names = ("encoder_attention", "attention", "attention_backend")
+    return {name: getattr(config, name) for name in (*names, "ssm_backend")}
 
 
 def _model_type(section: Mapping[str, Any]) -> str:
@@ -560,7 +561,7 @@ def _read_section(raw: Mapping[str, Any], side: str) -> BertConfig:
     }
     with _errors_in(side):
         values = bert_json.read_config(section, config_class)
-        config: BertConfig = from_dict(config_class, values, side)
+        config: BertConfig = config_class.from_flat(values, side)
     return config
 
 
@@ -574,10 +575,8 @@ def write_config(config: Bert2BertConfig) -> dict[str, Any]:
     }
     if is_published:
         # The attention is in the section of the encoder.
-        names = get_encoder_attention(config).option_names(
-            config.encoder_attention
-        )
-        values |= dict.fromkeys([*names, "encoder_attention"])
+        names = [*config.attention.flat(), "encoder_attention"]
+        values |= dict.fromkeys(names)
     else:
         attention = type(encoder).encoder_attention
         encoder = config.encoder.bert_config(

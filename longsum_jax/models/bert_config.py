@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.options import check_num_windows
+from longsum_jax.layers.attention.options import (
+    LsgOptions,
+    check_num_windows,
+)
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.dense import ACTIVATIONS
 from longsum_jax.layers.layer_groups import is_hybrid
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     ModelConfig,
+    check_attention,
     check_divisible,
     check_known,
     check_token_ids,
@@ -124,7 +128,8 @@ class BertConfig(ModelConfig, LabelOptions):
         check_known(self, "hidden_act", ACTIVATIONS)
         check_known(self, "head", self.heads)
         check_labels(self)
-        attention = get_encoder_attention(self)
+        check_attention(self)
+        attention = get_encoder_attention(self.encoder_attention)
         if self.is_decoder and "causal_lm" not in self.heads:
             raise InputError(
                 f"is_decoder is true, but {self.prefix} reads in both directions"
@@ -134,6 +139,16 @@ class BertConfig(ModelConfig, LabelOptions):
                 f"is_decoder is true, but {self.encoder_attention} attention sees later tokens; "
                 "give full or lsg"
             )
+
+    @property
+    def layer_options(self) -> dict[str, Any]:
+        options = super().layer_options
+        if isinstance(self.attention, LsgOptions):
+            # There is no decoder to pass global tokens to.
+            options["attention"] = dataclasses.replace(
+                self.attention, pass_global_tokens_to_decoder=False
+            )
+        return options
 
     @property
     def d_model(self) -> int:
@@ -236,12 +251,7 @@ class BertConfig(ModelConfig, LabelOptions):
             dropout_rate=self.hidden_dropout_prob,
             attention_dropout_rate=self.attention_probs_dropout_prob,
             causal=self.is_decoder,
-            # There is no decoder to pass global tokens to.
-            options=dataclasses.replace(
-                self, pass_global_tokens_to_decoder=False
-            ),
-            dtype=self.compute_dtype,
-            remat=self.remat,
+            **self.layer_options,
             length_chunk=self.length_chunk,
         )
 
@@ -475,10 +485,11 @@ class AlbertConfig(BertConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if is_hybrid(self.encoder_attention) or len(self.attention_window) > 1:
+        windows = self.option("attention_window")
+        if is_hybrid(self.encoder_attention) or len(windows) > 1:
             raise InputError(
                 f'encoder_attention "{self.encoder_attention}" with windows '
-                f"{self.attention_window} differs from layer to layer, but the layers of ALBERT "
+                f"{windows} differs from layer to layer, but the layers of ALBERT "
                 "share their parameters; give one attention and one window"
             )
 
@@ -503,6 +514,7 @@ class LongformerConfig(RobertaConfig):
     class_name: ClassVar[str] = "Longformer"
     heads: ClassVar[tuple[str, ...]] = BIDIRECTIONAL_HEADS
     absent: ClassVar[Mapping[str, Any]] = XlmRobertaConfig.absent
+    published_options: ClassVar[tuple[str, ...]] = ("attention_window",)
 
     encoder_attention: str = "longformer"
     max_position_embeddings: Length = 4098
@@ -511,7 +523,9 @@ class LongformerConfig(RobertaConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_num_windows(self.attention_window, self.num_hidden_layers)
+        check_num_windows(
+            self.option("attention_window"), self.num_hidden_layers
+        )
 
     @property
     def global_tokens(self) -> GlobalTokens:
@@ -610,5 +624,5 @@ def presets(
     return {
         "base": config_class(),
         "small": config_class(**small),
-        "tiny": config_class(**tiny),
+        "tiny": config_class.of(**tiny),
     }

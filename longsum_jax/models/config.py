@@ -1,45 +1,91 @@
 """The base classes of model configs: the attributes that the library reads, and shared checks.
 
-A family's config is a frozen dataclass whose fields are the keys of its
-config.json. Other modules read a config through the attributes of
-``ModelConfig`` (every family) and ``EncoderDecoderConfig`` (families with a
-decoder), and through the options of its attentions.
+A family's config is a frozen dataclass. It has fields that are keys of its
+config.json, and a few objects: the options of the encoder attention in use, of
+the cross-attention in use, of memories and of pages. In config.json, in the
+"model" section of a run and in flags all options are flat, side by side with
+the fields; ``ModelConfig.from_flat`` and ``ModelConfig.flat`` translate.
+
+Other modules read a config through the attributes of ``ModelConfig`` (every
+family) and ``EncoderDecoderConfig`` (families with a decoder).
 """
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.options import (
+    CROSS_DEFAULTS,
+    CROSS_OPTIONS,
+    ENCODER_DEFAULTS,
+    ENCODER_OPTIONS,
     CrossAttentionOptions,
     EncoderAttentionOptions,
+    FlatOptions,
+    option_names,
+    read_options,
 )
-from longsum_jax.layers.attention.registry import get_encoder_attention
-from longsum_jax.layers.stack import MemoryOptions, PageOptions, StackConfig
-from longsum_jax.schema import Count, LengthOrNone, Positive, from_dict
+from longsum_jax.layers.attention.registry import (
+    get_cross_attention,
+    get_encoder_attention,
+)
+from longsum_jax.layers.layer import check_memory
+from longsum_jax.layers.memory import decoder_memory
+from longsum_jax.layers.stack import (
+    NO_MEMORY,
+    NO_PAGES,
+    MemoryOptions,
+    PageOptions,
+    StackConfig,
+)
+from longsum_jax.ops.attention.fused import AttentionBackend
+from longsum_jax.ops.ssm.backends import Backend
+from longsum_jax.schema import (
+    Count,
+    LengthOrNone,
+    Positive,
+    check_ranges,
+    from_dict,
+    shortened,
+)
 
 MatmulPrecision = Literal["highest", "high", "default"]
+# Keys of config.json and of old runs that have no effect.
+_IGNORED = frozenset({"adaptive"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig(EncoderAttentionOptions):
+class ModelConfig:
     """The attributes of every model config.
 
-    In addition to these fields and properties a config has the options of all
-    encoder attentions (``EncoderAttentionOptions``), so that any attention
-    works in any encoder.
+    ``T5Config(encoder_attention="lsg")`` has the default options of an
+    attention; ``T5Config.of(encoder_attention="lsg", block_size=64)`` takes
+    options by their flat names, as config.json does, and ``replace`` changes
+    fields and options.
 
     Class attributes define properties that are fixed in every family.
     Properties that are fixed in some families and fields in others are Python
     properties here.
 
     Attributes:
+        encoder_attention: name in
+            ``layers.attention.registry.ENCODER_ATTENTIONS``, patterns joined by
+            "+" ("window+global"), or the attention of each layer, beginning
+            with the first ("window*3,full").
+        attention: options of the encoder attention; ``ENCODER_DEFAULTS``
+            stands for its defaults.
+        attention_backend: kernel of attention to all keys, windows and blocks,
+            without a bias or dropout, in encoders and decoders; see
+            ``ops.attention.fused.choose_kernel``. Checkpoints do not store it.
+        ssm_backend: backend of convolutions, see
+            ``ops.ssm.convolution.ssm_convolution``. Checkpoints do not store
+            it.
         vocab_size: number of rows of the embedding table; ids are below it.
         pad_token_id: id that pads rows to a common length.
         dtype: dtype of the computation; parameters are stored in float32 unless
@@ -60,6 +106,14 @@ class ModelConfig(EncoderAttentionOptions):
         absent: meaning of fields that a config.json lacks, if it differs from
             the default here. Defaults are the values of published models;
             transformers' defaults differ.
+        option_defaults: default of options, by key, if it differs from the
+            default of their class.
+        option_classes: classes of the options that a config may have.
+        published_options: keys of options that the published config.json has with
+            any attention.
+        unused_options: values of these options if the attention in use does not have
+            them: pairs of key and value.
+        groups: fields with options.
         fixed: fields whose value the class in transformers ignores in any
             config.json; here they keep their defaults, and other values are
             rejected.
@@ -70,6 +124,16 @@ class ModelConfig(EncoderAttentionOptions):
     has_token_types: ClassVar[bool] = False
     absent: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     fixed: ClassVar[tuple[str, ...]] = ()
+    option_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    option_classes: ClassVar[tuple[type[FlatOptions], ...]] = ENCODER_OPTIONS
+    published_options: ClassVar[tuple[str, ...]] = ()
+    groups: ClassVar[tuple[str, ...]] = ("attention",)
+
+    encoder_attention: str = "full"
+    attention: EncoderAttentionOptions = ENCODER_DEFAULTS
+    unused_options: tuple[Any, ...] = ()
+    attention_backend: AttentionBackend = "auto"
+    ssm_backend: Backend | Literal["auto"] = "auto"
 
     vocab_size: Positive
     pad_token_id: Count = 0
@@ -80,8 +144,161 @@ class ModelConfig(EncoderAttentionOptions):
     length_chunk: LengthOrNone = 0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        self._complete_options()
+        check_ranges(self)
         _check_fixed(self)
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Returns the config with these fields and options; see ``from_flat``."""
+        return cls.from_flat(values, "")
+
+    @classmethod
+    def from_flat(cls, values: Mapping[str, Any], where: str) -> Self:
+        """Returns the config with these fields and options.
+
+        Options of attentions that are not in use are checked and have no
+        effect: config.json and the "model" section of a run may have them.
+
+        Args:
+            values: values of fields and options by key of config.json.
+            where: name of the values in error messages, "" for none.
+
+        Raises:
+            InputError: an unknown key, or a value of the wrong type or out of
+                range.
+        """
+        values = {key: values[key] for key in values if key not in _IGNORED}
+        # Checks and converts all options, in use or not.
+        options: dict[str, Any] = {}
+        for options_class in cls.option_classes:
+            options |= read_options(options_class, values, where).flat()
+        values |= {key: options[key] for key in values if key in options}
+        keys = cls.keys(values)
+        for key in values:
+            if key not in keys:
+                place = f"{where}: " if where else ""
+                raise InputError(
+                    f'{place}unknown key "{key}"; {did_you_mean(key, keys)}'
+                )
+        fields = cls._field_keys()
+        entries = {key: values[key] for key in values if key in fields}
+        return from_dict(cls, entries | cls._read_objects(values, where), where)
+
+    @classmethod
+    def keys(cls, values: Mapping[str, Any]) -> set[str]:
+        """Returns all keys that flat values may have.
+
+        Args:
+            values: flat values that select the attentions.
+        """
+        keys = {*cls._field_keys(), *cls.default_options()}
+        selected = {
+            name: values[name]
+            for name in ("encoder_attention", "cross_attention")
+            if name in values
+        }
+        # Attentions of other packages may have keys of their own.
+        objects = cls._read_objects(selected, "")
+        for group in objects.keys() & set(cls.groups):
+            keys |= objects[group].flat().keys()
+        return keys - _IGNORED
+
+    @classmethod
+    def _field_keys(cls) -> list[str]:
+        """Returns the names of the fields that are keys of config.json."""
+        left_out = (*cls.groups, "unused_options")
+        return [name for name in option_names(cls) if name not in left_out]
+
+    @classmethod
+    def _read_objects(
+        cls, values: Mapping[str, Any], where: str
+    ) -> dict[str, Any]:
+        """Returns the options in use by field."""
+        name = values.get("encoder_attention", cls.encoder_attention)
+        if not isinstance(name, str):
+            return {}  # ``from_dict`` reports the type
+        defaults = {**cls.option_defaults, **values}
+        attention = get_encoder_attention(name)
+        options = attention.read_options(name, defaults, where)
+        unused = [
+            (key, values[key])
+            for key in cls.published_options
+            if key in values and key not in options.flat()
+        ]
+        return {"attention": options, "unused_options": tuple(unused)}
+
+    def replace(self, **changes: Any) -> Self:
+        """Returns the config with other values of fields and options, by key of config.json.
+
+        With another attention it keeps the options that both attentions have.
+        """
+        return type(self).from_flat(self.flat() | changes, "")
+
+    def flat(self) -> dict[str, Any]:
+        """Returns all fields and the options in use, by key of config.json."""
+        values = {name: getattr(self, name) for name in self._field_keys()}
+        for group in self.groups:
+            values |= getattr(self, group).flat()
+        return values | dict(self.unused_options)
+
+    @classmethod
+    def flat_defaults(cls) -> dict[str, Any]:
+        """Returns the defaults of all fields and options, by key of config.json."""
+        keys = cls._field_keys()
+        defaults = {
+            field.name: field.default
+            for field in dataclasses.fields(cls)
+            if field.name in keys and field.default is not dataclasses.MISSING
+        }
+        return defaults | cls.default_options()
+
+    @classmethod
+    def default_options(cls) -> dict[str, Any]:
+        """Returns the defaults of all options, by key of config.json."""
+        defaults: dict[str, Any] = {}
+        for options in cls.option_classes:
+            for field in dataclasses.fields(options):
+                defaults[field.name] = field.default
+        return {**defaults, **cls.option_defaults}
+
+    def option(self, key: str) -> Any:
+        """Returns an option by its key: the one in use, else its default."""
+        values = self.flat()
+        return values[key] if key in values else self.default_options()[key]
+
+    def _complete_options(self) -> None:
+        """Sets the options of the attention in use if they are not given.
+
+        Raises:
+            InputError: an unknown attention, or options of another one.
+        """
+        _check_class(self, "attention", EncoderAttentionOptions)
+        attention = get_encoder_attention(self.encoder_attention)
+        values = self.option_defaults
+        if self.attention != ENCODER_DEFAULTS:
+            values = self.attention.flat()
+        options = attention.read_options(self.encoder_attention, values, "")
+        if self.attention == ENCODER_DEFAULTS:
+            object.__setattr__(self, "attention", options)
+        elif self.attention != options:
+            raise InputError(
+                f'encoder_attention "{self.encoder_attention}" has other options than '
+                f"{type(self.attention).__name__}; give {type(options).__name__}, or change both "
+                "by replace"
+            )
+
+    @property
+    def layer_options(self) -> dict[str, Any]:
+        """The fields of ``StackConfig`` that have the same value in all families."""
+        return {
+            "encoder_attention": self.encoder_attention,
+            "attention": self.attention,
+            "attention_backend": self.attention_backend,
+            "ssm_backend": self.ssm_backend,
+            "dtype": self.compute_dtype,
+            "remat": self.remat,
+        }
 
     @property
     def head(self) -> str:
@@ -134,6 +351,11 @@ class ModelConfig(EncoderAttentionOptions):
         """
         return None
 
+    @property
+    def has_more_globals(self) -> bool:
+        """True if global tokens besides the first one are selected by their ids or places."""
+        return False
+
     def with_max_source_length(self, length: int) -> "ModelConfig":
         """Returns this config with positions for inputs of ``length`` tokens.
 
@@ -156,22 +378,83 @@ class ModelConfig(EncoderAttentionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderDecoderConfig(
-    ModelConfig, CrossAttentionOptions, MemoryOptions, PageOptions
-):
+class EncoderDecoderConfig(ModelConfig):
     """The attributes of every config of a model with a decoder.
 
-    The options of cross-attentions, of memories and of pages are also fields.
-
     Attributes:
+        cross_attention: name in ``layers.attention.registry.CROSS_ATTENTIONS``.
+        cross: options of the cross-attention; ``CROSS_DEFAULTS`` stands for its
+            defaults. config.json has them unless the cross-attention is
+            "full".
+        memory: memories that layers carry from segment to segment.
+        pages: division of sources into pages.
         eos_token_id: id of the token that ends a generated sequence.
         decoder_start_token_id: id of the first token of the decoder's input.
     """
 
+    option_classes: ClassVar[tuple[type[FlatOptions], ...]] = (
+        *ENCODER_OPTIONS,
+        *CROSS_OPTIONS,
+        MemoryOptions,
+        PageOptions,
+    )
+    groups: ClassVar[tuple[str, ...]] = (
+        "attention",
+        "cross",
+        "memory",
+        "pages",
+    )
     heads: ClassVar[tuple[str, ...]] = ("language_model",)
+
+    cross_attention: str = "full"
+    cross: CrossAttentionOptions = CROSS_DEFAULTS
+    memory: MemoryOptions = NO_MEMORY
+    pages: PageOptions = NO_PAGES
 
     eos_token_id: Count = 1
     decoder_start_token_id: Count = 0
+
+    @classmethod
+    def _read_objects(
+        cls, values: Mapping[str, Any], where: str
+    ) -> dict[str, Any]:
+        objects = super()._read_objects(values, where)
+        name = values.get("cross_attention", cls.cross_attention)
+        if not isinstance(name, str):
+            return {}  # ``from_dict`` reports the type
+        cross = get_cross_attention(name)
+        return objects | {
+            "cross": read_options(cross.Options, values, where),
+            "memory": read_options(MemoryOptions, values, where),
+            "pages": read_options(PageOptions, values, where),
+        }
+
+    def _complete_options(self) -> None:
+        super()._complete_options()
+        _check_class(self, "cross", CrossAttentionOptions)
+        _check_class(self, "memory", MemoryOptions)
+        _check_class(self, "pages", PageOptions)
+        options = get_cross_attention(self.cross_attention).Options
+        if self.cross == CROSS_DEFAULTS:
+            object.__setattr__(self, "cross", options())
+        elif type(self.cross) is not options:
+            raise InputError(
+                f'cross_attention "{self.cross_attention}" has other options than '
+                f"{type(self.cross).__name__}; give {options.__name__}, or change both by replace"
+            )
+
+    @property
+    def layer_options(self) -> dict[str, Any]:
+        return super().layer_options | {
+            "cross_attention": self.cross_attention,
+            "cross": self.cross,
+            "memory": self.memory,
+        }
+
+    @property
+    def decoder_memory(self) -> MemoryOptions:
+        """The options of the memories of the decoder's layers."""
+        return decoder_memory(self.memory)
 
     @property
     def head(self) -> str:
@@ -191,7 +474,7 @@ class EncoderDecoderConfig(
     @property
     def has_memory(self) -> bool:
         """True if states are carried from one segment of a document to the next."""
-        return self.memory != "none" or self.salient_vectors > 0
+        return self.memory.is_used
 
 
 @dataclass(frozen=True)
@@ -257,6 +540,16 @@ def check_token_ids(config: ModelConfig) -> None:
             )
 
 
+def _check_class(config: ModelConfig, group: str, options: type) -> None:
+    """Raises an InputError unless a group of options is an object of their class."""
+    value = getattr(config, group)
+    if not isinstance(value, options):
+        raise InputError(
+            f"{group} is {shortened(value)}; give an object of {options.__name__}, or flat "
+            f"options to {type(config).__name__}.of"
+        )
+
+
 def _check_fixed(config: ModelConfig) -> None:
     """Raises an InputError for a field of ``fixed`` that differs from its default."""
     for name in config.fixed:
@@ -297,7 +590,7 @@ def read_windows(value: int | Sequence[int]) -> tuple[int, ...]:
 
 def write_windows(config: ModelConfig, num_layers: int) -> list[int]:
     """Returns ``attention_window`` for a config.json: one number per layer."""
-    windows = config.attention_window
+    windows = config.option("attention_window")
     return list(windows * num_layers if len(windows) == 1 else windows)
 
 
@@ -325,40 +618,75 @@ def write_bigbird_attention(config: ModelConfig) -> str:
     return "original_full"
 
 
-def check_pages(
+def check_attention(config: ModelConfig) -> None:
+    """Checks the options of the encoder attention.
+
+    Raises:
+        InputError: incompatible options.
+    """
+    attention = get_encoder_attention(config.encoder_attention)
+    attention.check(config.attention, config.max_source_length)
+
+
+def check_decoder_options(
+    config: EncoderDecoderConfig,
+    num_heads: int,
+    encoder_layers: int,
+    decoder_layers: int,
+    num_positions: int | None,
+) -> None:
+    """Checks the options of the cross-attention, of memories and of pages.
+
+    Args:
+        num_heads: number of heads of the decoder.
+        encoder_layers, decoder_layers: numbers of layers.
+        num_positions: number of rows of the encoder's position table, None
+            without one.
+
+    Raises:
+        InputError: options out of range or incompatible.
+    """
+    get_cross_attention(config.cross_attention).check(config.cross, num_heads)
+    check_memory(
+        config.memory, config.encoder_attention, encoder_layers, decoder_layers
+    )
+    _check_pages(config, num_positions)
+
+
+def _check_pages(
     config: EncoderDecoderConfig, num_positions: int | None
 ) -> None:
     """Checks the options for dividing a source into pages.
-
-    Args:
-        num_positions: number of rows of the encoder's position table, None
-            without one.
 
     Raises:
         InputError: an empty page, a page longer than the encoder can read, or
             pages combined with memories.
     """
-    if not config.page_length:
+    pages = config.pages
+    length = pages.page_length
+    if not length:
         for name in ("page_decoding", "page_recompute"):
-            if getattr(config, name):
+            if getattr(pages, name):
                 raise InputError(
                     f"{name} is true, but page_length 0 makes no pages; give their length"
                 )
         return
-    if config.page_body < 1 or not 0 <= config.page_context <= config.page_body:
+    if pages.page_body < 1 or not 0 <= pages.page_context <= pages.page_body:
         raise InputError(
-            f"page_length is {config.page_length} with page_context {config.page_context}; give "
+            f"page_length is {length} with page_context {pages.page_context}; give "
             "a context of at most a third of the page"
         )
-    if num_positions is not None and config.page_length > num_positions:
+    if num_positions is not None and length > num_positions:
         raise InputError(
-            f"page_length is {config.page_length}, but there are positions for {num_positions}; "
+            f"page_length is {length}, but there are positions for {num_positions}; "
             "give at most that"
         )
-    option = get_encoder_attention(config).max_input_length_option
-    if option and config.page_length > getattr(config, option):
+    option = get_encoder_attention(
+        config.encoder_attention
+    ).max_input_length_option
+    if option and length > config.option(option):
         raise InputError(
-            f"page_length is {config.page_length}, but {option} {getattr(config, option)}; give at "
+            f"page_length is {length}, but {option} {config.option(option)}; give at "
             "most that"
         )
     if config.has_memory:
@@ -386,9 +714,9 @@ def read_fields(
             ``config_class.fixed``.
         json_names: field name to its key in the file, if they differ.
     """
-    fields = {field.name for field in dataclasses.fields(config_class)}
+    keys = config_class.keys(raw)
     values = dict(config_class.absent)
-    for name in fields.difference(runtime_fields, config_class.fixed):
+    for name in keys.difference(runtime_fields, config_class.fixed):
         key = (json_names or {}).get(name, name)
         if raw.get(key) is not None:
             values[name] = raw[key]

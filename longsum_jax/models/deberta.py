@@ -198,8 +198,6 @@ def write_config(config: DebertaConfig) -> dict[str, Any]:
         "is_decoder": None,
         "pos_att_type": ["p2c", "c2p"],
         "pooler_hidden_size": config.hidden_size,
-        "position_buckets": config.position_buckets,
-        "max_relative_positions": config.max_relative_positions,
         **{key: supported for key, (supported, _) in _STRUCTURE.items()},
     }
     for name, key in _JSON_NAMES.items():
@@ -308,7 +306,7 @@ FAMILY = Family(
         "base": DebertaConfig(),
         "large": DebertaConfig(**_LARGE),
         "small": DebertaConfig(**_SMALL),
-        "tiny": DebertaConfig(**_TINY),
+        "tiny": DebertaConfig.of(**_TINY),
     },
     runtime_fields=RUNTIME_FIELDS,
     read_config=read_config,

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.global_tokens import without_globals
+from longsum_jax.layers.attention.options import LsgOptions
 from longsum_jax.layers.decoder_cache import (
     DecoderCache,
     DecoderSource,
@@ -169,7 +170,7 @@ class EncoderDecoder(PreciseModule):
             InputError: additional inputs for a model that reads pages.
         """
         mask = jnp.asarray(attention_mask).astype(bool)
-        if self.config.page_length:
+        if self.config.pages.page_length:
             if inputs:
                 name = next(iter(inputs))
                 raise InputError(
@@ -201,20 +202,23 @@ class EncoderDecoder(PreciseModule):
         """Encodes the pages of sources separately; a source of one page is encoded normally."""
         c = self.config
         length = ids.shape[1]
-        if length <= c.page_length:
+        if length <= c.pages.page_length:
             return self._encode_page(ids, mask, deterministic, layer)
         # A row that ends before others has pages without a token, whose states
         # are never read.
-        if not c.page_context:
+        if not c.pages.page_context:
             blocks = (
-                to_blocks(ids, c.page_length),
-                to_blocks(mask, c.page_length),
+                to_blocks(ids, c.pages.page_length),
+                to_blocks(mask, c.pages.page_length),
             )
             return from_blocks(
                 self._encode_blocks(*blocks, deterministic, layer), length
             )
         pages = make_pages(
-            mask, c.page_length, c.page_context, full_last=not c.page_decoding
+            mask,
+            c.pages.page_length,
+            c.pages.page_context,
+            full_last=not c.pages.page_decoding,
         )
         shape = pages.positions.shape
         blocks = (
@@ -241,7 +245,7 @@ class EncoderDecoder(PreciseModule):
         # Parameters and cached kernels are shared by all pages; a loop could
         # not create them.
         creates = self.is_initializing() or self.is_mutable_collection(KERNELS)
-        if not self.config.page_recompute or creates:
+        if not self.config.pages.page_recompute or creates:
             # All pages as rows of one batch: [batch * pages, page_length].
             rows = (
                 ids.reshape(-1, ids.shape[2]),
@@ -288,7 +292,7 @@ class EncoderDecoder(PreciseModule):
     def make_page_scores(self) -> None:
         """Makes the scores of pages if the decoder reads them one by one; call it in ``setup``."""
         c = self.config
-        if c.page_length and c.page_decoding:
+        if c.pages.page_length and c.pages.page_decoding:
             shape, names = (c.decoder_stack.d_model, 1), ("embed", "pages")
             self.page_scores = Linear(
                 shape, names, normal(0.02), nn.initializers.zeros
@@ -296,7 +300,7 @@ class EncoderDecoder(PreciseModule):
 
     def _in_pages(self, x: Shaped[AnyArray, "batch length *features"]) -> Array:
         """Cuts states into [batch * pages, page_body, ...] for a decoder that reads one page."""
-        x = to_blocks(x, self.config.page_body)
+        x = to_blocks(x, self.config.pages.page_body)
         return x.reshape(-1, *x.shape[2:])
 
     def _mix_pages(
@@ -427,7 +431,7 @@ class EncoderDecoder(PreciseModule):
             positions = segment_positions(segment_ids.target)
         x = self.embed_target(decoder_input_ids, positions)
         mask = self._states_mask(encoder_states, attention_mask)
-        if not self.config.page_decoding:
+        if not self.config.pages.page_decoding:
             return self.decoder(
                 x, encoder_states, mask, deterministic, segment_ids
             )
@@ -454,7 +458,7 @@ class EncoderDecoder(PreciseModule):
                 ``layers.decoder.Decoder.read_source``.
         """
         mask = self._states_mask(encoder_states, attention_mask)
-        if self.config.page_decoding:
+        if self.config.pages.page_decoding:
             encoder_states, mask = (
                 self._in_pages(encoder_states),
                 self._in_pages(mask),
@@ -501,7 +505,7 @@ class EncoderDecoder(PreciseModule):
         # positions.
         pages = len(positions) // len(ids)
         x = self.embed_target(ids, positions[::pages])
-        if not self.config.page_decoding:
+        if not self.config.pages.page_decoding:
             x, cache = self.decoder.step(x, cache, source, layers)
             return self.output_logits(x), cache
         page_mask = source.mask.any((1, 2, 3)).reshape(ids.shape[0], -1)
@@ -517,10 +521,8 @@ class EncoderDecoder(PreciseModule):
     ) -> Bool[Array, "batch states_length"]:
         """Returns the mask of states that the decoder reads: global and real tokens."""
         mask = jnp.asarray(attention_mask).astype(bool)
-        if (
-            self.config.encoder_attention == "lsg"
-            and self.config.mask_first_token
-        ):
+        attention = self.config.attention
+        if isinstance(attention, LsgOptions) and attention.mask_first_token:
             # The first global token replaces the first token, also in the
             # decoder.
             mask = mask & (jnp.arange(mask.shape[1]) > 0)

@@ -7,8 +7,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from longsum_jax.layers.attention.full import FullAttention
 from longsum_jax.layers.attention.options import EncoderAttentionOptions
-from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.dense import Dropout, Linear, normal
 from longsum_jax.layers.layer import Layer
 from longsum_jax.ops.positions import pegasus_frequencies, sinusoidal_positions
@@ -54,11 +54,10 @@ class ExtractionHead(Layer):
             num_heads=self.num_heads,
             d_kv=d_kv,
             attention_scale=d_kv**-0.5,
-            options=EncoderAttentionOptions(
-                attention_backend=s.options.attention_backend
-            ),
+            encoder_attention="full",
+            attention=EncoderAttentionOptions(),
         )
-        self.attention = get_encoder_attention(full.options).from_stack(full)
+        self.attention = FullAttention.from_stack(full)
         self.attention_norm = s.make_norm()
         init, zeros = normal(cast(float, s.kernel_std)), nn.initializers.zeros
         self.dense = Linear(

@@ -1,7 +1,6 @@
 """A model family: its config, module, presets and names in checkpoints."""
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,14 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.options import (
-    CrossAttentionOptions,
-    EncoderAttentionOptions,
-)
-from longsum_jax.layers.attention.registry import (
-    CROSS_ATTENTIONS,
-    get_encoder_attention,
-)
+from longsum_jax.layers.attention.options import option_names
 from longsum_jax.layers.layer_groups import (
     is_hybrid,
     parse_hybrid,
@@ -30,7 +22,6 @@ from longsum_jax.layers.stack import MemoryOptions, PageOptions
 from longsum_jax.models import lsg_layout
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
 from longsum_jax.models.weight_map import WeightMap, WeightRow
-from longsum_jax.schema import from_dict
 
 # Prefix of the family's name in the model_type of models that only this library
 # supports.
@@ -107,7 +98,7 @@ class Family:
                 ``where``.
         """
         with _errors_at(where):
-            return from_dict(self.config_class, values, where)
+            return self.config_class.from_flat(values, where)
 
     def config_of_json(
         self, raw: Mapping[str, Any], where: str, **runtime: Any
@@ -132,8 +123,7 @@ class Family:
         It contains the keys that transformers reads, and the options of the
         attentions in use.
         """
-        unused = _attention_fields() - _used_attention_fields(config)
-        left_out = unused.union(self.runtime_fields)
+        left_out = _unused_keys(config).union(self.runtime_fields)
         values: dict[str, Any] = {
             "model_type": self.name,
             "architectures": [self.architecture],
@@ -141,7 +131,7 @@ class Family:
         }
         values |= {
             key: value
-            for key, value in vars(config).items()
+            for key, value in config.flat().items()
             if key not in left_out
         }
         values |= self.write_config(config)
@@ -222,7 +212,7 @@ class Family:
         if not isinstance(config, EncoderDecoderConfig):
             return True
         full = config.cross_attention == "full"
-        return full and not config.page_length and not config.has_memory
+        return full and not config.pages.page_length and not config.has_memory
 
     def published_attentions(self, config: ModelConfig) -> tuple[str, ...]:
         """Returns ``attentions``; a family may override it if they depend on the config."""
@@ -298,39 +288,18 @@ def _weight_row(path: str, rows: Mapping[str, WeightRow]) -> WeightRow:
     return row._replace(path=path, first=first)
 
 
-def _field_names(options: type) -> set[str]:
-    return {field.name for field in dataclasses.fields(options)}
-
-
-def _attention_fields() -> set[str]:
-    """Returns the config fields that only some attentions read."""
-    classes = (
-        EncoderAttentionOptions,
-        CrossAttentionOptions,
-        MemoryOptions,
-        PageOptions,
-    )
-    fields = set().union(*map(_field_names, classes))
-    return fields - {"encoder_attention"}
-
-
-def _used_attention_fields(config: ModelConfig) -> set[str]:
-    """Returns the ``_attention_fields`` in use, without the default full cross-attention."""
-    used = set(
-        get_encoder_attention(config).option_names(config.encoder_attention)
-    )
+def _unused_keys(config: ModelConfig) -> set[str]:
+    """Returns keys that config.json lacks because they say how to compute, or nothing."""
+    unused = {"attention_backend", "ssm_backend", *dict(config.unused_options)}
     if not isinstance(config, EncoderDecoderConfig):
-        return used
-    if config.cross_attention != "full":
-        used |= {
-            "cross_attention",
-            *CROSS_ATTENTIONS[config.cross_attention].option_names(),
-        }
-    if config.page_length:
-        used |= _field_names(PageOptions)
-    if config.has_memory:
-        used |= _field_names(MemoryOptions)
-    return used
+        return unused
+    if config.cross_attention == "full":
+        unused.add("cross_attention")
+    if not config.pages.page_length:
+        unused.update(option_names(PageOptions))
+    if not config.has_memory:
+        unused.update(option_names(MemoryOptions))
+    return unused
 
 
 @contextlib.contextmanager

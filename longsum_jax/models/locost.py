@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.options import S4DOptions
 from longsum_jax.models import t5
 from longsum_jax.models.config import check_divisible
 from longsum_jax.models.family import Family
@@ -48,11 +49,11 @@ class LocostConfig(t5.T5Config):
 
 PRESETS: dict[str, LocostConfig] = {
     "base": LocostConfig(),
-    "base_hepos": LocostConfig(cross_attention="hepos", hepos_stride=4),
-    "small": LocostConfig(
+    "base_hepos": LocostConfig(cross_attention="hepos"),
+    "small": LocostConfig.of(
         d_model=256, d_state=128, d_kv=64, d_ff=704, num_layers=6, num_heads=4
     ),
-    "tiny": LocostConfig(
+    "tiny": LocostConfig.of(
         vocab_size=512,
         d_model=64,
         d_state=32,
@@ -88,7 +89,7 @@ def encoder_rows(config: LocostConfig) -> list[WeightRow]:
     key = "encoder.block.{i}.layer"
     ssm = f"{key}.0.ssm_layer"
     projections: tuple[str, ...] = ("k_proj", "output_linear")
-    if config.gating:
+    if S4DOptions.of(config.attention).gating:
         projections = ("q_proj", *projections)
     kernel = ("C", "B", "log_dt", "inv_A_real", "A_imag")
     return [

@@ -112,8 +112,10 @@ class ModernBertConfig(BertConfig):
         head for head in BIDIRECTIONAL_HEADS if head != "pooler"
     )
 
+    option_defaults: ClassVar[Mapping[str, Any]] = {"local_radius": 64}
+    published_options: ClassVar[tuple[str, ...]] = ("local_radius",)
+
     encoder_attention: str = attention_of(_layer_types(22))
-    local_radius: Size = 64
     vocab_size: Positive = 50368
     num_hidden_layers: Layers = 22
     intermediate_size: Size = 1152
@@ -360,7 +362,7 @@ def write_config(config: ModernBertConfig) -> dict[str, Any]:
     if set(names) <= kinds.keys():
         values |= {
             "layer_types": [kinds[name] for name in names],
-            "local_attention": 2 * config.local_radius,
+            "local_attention": 2 * config.option("local_radius"),
             "encoder_attention": None,
             "local_radius": None,
         }
@@ -470,7 +472,7 @@ FAMILY = Family(
         "base": ModernBertConfig(),
         "large": ModernBertConfig(**_LARGE),
         "small": ModernBertConfig(**_SMALL),
-        "tiny": ModernBertConfig(**_TINY),
+        "tiny": ModernBertConfig.of(**_TINY),
     },
     runtime_fields=RUNTIME_FIELDS,
     read_config=read_config,

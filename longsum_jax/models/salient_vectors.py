@@ -51,7 +51,7 @@ def empty_vectors(
 
     There are 2 * ``salient_vectors`` slots.
     """
-    shape = (rows, 2 * config.salient_vectors, config.d_model)
+    shape = (rows, 2 * config.memory.salient_vectors, config.d_model)
     return jnp.zeros(shape, config.compute_dtype)
 
 

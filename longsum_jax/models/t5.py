@@ -13,21 +13,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.registry import (
-    get_cross_attention,
-    get_encoder_attention,
-)
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import FEED_FORWARD_KINDS, normal
 from longsum_jax.layers.encoder import Encoder
-from longsum_jax.layers.layer import check_memory
 from longsum_jax.layers.layer_groups import layer_attentions
-from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
+    check_attention,
+    check_decoder_options,
     check_known,
-    check_pages,
     check_token_ids,
     read_fields,
 )
@@ -109,10 +104,10 @@ class T5Config(EmbeddingOptions):
         check_token_ids(self)
         check_known(self, "feed_forward_proj", FEED_FORWARD_KINDS)
         self._check_relative_attention()
-        get_encoder_attention(self)
-        get_cross_attention(self, self.num_heads)
-        check_memory(self, self.num_layers, self.decoder_layers)
-        check_pages(self, None)
+        check_attention(self)
+        check_decoder_options(
+            self, self.num_heads, self.num_layers, self.decoder_layers, None
+        )
 
     def _check_relative_attention(self) -> None:
         buckets = self.relative_attention_num_buckets
@@ -163,11 +158,7 @@ class T5Config(EmbeddingOptions):
                 self.relative_attention_max_distance,
             ),
             bias_per_layer=self.bias_per_layer,
-            options=self,
-            cross=self,
-            memory=decoder_memory(self),
-            dtype=self.compute_dtype,
-            remat=self.remat,
+            **self.layer_options | {"memory": self.decoder_memory},
         )
 
     @property
@@ -186,7 +177,7 @@ class T5Config(EmbeddingOptions):
             self.decoder_stack,
             num_layers=self.num_layers,
             relative_attention=positions,
-            memory=self,
+            memory=self.memory,
             length_chunk=self.length_chunk,
         )
 
@@ -335,7 +326,7 @@ def write_config(config: T5Config) -> dict[str, Any]:
     for name, (attention, _) in _LONGT5_ATTENTIONS.items():
         if config.encoder_attention == attention:
             values["encoder_attention_type"] = name
-    if not config.local_even:
+    if not config.option("local_even"):
         values["local_even"] = None
     return values
 

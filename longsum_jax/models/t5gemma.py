@@ -9,29 +9,24 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.registry import (
-    get_cross_attention,
-    get_encoder_attention,
-)
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import normal
 from longsum_jax.layers.encoder import Encoder
-from longsum_jax.layers.layer import check_memory
 from longsum_jax.layers.layer_groups import layer_attentions
-from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
+    check_attention,
+    check_decoder_options,
     check_entries,
-    check_pages,
     check_token_ids,
     read_fields,
 )
@@ -214,9 +209,13 @@ class T5GemmaConfig(EncoderDecoderConfig):
     """
 
     prefix = "model"
+    option_defaults: ClassVar[Mapping[str, Any]] = {"local_radius": _WINDOW}
+    published_options: ClassVar[tuple[str, ...]] = (
+        "local_radius",
+        "local_even",
+    )
 
     encoder_attention: str = attention_of(_alternating(26))
-    local_radius: Size = _WINDOW
     vocab_size: Positive = 256000
     encoder: GemmaStack = GemmaStack()
     decoder: GemmaDecoderStack = GemmaDecoderStack()
@@ -231,13 +230,15 @@ class T5GemmaConfig(EncoderDecoderConfig):
         check_token_ids(self)
         self.encoder.check("encoder")
         self.decoder.check("decoder")
-        get_encoder_attention(self)
-        get_cross_attention(self, self.decoder.num_attention_heads)
+        check_attention(self)
         layer_attentions(self.encoder_attention, self.encoder.num_hidden_layers)
-        check_memory(
-            self, self.encoder.num_hidden_layers, self.decoder.num_hidden_layers
+        check_decoder_options(
+            self,
+            self.decoder.num_attention_heads,
+            self.encoder.num_hidden_layers,
+            self.decoder.num_hidden_layers,
+            self.encoder.max_position_embeddings,
         )
-        check_pages(self, self.encoder.max_position_embeddings)
 
     @property
     def d_model(self) -> int:
@@ -251,7 +252,9 @@ class T5GemmaConfig(EncoderDecoderConfig):
     @property
     def max_source_length(self) -> int | None:
         return (
-            None if self.page_length else self.encoder.max_position_embeddings
+            None
+            if self.pages.page_length
+            else self.encoder.max_position_embeddings
         )
 
     @property
@@ -287,11 +290,7 @@ class T5GemmaConfig(EncoderDecoderConfig):
             attention_dropout_rate=self.attention_dropout,
             activation_dropout_rate=self.dropout_rate,
             output_dropout_rate=self.dropout_rate,
-            options=self,
-            cross=self,
-            memory=self,
-            dtype=self.compute_dtype,
-            remat=self.remat,
+            **self.layer_options,
         )
 
     @property
@@ -306,7 +305,7 @@ class T5GemmaConfig(EncoderDecoderConfig):
             self._stack(self.decoder),
             source_size=self.encoder.hidden_size,
             windows=self.decoder.windows,
-            memory=decoder_memory(self),
+            memory=self.decoder_memory,
         )
 
 
@@ -507,7 +506,7 @@ def write_config(config: T5GemmaConfig) -> dict[str, Any]:
         "is_decoder": True,
         "cross_attention_hidden_size": config.encoder.hidden_size,
     }
-    layers = write_encoder_layers(config, config.local_radius)
+    layers = write_encoder_layers(config, config.option("local_radius"))
     encoder |= layers
     return {
         "encoder": encoder,
@@ -575,6 +574,8 @@ def write_stack(
 
 # State dicts
 
+# Buffers that the class computes, and that some files contain.
+BUFFERS = (r"\.rotary_emb\.\w*inv_freq$", r"\.embed_tokens\.embed_scale$")
 _HEAD, _TARGET = "lm_head.out_proj.weight", "model.decoder.embed_tokens.weight"
 
 
@@ -656,7 +657,7 @@ def weight_map(config: T5GemmaConfig) -> WeightMap:
         tied[_HEAD] = _TARGET
     else:
         rows.append(WeightRow("lm_head", _HEAD))
-    return WeightMap(rows, tied, prefix="model.")
+    return WeightMap(rows, tied, ignored=BUFFERS, prefix="model.")
 
 
 _9B: dict[str, Any] = {
@@ -683,7 +684,7 @@ PRESETS: dict[str, T5GemmaConfig] = {
         encoder=GemmaStack(**_9B),
         encoder_attention=attention_of(_alternating(42)),
     ),
-    "tiny": T5GemmaConfig(
+    "tiny": T5GemmaConfig.of(
         vocab_size=512,
         encoder=GemmaStack(**_TINY),
         decoder=GemmaDecoderStack(**_TINY, sliding_window=32),

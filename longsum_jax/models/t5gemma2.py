@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ from longsum_jax.models.config import read_fields
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import head_of
 from longsum_jax.models.t5gemma import (
+    BUFFERS,
     RUNTIME_FIELDS,
     GemmaDecoderStack,
     GemmaStack,
@@ -49,7 +50,7 @@ from longsum_jax.models.t5gemma import (
 )
 from longsum_jax.models.weight_map import WeightMap, WeightRow
 from longsum_jax.ops.positions import Rotary
-from longsum_jax.schema import Count, Length, Positive, PositiveFloat, Size
+from longsum_jax.schema import Count, Length, Positive, PositiveFloat
 from longsum_jax.typing import AnyArray
 
 _LOG = logging.getLogger(__name__)
@@ -142,9 +143,12 @@ class T5Gemma2Config(T5GemmaConfig):
             separate parameter.
     """
 
+    option_defaults: ClassVar[Mapping[str, Any]] = {
+        "local_radius": _WINDOW // 2,
+        "local_even": True,
+    }
+
     encoder_attention: str = attention_of(_layer_types(26))
-    local_radius: Size = _WINDOW // 2
-    local_even: bool = True
     vocab_size: Positive = _VOCABULARY
     encoder: Gemma3Stack = Gemma3Stack()
     decoder: Gemma3DecoderStack = Gemma3DecoderStack()
@@ -318,7 +322,8 @@ def _read_stack(
 
 def write_config(config: T5Gemma2Config) -> dict[str, Any]:
     """Returns the entries of config.json that replace fields, or that only transformers reads."""
-    window = 2 * config.local_radius + (not config.local_even)
+    is_odd = not config.option("local_even")
+    window = 2 * config.option("local_radius") + is_odd
     layers = write_encoder_layers(config, window)
     encoder = {
         "model_type": "t5gemma2_encoder",
@@ -366,6 +371,7 @@ _SOURCE, _TARGET = "model.encoder.embed_tokens", "model.decoder.embed_tokens"
 _TABLE, _IMAGE_END = "weight", "eoi_embedding"
 # Keys of the class in transformers, which differ from its files.
 _ALIASES = ((r"^((?:model\.)?encoder\.)text_model\.", r"\1"),)
+_MODULES = ((r"^model\.encoder\.", r"model.encoder.text_model."),)
 _IMAGE_PARTS = re.compile(
     r"^(?:model\.)?encoder\.(vision_tower|multi_modal_projector)\."
 )
@@ -448,10 +454,11 @@ def weight_map(config: T5Gemma2Config) -> WeightMap:
     return WeightMap(
         rows,
         tied,
-        ignored=(_IMAGE_PARTS.pattern,),
+        ignored=(_IMAGE_PARTS.pattern, *BUFFERS),
         prefix="model.",
         aliases=_ALIASES,
         copies={} if tied else copies,
+        modules=_MODULES,
     )
 
 
@@ -472,7 +479,7 @@ def _stacks(
 
 def _published(window: int, **sizes: Any) -> T5Gemma2Config:
     """Returns the config of a published model, whose full attention interpolates positions."""
-    return T5Gemma2Config(
+    return T5Gemma2Config.of(
         vocab_size=_PUBLISHED_VOCABULARY,
         **_stacks(window=window, rope_factor=8.0, **sizes),
     )
@@ -509,7 +516,7 @@ PRESETS: dict[str, T5Gemma2Config] = {
         num_key_value_heads=4,
         window=1024,
     ),
-    "tiny": T5Gemma2Config(
+    "tiny": T5Gemma2Config.of(
         vocab_size=512,
         **_stacks(
             hidden_size=64,

@@ -66,6 +66,9 @@ class WeightMap(NamedTuple):
         copies: key of an array that the model does not read to the key of the
             array that is written as its value. It is dropped on load, unless it
             is an alternative of an absent key.
+        modules: pairs (regular expression, replacement) from keys to the names
+            of modules in the class, by which adapters name them, if they
+            differ.
     """
 
     rows: Sequence[WeightRow]
@@ -76,11 +79,23 @@ class WeightMap(NamedTuple):
     aliases: tuple[tuple[str, str], ...] = ()
     exact: tuple[str, ...] = (r"/(log_dt|inv_A_real|A_imag|B|C|D)$",)
     copies: Mapping[str, str] = _NONE
+    modules: tuple[tuple[str, str], ...] = ()
+
+    def ignores(self, key: str) -> bool:
+        """Returns True for the key of an array that no model reads."""
+        return any(re.search(pattern, key) for pattern in self.ignored)
 
     def dtype(self, path: str, model_dtype: Any) -> np.dtype:
         """Returns the dtype of a parameter in a model that is loaded in dtype ``model_dtype``."""
         is_exact = any(re.search(pattern, path) for pattern in self.exact)
         return jnp.dtype(jnp.float32 if is_exact else model_dtype)
+
+
+def replace_all(key: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """Returns a key after the replacement of all regular expressions in order."""
+    for pattern, replacement in pairs:
+        key = re.sub(pattern, replacement, key)
+    return key
 
 
 def is_close_to_constant(stored: Any, computed: np.ndarray) -> bool:

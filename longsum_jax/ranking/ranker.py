@@ -37,7 +37,7 @@ from longsum_jax.ranking.passages import (
     select_passages,
     without_dialogue,
 )
-from longsum_jax.ranking.selection import Length, parse_length, select_sentences
+from longsum_jax.ranking.selection import select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
 from longsum_jax.ranking.wording import (
     capitalized,
@@ -45,6 +45,7 @@ from longsum_jax.ranking.wording import (
     fluent,
     plain,
 )
+from longsum_jax.text.lengths import Length, parse_length
 from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import join_wrapped_lines
 from longsum_jax.text.statements import (

@@ -1,110 +1,21 @@
 """Selects the best sentences of a document without near-duplicates, up to a length."""
 
-import dataclasses
 import heapq
-import re
 from collections.abc import Sequence
-from typing import Literal, get_args
 
 import numpy as np
 
-from longsum_jax.errors import InputError
 from longsum_jax.ranking.parsing import ParsedDocument
+from longsum_jax.text.lengths import Length as Length
+from longsum_jax.text.lengths import parse_length as parse_length
 
 # cosine of content words above which two sentences are near-duplicates
 ALIKE = 0.4
 BOOK_WORDS = 100_000  # words above which short summaries are selected by parts
 _SHORT_SHARE = 0.01  # maximum share of a book's words in a short summary
 _WORDS_OF_PART, _MOST_PARTS = 25, 10
-# Words of the default length: for a document of ``_AUTO_DOCUMENT`` words and
-# less, and at most. Between them it grows with a power of the document.
-_AUTO_DOCUMENT, _AUTO_FEWEST, _AUTO_MOST, _AUTO_POWER = 1_000, 150, 600, 0.35
 # sentences that are selected together because each depends on the previous one
 _LONGEST_GROUP = 3
-
-Unit = Literal["words", "sentences", "percent", "auto"]
-# Lengths by name, in words.
-NAMED = {"short": 75, "medium": 150, "long": 400}
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(words?|sentences?|%|percent)?")
-
-
-@dataclasses.dataclass(frozen=True)
-class Length:
-    """The length of a summary.
-
-    Attributes:
-        value: positive length; an integer for words or sentences, at most 100
-            for percent.
-        unit: "words", "sentences", "percent" of the document's words, or "auto"
-            for words of a short document, which grow with longer documents.
-    """
-
-    value: float
-    unit: Unit = "words"
-
-    def __post_init__(self) -> None:
-        whole = self.unit == "percent" or float(self.value).is_integer()
-        highest = 100 if self.unit == "percent" else float("inf")
-        if (
-            self.unit not in get_args(Unit)
-            or not whole
-            or not 0 < self.value <= highest
-        ):
-            raise InputError(
-                f"a length of {self.value:g} {self.unit}; give a whole number of words or "
-                "sentences, at least 1, or more than 0 and at most 100 percent"
-            )
-
-    def limit(self, num_words: int) -> float:
-        """Returns the maximum of words, or of sentences, for a document of ``num_words`` words."""
-        if self.unit == "percent":
-            return self.value / 100 * num_words
-        if self.unit == "auto":
-            growth = max(num_words / _AUTO_DOCUMENT, 1.0) ** _AUTO_POWER
-            return float(round(min(self.value * growth, _AUTO_MOST)))
-        return self.value
-
-    def __str__(self) -> str:
-        if self.unit == "auto":
-            return "auto"
-        if self.value == 1:
-            unit = self.unit.removesuffix("s")
-        else:
-            unit = self.unit
-        return f"{self.value:g} {unit}"
-
-
-AUTO = Length(_AUTO_FEWEST, "auto")
-
-
-def parse_length(text: str | int | Length) -> Length:
-    """Parses the length of a summary.
-
-    Args:
-        text: "auto", "short", "medium", "long", "150", "150 words",
-            "7 sentences" or "5%"; a number counts words.
-
-    Raises:
-        InputError: the text is not a length.
-    """
-    if isinstance(text, Length):
-        return text
-    name = str(text).strip().lower()
-    if name == "auto":
-        return AUTO
-    if name in NAMED:
-        return Length(NAMED[name])
-    match = _LENGTH.fullmatch(name)
-    if not match:
-        raise InputError(
-            f'length="{text}"; write {", ".join(NAMED)}, "150 words", "7 sentences", "5%" or auto'
-        )
-    value, unit = match.groups(default="words")
-    if unit in ("%", "percent"):
-        return Length(float(value), "percent")
-    return Length(
-        float(value), "words" if unit.startswith("word") else "sentences"
-    )
 
 
 def select_sentences(

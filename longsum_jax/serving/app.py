@@ -1,4 +1,4 @@
-"""The HTTP application over an engine."""
+"""The HTTP application over one or more engines."""
 
 import asyncio
 import contextlib
@@ -37,6 +37,7 @@ from longsum_jax.serving.jobs import Jobs, Result
 from longsum_jax.serving.metrics import Metrics
 from longsum_jax.serving.openapi import docs_page, openapi
 from longsum_jax.serving.page import make_page
+from longsum_jax.serving.served_models import ServedModels
 from longsum_jax.serving.uploads import Uploads
 from longsum_jax.summarization.pipeline import pipeline_options
 from longsum_jax.summarization.summary import Request, Summary
@@ -50,22 +51,17 @@ class _Server:
     """The endpoints."""
 
     def __init__(
-        self, engine: Engine, name: str, limits: Limits, options: ReadOptions
+        self, models: ServedModels, limits: Limits, options: ReadOptions
     ) -> None:
-        self._engine = engine
-        self._name = name
+        self._models = models
         self._limits = limits
         self._options = dataclasses.replace(options, sandbox=True)
-        self._metrics = Metrics(engine)
-        self._uploads = Uploads(limits.max_bytes, 2 * engine.max_queue)
-        self._guard = Guard(
-            limits, 2 * engine.max_queue, self._uploads, self._metrics
-        )
-        self._jobs = Jobs(engine)
+        self._metrics = Metrics(*models)
+        max_requests = 2 * max(engine.max_queue for engine in models)
+        self._uploads = Uploads(limits.max_bytes, max_requests)
+        self._guard = Guard(limits, max_requests, self._uploads, self._metrics)
         self.endpoint = self._guard.endpoint
-        self._page = make_page(
-            has_model=engine.model is not None, max_bytes=limits.max_bytes
-        )
+        self._page = make_page(max_bytes=limits.max_bytes)
         self._is_ready = False
 
     @contextlib.asynccontextmanager
@@ -77,16 +73,13 @@ class _Server:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        await asyncio.to_thread(self._engine.close)
+        for engine in self._models:
+            await asyncio.to_thread(engine.close)
 
     async def _warm_up(self) -> None:
         try:
-            for future in self._engine.warm_up(self._limits.warm_up_tokens):
-                waiting = asyncio.wrap_future(future)
-                await asyncio.wait([waiting])
-                # cancelled when its programs are compiled
-                if not waiting.cancelled():
-                    waiting.result()
+            for engine in self._models:
+                await self._warm_up_engine(engine)
         except Exception as error:
             _LOG.error(
                 "the warm-up failed, /health/ready remains 503: %s", error
@@ -95,10 +88,19 @@ class _Server:
             self._metrics.is_warm = True
             self._is_ready = True
 
+    async def _warm_up_engine(self, engine: Engine) -> None:
+        for future in engine.warm_up(self._limits.warm_up_tokens):
+            waiting = asyncio.wrap_future(future)
+            await asyncio.wait([waiting])
+            # cancelled when its programs are compiled
+            if not waiting.cancelled():
+                waiting.result()
+
     async def summaries(self, request: HttpRequest) -> Response:
         """Answers ``POST /v1/summaries``."""
         started = time.monotonic()
         body = await read_documents(request, self._uploads, self._options)
+        jobs = self._models.take(body.fields)
         with_sources = boolean(body.fields, "sources")
         with_text = boolean(body.fields, "document_text")
         streams = boolean(body.fields, "stream")
@@ -137,13 +139,13 @@ class _Server:
                 "summarize": round(done - read, 4),
             }
             return {
-                "model": self._name,
+                "model": jobs.engine.name,
                 "summaries": answers,
                 "seconds": seconds,
             }
 
         if not streams:
-            results = await self._jobs.summarize(request, documents, options)
+            results = await jobs.summarize(request, documents, options)
             return JSONResponse(await answer(results))
         indices = [
             i
@@ -163,7 +165,7 @@ class _Server:
         async def end_events(results: list[Result]) -> str:
             return event(await answer(results), "result")
 
-        parts = self._jobs.parts(request, documents, options)
+        parts = jobs.parts(request, documents, options)
         return await self._guard.stream(request, parts, part_event, end_events)
 
     async def _document(
@@ -182,6 +184,7 @@ class _Server:
     async def summarization(self, request: HttpRequest) -> Response:
         """Answers ``POST /summarization``, the format of the Hub's inference API."""
         fields = await read_json(request, self._uploads)
+        jobs = self._models.take(fields)
         if "inputs" not in fields:
             raise HTTPException(422, "give inputs, a text or a list of texts")
         inputs = fields["inputs"]
@@ -192,38 +195,32 @@ class _Server:
             inputs if isinstance(inputs, list) else [inputs]
         )
         options = pipeline_options(parameters)
-        results = await self._jobs.summarize(request, documents, options)
+        results = await jobs.summarize(request, documents, options)
         return JSONResponse(
             [{"summary_text": item.text} for item in _successful(results)]
         )
 
     async def models(self, request: HttpRequest) -> Response:
         """Answers ``GET /v1/models``."""
-        model = {
-            "id": self._name,
-            "object": "model",
-            "created": 0,
-            "owned_by": "longsum",
-        }
-        return JSONResponse({"object": "list", "data": [model]})
+        return JSONResponse({"object": "list", "data": self._models.listed()})
 
     async def chat(self, request: HttpRequest) -> Response:
         """Answers ``POST /v1/chat/completions``: the user message is the document."""
-        body = parse_chat(await read_json(request, self._uploads))
+        fields = await read_json(request, self._uploads)
+        jobs = self._models.take(fields)
+        has_model = jobs.engine.model is not None
+        body = parse_chat(fields, has_model=has_model)
         if body.streams:
-            return await self._stream_chat(request, body)
-        results = await self._jobs.summarize(
-            request, [body.document], body.options
-        )
+            return await self._stream_chat(request, jobs, body)
+        results = await jobs.summarize(request, [body.document], body.options)
         [summary] = _successful(results)
-        return JSONResponse(
-            ChatAnswer(self._name, "chat.completion").whole(summary)
-        )
+        answer = ChatAnswer(jobs.engine.name, "chat.completion")
+        return JSONResponse(answer.whole(summary))
 
     async def _stream_chat(
-        self, request: HttpRequest, body: ChatRequest
+        self, request: HttpRequest, jobs: Jobs, body: ChatRequest
     ) -> Response:
-        answer = ChatAnswer(self._name, "chat.completion.chunk")
+        answer = ChatAnswer(jobs.engine.name, "chat.completion.chunk")
         # of the first chunk
         roles: Iterator[dict[str, Any]] = iter([{"role": "assistant"}])
 
@@ -237,7 +234,7 @@ class _Server:
                 events += event(answer.usage(summary))
             return f"{events}data: [DONE]\n\n"
 
-        parts = self._jobs.parts(request, [body.document], body.options)
+        parts = jobs.parts(request, [body.document], body.options)
         return await self._guard.stream(request, parts, part_event, end_events)
 
     async def page(self, request: HttpRequest) -> Response:
@@ -290,22 +287,21 @@ def _as_json(request: HttpRequest, error: Exception) -> Response:
 
 
 def make_app(
-    engine: Engine,
-    *,
-    name: str = "longsum",
+    *engines: Engine,
     limits: Limits | None = None,
     options: ReadOptions | None = None,
 ) -> Starlette:
-    """Returns the application; it closes the engine when it shuts down.
+    """Returns the application; it closes the engines when it shuts down.
 
     Args:
-        engine: engine that summarizes.
-        name: name of the model in responses.
+        *engines: engines that summarize, each with another name; the first one
+            for requests that name no model.
         limits: limits of one request.
         options: limits for reading uploaded files.
     """
     limits = limits or Limits()
-    server = _Server(engine, name, limits, options or ReadOptions())
+    models = ServedModels(*engines)
+    server = _Server(models, limits, options or ReadOptions())
     routes = [
         Route(
             "/v1/summaries", server.endpoint(server.summaries), methods=["POST"]

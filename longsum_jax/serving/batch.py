@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from longsum_jax.decoding.decoder import TokenLimits
 from longsum_jax.inference.continuous import Arrived, num_slots
 from longsum_jax.serving.lengths import read_length
 from longsum_jax.serving.pieces import JobPiece, fail
@@ -120,14 +121,17 @@ class OpenBatch:
         for index in cancelled:
             del self._inside[index]
         documents: list[TokenizedDocument] = []
+        limits: list[TokenLimits] = []
         for piece in self._entering(size - len(self._inside)):
             self._inside[self._num_arrived] = piece
             self._num_arrived += 1
             if not piece.is_warm_up:
                 self._waits.add(time.monotonic() - piece.queued)
             documents.append(piece.document)
+            limits.append(piece.limits)
         self.num_running = len(self._inside)
-        return Arrived(cancelled, documents, are_more=not self.has_decoded)
+        are_more = not self.has_decoded
+        return Arrived(cancelled, documents, limits, are_more)
 
     def _entering(self, num_free: int) -> list[JobPiece]:
         """Takes the pieces that enter in this turn from the queue, at most ``num_free``."""

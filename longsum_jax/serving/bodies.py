@@ -22,7 +22,7 @@ from longsum_jax.summarization.summary import Request
 
 _MAX_FILES = 100
 _MAX_FIELDS = 100
-_TEXT_FIELDS = ("text", "query")  # of a form, never numbers
+_TEXT_FIELDS = ("text", "query", "model")  # of a form, never numbers
 # The errors of readers that name a limit of the server.
 _LIMIT = re.compile(r"max_(bytes|pages|seconds|depth)\b|times its size")
 

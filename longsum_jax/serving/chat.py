@@ -13,7 +13,6 @@ from longsum_jax.summarization.summary import Request, Summary
 # Fields without effect on a summary.
 _IGNORED = (
     *(
-        "model",
         "metadata",
         "store",
         "user",
@@ -21,7 +20,10 @@ _IGNORED = (
         "service_tier",
     ),
     *("prompt_cache_key", "parallel_tool_calls", "stream", "stream_options"),
+    *("reasoning_effort", "verbosity"),
 )
+# The fields of sampling: without effect on a ranker, which does not sample.
+_SAMPLING = ("temperature", "top_p", "seed")
 # Fields that would change the answer, with the values that do not.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
@@ -34,6 +36,8 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "top_logprobs": (0,),
 }
 
 
@@ -53,11 +57,16 @@ class ChatRequest(NamedTuple):
     includes_usage: bool
 
 
-def parse_chat(fields: Mapping[str, Any]) -> ChatRequest:
+def parse_chat(fields: Mapping[str, Any], *, has_model: bool) -> ChatRequest:
     """Returns the document and the options of a body.
 
     A temperature above 0 samples with it, 0 or null does not sample. Options of
-    ``Model.summaries`` and ``query`` may be added to the body.
+    ``Model.summaries`` and ``query`` may be added to the body. The ranker counts
+    words instead of tokens, and does not sample.
+
+    Args:
+        fields: body without the name of the model.
+        has_model: True for a model, False for the bundled ranker.
 
     Raises:
         HTTPException: 422 for messages without a single user message, and for
@@ -80,8 +89,19 @@ def parse_chat(fields: Mapping[str, Any]) -> ChatRequest:
         options.pop(name, None)
     for name in ("max_tokens", "max_completion_tokens"):
         limit = options.pop(name, None)
-        if limit is not None:
+        if limit is None:
+            continue
+        if type(limit) is not int or limit < 1:
+            raise HTTPException(
+                422, f"{name} must be a whole number, at least 1"
+            )
+        if has_model:
             options["max_new_tokens"] = limit
+        else:
+            options.setdefault("length", limit)
+    if not has_model:
+        for name in _SAMPLING:
+            options.pop(name, None)
     temperature = options.pop("temperature", None)
     if temperature:
         options |= {"temperature": temperature, "do_sample": True}

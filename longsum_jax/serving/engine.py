@@ -21,14 +21,20 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from longsum_jax.decoding.decoder import TokenLimits
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import MAX_SLOTS
 from longsum_jax.ranking.ranker import DEFAULT_LENGTH
-from longsum_jax.ranking.selection import parse_length
 from longsum_jax.serving.batch import WARM_UP_PIECES
 from longsum_jax.serving.fair_queue import FairQueue
-from longsum_jax.serving.lengths import read_lengths, row_length
+from longsum_jax.serving.lengths import (
+    read_lengths,
+    row_length,
+    summary_room,
+)
 from longsum_jax.serving.pieces import (
     BatchKind,
     Job,
@@ -42,17 +48,19 @@ from longsum_jax.serving.text_stream import TextStream
 from longsum_jax.serving.worker import Worker
 from longsum_jax.summarization.documents import TokenizedDocument
 from longsum_jax.summarization.extracts import summarize_stream
+from longsum_jax.summarization.model import make_engine
 from longsum_jax.summarization.strategy_engine import StrategyEngine
-from longsum_jax.summarization.summarizer import make_engine
 from longsum_jax.summarization.summary import Request, Summary, check_text
 from longsum_jax.summarization.summary_options import (
     SummaryOptions,
     make_options,
 )
+from longsum_jax.text.lengths import parse_length
 
 if TYPE_CHECKING:
     from longsum_jax.summarization.model import Model
 
+BUILT_IN = "built-in"  # name of the bundled ranker
 _MAX_BEAMS = 16
 _WARM_UP = Request("The server reads this sentence.", "the warm-up", None)
 
@@ -84,6 +92,7 @@ class Engine:
 
     Args:
         model: loaded model; None for the ranker bundled with the package.
+        name: name of the model in requests and responses.
         replicas: copies of the model, see ``make_replicas``; () for a single
             one, ``model`` on its current devices.
         max_queue: maximum number of unfinished documents.
@@ -93,6 +102,7 @@ class Engine:
         batch_size: maximum number of inputs that are decoded together.
 
     Attributes:
+        name: name of the model in requests and responses.
         model: model of the first replica; None for the bundled ranker.
         max_queue: maximum number of unfinished documents.
     """
@@ -101,6 +111,7 @@ class Engine:
         self,
         model: "Model | None" = None,
         *,
+        name: str = BUILT_IN,
         replicas: Sequence[Replica] = (),
         max_queue: int = 64,
         max_tokens: int = 2**18,
@@ -108,6 +119,7 @@ class Engine:
         batch_size: int = MAX_SLOTS,
     ) -> None:
         replicas = replicas or [Replica(model)]
+        self.name = name
         self.model: Model | None = replicas[0].model
         self.max_queue = max_queue
         self._max_tokens = max_tokens
@@ -117,7 +129,13 @@ class Engine:
         self._num_open = 0
         self._is_closed = False
         self._workers = [
-            Worker(replica, self._queue, self._round, batch_size)
+            Worker(
+                replica,
+                self._queue,
+                self._round,
+                batch_size,
+                thread_name=f"{name} {replica.name}",
+            )
             for replica in replicas
         ]
         for worker in self._workers:
@@ -138,6 +156,13 @@ class Engine:
         """The statistics of every replica, by its name."""
         return {
             worker.replica.name: worker.statistics for worker in self._workers
+        }
+
+    @property
+    def thread_names(self) -> Mapping[str, str]:
+        """The name of each replica by the name of its thread."""
+        return {
+            worker.thread_name: worker.replica.name for worker in self._workers
         }
 
     def submit(
@@ -270,7 +295,8 @@ class Engine:
             unknown = next((name for name in options if name != "length"), None)
             if unknown is not None:
                 raise InputError(
-                    f"{unknown} is for a model, and this server has none; leave it out"
+                    f"{unknown} is for a model, not for the ranker {self.name}; "
+                    "leave it out"
                 )
             length = parse_length(options.get("length", DEFAULT_LENGTH))
             return partial(self._extract, length)
@@ -343,19 +369,30 @@ class Engine:
         """Returns the pieces of a job's next round."""
         assert self.model is not None
         pieces = []
+        config = self.model.config
+        default = self.model.summary_options().max_new_tokens
         for number, piece in enumerate(job.plan.pieces):
             options = job.engine.generation(piece.max_new_tokens)
             self._check_generation(options)
+            shortest, longest = options.min_new_tokens, options.max_new_tokens
+            # The limits are values of the row, not of the compiled program.
+            room = summary_room(config, longest, default)
             kind = BatchKind(
-                options,
+                dataclasses.replace(
+                    options, max_new_tokens=room, min_new_tokens=0
+                ),
                 job.engine.seed if options.do_sample else None,
-                row_length(self.model.config, len(piece.document.ids)),
+                row_length(config, len(piece.document.ids)),
             )
             pieces.append(
                 JobPiece(
                     job,
                     number,
                     piece.document,
+                    TokenLimits(
+                        np.array(shortest, np.int32),
+                        np.array(longest, np.int32),
+                    ),
                     kind,
                     piece.is_final,
                     time.monotonic(),

@@ -21,10 +21,13 @@ class Jobs:
 
     Args:
         engine: engine that summarizes.
+
+    Attributes:
+        engine: engine that summarizes.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self.engine = engine
 
     async def summarize(
         self,
@@ -53,7 +56,7 @@ class Jobs:
         # Tokenizing runs in a thread, which continues if this request is
         # cancelled meanwhile.
         submitted = asyncio.ensure_future(
-            asyncio.to_thread(self._engine.submit, documents, options, on_part)
+            asyncio.to_thread(self.engine.submit, documents, options, on_part)
         )
         try:
             futures = await asyncio.shield(submitted)

@@ -7,8 +7,14 @@
 An input is padded to one of a few lengths and encoded: a power of two, or above
 1,024 tokens, for which padding costs more time, one of four lengths from a
 power of two to the next. It is then decoded in a row of one of fewer lengths,
-so that inputs of different lengths share a batch. Both depend only on the
-input, so that its summary does not depend on others.
+so that inputs of different lengths share a batch. Rows also have room for one
+of few numbers of tokens of a summary, which ends at its limit:
+
+    limit of a summary      10     90    128    200      300   tokens
+    room of the row        128           128    256      512
+
+All of them depend only on the request, so that its summary does not depend on
+others.
 """
 
 from typing import Any
@@ -33,7 +39,7 @@ def read_length(config: Any, length: int) -> int:
     In BigBird's attention the last block of the input is global, so that more
     padding would change the summary: its inputs have many lengths.
     """
-    if get_encoder_attention(config).pads_to:
+    if get_encoder_attention(config.encoder_attention).pads_to:
         return input_length(config, length)
     return _limited(config, _padded(config, length))
 
@@ -44,6 +50,24 @@ def row_length(config: Any, length: int) -> int:
     while row < length:
         row *= 4
     return _limited(config, row)
+
+
+def summary_room(config: Any, limit: int, default: int) -> int:
+    """Returns the number of tokens for which a row has room.
+
+    It is the model's default, so that no shorter limit needs a program of its
+    own, doubled until the limit fits.
+
+    Args:
+        config: config of the model.
+        limit: maximum number of tokens of a summary.
+        default: the same without options of a request.
+    """
+    room = default
+    while room < limit:
+        room *= 2
+    # at most the positions of the decoder, and never below the limit
+    return max(min(room, config.max_target_length or room), limit)
 
 
 def read_lengths(config: Any, max_tokens: int) -> list[int]:

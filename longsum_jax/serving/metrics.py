@@ -14,7 +14,7 @@ from longsum_jax.serving.statistics import BOUNDS, SecondsHistogram
 
 # name of the event in JAX
 _COMPILATION = "/jax/core/compile/backend_compile_duration"
-
+_OTHER = "other"  # label of compilations in other threads
 
 # Counts of a replica: field of its statistics, name, kind.
 _REPLICA_VALUES = (
@@ -31,24 +31,30 @@ Labels = Mapping[str, str]
 
 
 class Metrics:
-    """Counts of requests and compilations, with the state of an engine.
+    """Counts of requests and compilations, with the state of engines.
 
     Args:
-        engine: engine that summarizes.
+        *engines: engines that summarize.
 
     Attributes:
         is_warm: True after the warm-up; later compilations are counted as
             such.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, *engines: Engine) -> None:
         self.is_warm = False
-        self._engine = engine
+        self._engines = engines
+        # labels by the name of a thread
+        self._threads: dict[str, Labels] = {
+            thread: {"model": engine.name, "replica": replica}
+            for engine in engines
+            for thread, replica in engine.thread_names.items()
+        }
         self._requests: Counter[int] = Counter()
         self._request_seconds = SecondsHistogram()
         # by the name of the thread, and True after the warm-up
         self._compilations: dict[tuple[str, bool], SecondsHistogram] = {
-            (name, False): SecondsHistogram() for name in engine.statistics
+            (name, False): SecondsHistogram() for name in self._threads
         }
         jax.monitoring.register_event_duration_secs_listener(
             self._count_compilation
@@ -60,8 +66,8 @@ class Metrics:
         if event != _COMPILATION:
             return
         name = threading.current_thread().name
-        if name not in self._engine.statistics:
-            name = "other"
+        if name not in self._threads:
+            name = _OTHER
         key = name, self.is_warm
         self._compilations.setdefault(key, SecondsHistogram()).add(
             duration_secs
@@ -74,14 +80,21 @@ class Metrics:
 
     def text(self) -> str:
         """Returns all numbers, one per line."""
-        engine, replicas = self._engine, self._engine.statistics
-        compilations = {
+        replicas = [
+            ({"model": engine.name, "replica": name}, counts)
+            for engine in self._engines
+            for name, counts in engine.statistics.items()
+        ]
+        compilations = [
             (
-                ("replica", name),
-                ("phase", "serving" if is_warm else "warm-up"),
-            ): counts
+                {
+                    **self._threads.get(name, {"replica": _OTHER}),
+                    "phase": "serving" if is_warm else "warm-up",
+                },
+                counts,
+            )
             for (name, is_warm), counts in sorted(self._compilations.items())
-        }
+        ]
         lines = _values(
             "longsum_requests_total",
             "counter",
@@ -93,40 +106,40 @@ class Metrics:
         lines += _histogram(
             "longsum_request_seconds", [({}, self._request_seconds)]
         )
-        for name, value in (
-            ("longsum_open_documents", engine.num_open),
-            ("longsum_waiting_inputs", engine.num_waiting),
-            ("longsum_memory_bytes", _memory_bytes()),
+        for field, name in (
+            ("num_open", "longsum_open_documents"),
+            ("num_waiting", "longsum_waiting_inputs"),
         ):
-            lines += _values(name, "gauge", [({}, value)])
+            values = [
+                ({"model": engine.name}, getattr(engine, field))
+                for engine in self._engines
+            ]
+            lines += _values(name, "gauge", values)
+        lines += _values(
+            "longsum_memory_bytes", "gauge", [({}, _memory_bytes())]
+        )
         for field, name, kind in _REPLICA_VALUES:
             lines += _values(
                 name,
                 kind,
                 [
-                    ({"replica": replica}, getattr(counts, field))
-                    for replica, counts in replicas.items()
+                    (labels, getattr(counts, field))
+                    for labels, counts in replicas
                 ],
             )
         lines += _histogram(
             "longsum_wait_seconds",
-            [
-                ({"replica": replica}, counts.waits)
-                for replica, counts in replicas.items()
-            ],
+            [(labels, counts.waits) for labels, counts in replicas],
         )
         lines += _values(
             "longsum_compilations_total",
             "counter",
-            [(dict(key), counts.total) for key, counts in compilations.items()],
+            [(labels, counts.total) for labels, counts in compilations],
         )
         lines += _values(
             "longsum_compilation_seconds_total",
             "counter",
-            [
-                (dict(key), counts.seconds)
-                for key, counts in compilations.items()
-            ],
+            [(labels, counts.seconds) for labels, counts in compilations],
         )
         lines += _values(
             "longsum_device_memory_bytes", "gauge", _device_bytes()
@@ -163,8 +176,18 @@ def _histogram(
 
 
 def _labels(labels: Labels) -> str:
-    pairs = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    pairs = ",".join(
+        f'{name}="{_escaped(value)}"' for name, value in labels.items()
+    )
     return f"{{{pairs}}}" if pairs else ""
+
+
+def _escaped(value: str) -> str:
+    """Escapes the name of a model, which may contain any character."""
+    # backslashes first, because the others are escaped by one
+    for character, escape in (("\\", r"\\"), ('"', r"\""), ("\n", r"\n")):
+        value = value.replace(character, escape)
+    return value
 
 
 def _memory_bytes() -> int:

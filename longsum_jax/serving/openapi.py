@@ -31,6 +31,7 @@ _BOOLEAN = {"type": "boolean", "default": False}
 _ERRORS = {
     "400": "The body is malformed.",
     "401": "The API key is missing or wrong.",
+    "404": "No model has this name.",
     "408": "The body arrived too slowly.",
     "413": "The body or a document is too large.",
     "415": "The content type is not accepted.",
@@ -142,7 +143,7 @@ def openapi() -> dict[str, Any]:
     answers: dict[str, Any] = {
         name: _BOOLEAN for name in ("sources", "document_text", "stream")
     }
-    answers["query"] = _TEXT
+    answers |= {"model": _TEXT, "query": _TEXT}
     texts = {"type": "array", "items": _TEXT}
     documents = {"text": _TEXT, "documents": texts}
     file = {"type": "string", "contentMediaType": "application/octet-stream"}
@@ -150,12 +151,14 @@ def openapi() -> dict[str, Any]:
     chat = {
         "model": _TEXT,
         "messages": {"type": "array", "items": _object(message)},
-        "max_completion_tokens": {"type": "integer"},
+        "max_tokens": _INTEGER,
+        "max_completion_tokens": _INTEGER,
         "temperature": {"type": "number"},
         "stream": _BOOLEAN,
         "query": _TEXT,
     }
     inputs = {
+        "model": _TEXT,
         "inputs": {"anyOf": [_TEXT, texts]},
         "parameters": _object(options),
     }
@@ -182,7 +185,7 @@ def openapi() -> dict[str, Any]:
             for path, (summary, bodies) in posts.items()
         },
         "/": _get("Shows the page for people"),
-        "/v1/models": _get("Lists the model"),
+        "/v1/models": _get("Lists the models"),
         "/health/live": _get("Answers while the process runs"),
         "/health/ready": _get("Answers 200 when the programs are compiled"),
         "/metrics": _get("Reports numbers in the text format of Prometheus"),

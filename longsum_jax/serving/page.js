@@ -5,9 +5,8 @@ const PAGE = document.documentElement.cloneNode(true); // before any change
 const UNITS = { words: "word", sentences: "sentence", percent: "percent" };
 const PASTED = "Pasted text"; // name of the document
 const SURROGATE = /[\ud800-\udfff]/;
-const isModel = document.body.dataset.kind === "model";
 
-let model = ""; // name of the model
+let models = []; // entries of /v1/models, the first one for every request
 let files = [];
 let shownInput = ""; // input of the runs, see inputName
 // Each run has settings and the answer of the server for each document.
@@ -51,16 +50,22 @@ function settings() {
   const noun = UNITS[at("unit").value];
   const words =
     noun === "percent" ? `${value} % of the document` : counted(value, noun);
-  const missing = isModel
-    ? "Summary of the model's length"
-    : "Summary in 150 words";
-  const title = length ? `Summary in ${words}` : missing;
-  return { length, title, query: at("question").value.trim() };
+  const model = chosenModel();
+  const missing = model?.is_extractive ? "in 150 words" : "of automatic length";
+  const name = models.length > 1 ? ` by ${model.id}` : "";
+  const title = `Summary${name} ${length ? `in ${words}` : missing}`;
+  const query = at("question").value.trim();
+  return { length, title, query, model: model?.id };
 }
 
-function body({ length, query }) {
-  const options = { sources: true, document_text: true };
-  if (isModel) options.stream = true;
+// Returns the entry of the model that is selected; undefined before it is known.
+function chosenModel() {
+  return models.find(({ id }) => id === at("model").value);
+}
+
+function body({ length, query, model }) {
+  const options = { sources: true, document_text: true, stream: true };
+  if (model) options.model = model;
   if (length) options.length = length;
   if (query) options.query = query;
   if (!files.length) {
@@ -167,10 +172,9 @@ async function send(isCompared) {
     const title = titleOf(chosenSettings);
     const isSame = isCompared && input === shownInput;
     const answer = await answerOf(await checked(response), title, isSame);
-    model = answer.model;
     const summaries = answer.summaries.map(withoutError);
     if (isPasted) summaries[0].document = PASTED;
-    const run = { ...chosenSettings, summaries };
+    const run = { ...chosenSettings, model: answer.model, summaries };
     runs = isSame ? [...runs.slice(0, 1), run] : [run];
     shownInput = input;
     stop("Summary finished");
@@ -247,6 +251,11 @@ function showPart(kind, part, title, isCompared) {
 
 function showCompare() {
   at("compare").hidden = !runs.length || inputName() !== shownInput;
+  const model = chosenModel()?.id;
+  const isOther = runs.length && model && model !== runs[0].model;
+  at("compare").textContent = isOther
+    ? `Compare with ${model}`
+    : "Compare with these settings";
 }
 
 // Returns an empty summary for a document that could not be summarized.
@@ -329,7 +338,7 @@ function factsOf(answer) {
     (statement) => !statement.is_supported,
   ).length;
   if (unsupported) parts.push(counted(unsupported, "unsupported sentence"));
-  if (isModel && answer.dropped_tokens)
+  if (answer.dropped_tokens)
     parts.push(
       `${whole(answer.read_tokens)} of ${whole(answer.document_tokens)} tokens read`,
     );
@@ -341,7 +350,7 @@ function titleOf({ title, query }) {
 }
 
 function markdown(run, answer) {
-  const about = [titleOf(run), factsOf(answer), model].join(" \u00b7 ");
+  const about = [titleOf(run), factsOf(answer), run.model].join(" \u00b7 ");
   const name = answer.document.replace(/\s+/g, " ");
   return `## ${name}\n\n${answer.summary}\n\n*${about}*\n`;
 }
@@ -419,7 +428,7 @@ function showRuns(number) {
 
 function download() {
   const page = PAGE.cloneNode(true);
-  const data = { model, runs, facts: at("facts").textContent };
+  const data = { runs, facts: modelFacts(runs.map((run) => run.model)) };
   page.querySelector("#saved").textContent = JSON.stringify(data);
   const name = at("name").textContent;
   page.querySelector("title").textContent = `Summary of ${name}`;
@@ -436,14 +445,25 @@ function download() {
 
 // The start
 
-async function showModel() {
+// Returns a line with the names of models.
+function modelFacts(names) {
+  const facts = [...new Set(names)].map((name) => {
+    const model = models.find(({ id }) => id === name);
+    return model?.is_extractive ? `${name} (selects sentences)` : name;
+  });
+  return `${facts.length > 1 ? "Models" : "Model"}: ${facts.join(", ")}`;
+}
+
+async function showModels() {
   try {
     const response = await checked(
       await fetch("v1/models", { headers: authorization() }),
     );
-    model = (await response.json()).data[0].id;
-    const kind = isModel ? "" : " (built-in ranker, which selects sentences)";
-    at("facts").textContent = `Model: ${model}${kind}`;
+    models = (await response.json()).data;
+    const names = models.map(({ id }) => id);
+    at("model").replaceChildren(...names.map((name) => new Option(name)));
+    at("model-field").hidden = names.length < 2;
+    at("facts").textContent = modelFacts(names);
   } catch (error) {
     const needsKey = !at("key-field").hidden;
     at("facts").textContent = needsKey
@@ -486,7 +506,8 @@ function listen() {
   at("text").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(false);
   });
-  at("key").addEventListener("change", showModel);
+  at("key").addEventListener("change", showModels);
+  at("model").addEventListener("change", showCompare);
   at("form").addEventListener("submit", (event) => {
     event.preventDefault();
     send(false);
@@ -511,16 +532,14 @@ function startPage() {
   if (saved) {
     document.body.dataset.saved = "";
     const data = JSON.parse(saved);
-    ({ model, runs } = data);
+    runs = data.runs;
     at("facts").textContent = data.facts;
     document.querySelector("h1").textContent = document.title;
     showRuns(0);
     return;
   }
-  at("length").value = isModel ? "" : 150;
-  at("length").placeholder = isModel ? "automatic" : "";
   listen();
-  showModel();
+  showModels();
 }
 
 startPage();

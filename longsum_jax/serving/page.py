@@ -23,11 +23,10 @@ class WebPage(NamedTuple):
     headers: dict[str, str]
 
 
-def make_page(*, has_model: bool, max_bytes: int) -> WebPage:
+def make_page(*, max_bytes: int) -> WebPage:
     """Returns the page of a server.
 
     Args:
-        has_model: True if the server has a model, False for the bundled ranker.
         max_bytes: maximum size of a request.
     """
     style = read_part("report.css") + read_part("page.css", _PACKAGE)
@@ -53,7 +52,6 @@ def make_page(*, has_model: bool, max_bytes: int) -> WebPage:
         policy=policy,
         style=style,
         script=script,
-        kind="model" if has_model else "ranker",
         max_bytes=str(max_bytes),
         supported=str(SUPPORTED),
         max_sources=str(MAX_SOURCES),

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from longsum_jax.decoding.decoder import TokenLimits
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.serving.text_stream import TextStream
 from longsum_jax.summarization.documents import TokenizedDocument
@@ -44,7 +45,8 @@ class BatchKind(NamedTuple):
     """Pieces of equal kinds share batches.
 
     Attributes:
-        options: generation options.
+        options: generation options; their ``max_new_tokens`` is the capacity of
+            the rows, and they have no minimum: both are ``JobPiece.limits``.
         seed: random seed for sampling; None without sampling.
         row_length: length of the rows of the batch.
         single: piece (job, number) that shares no batch; None if it does.
@@ -63,6 +65,7 @@ class JobPiece(NamedTuple):
         job: request of the input.
         number: index of the input in its round.
         document: tokens of the input.
+        limits: numbers of tokens of its summary.
         kind: kind of the batches that it can enter.
         is_final: True if its text is the summary of the request.
         queued: time of queueing.
@@ -73,6 +76,7 @@ class JobPiece(NamedTuple):
     job: Job
     number: int
     document: TokenizedDocument
+    limits: TokenLimits
     kind: BatchKind
     is_final: bool
     queued: float

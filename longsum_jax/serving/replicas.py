@@ -45,7 +45,7 @@ class Replica(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the replica's thread."""
+        """The name of the replica, unique among the replicas of its model."""
         return f"replica-{self.number}"
 
 

@@ -41,9 +41,11 @@ class Worker:
         queue: queue that the replicas share.
         next_round: function that makes the pieces of a job's next round.
         max_rows: maximum number of rows of a batch.
+        thread_name: name of the thread.
 
     Attributes:
         replica: model on its devices.
+        thread_name: name of the thread.
         statistics: counts for monitoring.
     """
 
@@ -53,15 +55,18 @@ class Worker:
         queue: FairQueue,
         next_round: Callable[[Job], list[JobPiece]],
         max_rows: int = MAX_SLOTS,
+        *,
+        thread_name: str,
     ) -> None:
         self.replica = replica
+        self.thread_name = thread_name
         self.statistics = ReplicaStatistics()
         self._queue = queue
         self._next_round = next_round
         self._max_rows = max_rows
         self._batches: list[OpenBatch] = []
         self._thread = threading.Thread(
-            target=self._run, name=replica.name, daemon=True
+            target=self._run, name=thread_name, daemon=True
         )
 
     def start(self) -> None:

@@ -91,7 +91,7 @@ def check_attends(model: "Model") -> None:
     how = ""
     if model.config.head != "language_model":
         how = f"has the head {model.config.head}"
-    elif "segments" in model.summarization or model.config.page_decoding:
+    elif "segments" in model.summarization or model.config.pages.page_decoding:
         how = "reads segments or pages"
     elif model.config.cross_attention != "full":
         how = f"reads by {model.config.cross_attention}"

@@ -211,7 +211,8 @@ class DocumentSummarizer:
         Args:
             arrivals: function from the indices of the documents in slots and
                 the number of slots to cancelled and new documents. New ones are
-                ``TokenizedDocument``, numbered in order of arrival.
+                ``TokenizedDocument``, numbered in order of arrival, with the
+                limits of their summaries, see ``ContinuousBatch``.
             slot_length: length of the slots, at least the padded length of
                 every document; the model may pad it further.
             padded_length: function from the length of a document to its padded

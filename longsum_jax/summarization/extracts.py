@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.ranker import DEFAULT_LENGTH, Ranker, builtin_ranker
-from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.summarization.stream import Result
 from longsum_jax.summarization.summary import (
     Request,
@@ -14,6 +13,7 @@ from longsum_jax.summarization.summary import (
     check_text,
 )
 from longsum_jax.text.coverage import statement_coverage
+from longsum_jax.text.lengths import Length, parse_length
 from longsum_jax.text.statements import NO_OUTLINE, Outline
 
 

@@ -6,7 +6,6 @@ from typing import NamedTuple, cast
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.inference.devices import rows_on_devices
-from longsum_jax.ranking.selection import Length
 from longsum_jax.summarization.documents import (
     DocumentSummarizer,
     TokenizedDocument,
@@ -19,6 +18,7 @@ from longsum_jax.summarization.summary import BatchSize, Request, Summary
 from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_jax.text.coverage import summary_coverage
 from longsum_jax.text.joining import Joiner
+from longsum_jax.text.lengths import Length
 from longsum_jax.text.prompts import Prompt
 from longsum_jax.text.segment_inputs import SegmentInputs
 from longsum_jax.tokenizers.base import Tokenizer

@@ -1,23 +1,41 @@
-"""A loaded model that summarizes."""
+"""A loaded model that summarizes.
 
+``make_engine`` returns the engine for the options of one call: a
+``StrategyEngine``, or a ``MemoryEngine`` for models that were trained to read
+segment by segment.
+"""
+
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Any, Unpack
+from typing import Any, Self, Unpack, cast
 
+import jax
 import numpy as np
 
 from longsum_jax.checkpoints import huggingface
-from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
-from longsum_jax.inference.model import LoadedModel
-from longsum_jax.inference.padding import PaddedInputs, document_inputs
+from longsum_jax.inference import answers, sentences
+from longsum_jax.inference.auxiliary import auxiliary_functions, check_auxiliary
+from longsum_jax.inference.convertible import ConvertibleModel
+from longsum_jax.inference.devices import on_devices
+from longsum_jax.inference.padding import (
+    PaddedInputs,
+    check_length,
+    document_inputs,
+    kernel_limit,
+)
 from longsum_jax.inference.programs import EncodedDocuments
+from longsum_jax.models.registry import max_input_length
 from longsum_jax.summarization.documents import DocumentSummarizer
 from longsum_jax.summarization.memory_engine import MemoryEngine
 from longsum_jax.summarization.segments import SegmentSummarizer
+from longsum_jax.summarization.strategies import SEGMENT_LENGTH, Reader
+from longsum_jax.summarization.strategy_engine import StrategyEngine
 from longsum_jax.summarization.stream import Result, summarize_stream
-from longsum_jax.summarization.summarizer import make_engine, summarize_all
 from longsum_jax.summarization.summary import Request, Strategy, Summary
 from longsum_jax.summarization.summary_options import (
     OptionChanges,
@@ -26,17 +44,19 @@ from longsum_jax.summarization.summary_options import (
     make_requests,
 )
 from longsum_jax.text.joining import BLANK_LINE, document_token_id
+from longsum_jax.text.lengths import Length
 from longsum_jax.text.prompts import Prompt, make_prompt
 from longsum_jax.text.segment_inputs import segment_options
 from longsum_jax.tokenizers.files import DOCUMENT_TOKEN
 
 
-class Model(LoadedModel):
+class Model(ConvertibleModel):
     """A loaded model that summarizes documents of any length.
 
-    Made by ``longsum_jax.load``. Everything that does not concern summaries
-    (``encode``, ``logits``, ``generate``, ``save`` and so on) is in
-    ``inference.model.LoadedModel``.
+    Made by ``longsum_jax.load``. Everything that does not concern documents is
+    in ``inference.model.LoadedModel`` (``encode``, ``logits``, ``generate``,
+    ``save``) and ``inference.convertible.ConvertibleModel`` (``to_lsg`` and
+    other conversions).
     """
 
     def summary_options(self, **options: Any) -> GenerationOptions:
@@ -193,6 +213,76 @@ class Model(LoadedModel):
         engine = make_engine(self, options, on_segment)
         return summarize_stream(engine.work(), requests, options.batch_size)
 
+    def extract(
+        self, documents: Sequence[str | list[str]] | str, **options: Any
+    ) -> list[list[int]]:
+        """Selects sentences of documents with a model trained by ``configs/extractor.py``.
+
+        Args:
+            documents: texts, which are split into sentences
+                (``text.sentences``), or lists of sentences.
+            **options: ``queries``, a text or None for each document, as in
+                training; ``threshold``, the probability above which a sentence
+                is selected (0.5); ``top_k``, the number of sentences selected
+                if none is above the threshold (3); ``batch_size``, sentences
+                encoded together (64).
+
+        Returns:
+            For each document the indices of the selected sentences, ascending.
+
+        Raises:
+            InputError: a model of another kind, no tokenizer, a document
+                without sentences, an option out of range.
+        """
+        return sentences.extract(self, documents, **options)
+
+    def answer(
+        self,
+        questions: Sequence[str] | str,
+        documents: Sequence[str] | str,
+        **options: Any,
+    ) -> list[answers.Answer]:
+        """Finds the answer to each question in its document with a question answering head.
+
+        Args:
+            questions, documents: one question per document, or a single pair of
+                texts.
+            **options: ``max_answer_length``, maximum answer length in tokens
+                (30); ``batch_size``, document windows read together (16).
+
+        Raises:
+            InputError: a model of another kind, no tokenizer, a value that is
+                not a text, an empty document, a question that leaves no room
+                for the document, an option out of range.
+        """
+        return answers.answer(self, questions, documents, **options)
+
+    @contextmanager
+    def on_all_devices(
+        self, devices: Sequence[jax.Device] | None = None
+    ) -> Iterator[Self]:
+        """Yields a model that splits every batch over devices for the duration of the block.
+
+            with model.on_all_devices() as parallel:
+                summaries = parallel.summaries(texts, batch_size="auto")
+
+        The documents of a batch then start and end together. With one device,
+        it yields this model.
+
+        Args:
+            devices: devices to use, by default all local ones; each stores all
+                parameters.
+        """
+        if devices is None:
+            devices = jax.local_devices()
+        else:
+            devices = list(devices)
+        if len(devices) == 1:
+            yield self
+            return
+        with on_devices(self.params, devices) as params:
+            yield self.with_params(params)
+
     @property
     def trained_strategy(self) -> Strategy:
         """The strategy that the model was trained for: "memory" or "direct"."""
@@ -237,13 +327,13 @@ class Model(LoadedModel):
     @cached_property
     def _segment_summarizer(self) -> SegmentSummarizer:
         options = segment_options(self.summarization)
-        self.auxiliary.check(options)
+        check_auxiliary(self.auxiliary, options)
         return SegmentSummarizer(
             self.module,
             self.tokenizer.plain,
             options,
             pad=partial(self.padded, inputs={}),
-            auxiliary=self.auxiliary.functions(),
+            auxiliary=auxiliary_functions(self.auxiliary),
             storage=self.decoder_storage,
         )
 
@@ -289,7 +379,7 @@ class Model(LoadedModel):
     def encoded_documents(
         self, ids: np.ndarray, mask: np.ndarray
     ) -> EncodedDocuments:
-        """Returns encoded documents for ``programs.NoisySearch``.
+        """Returns encoded documents for ``noisy.NoisySearch``.
 
         Args:
             ids: int32 [batch, length].
@@ -297,5 +387,148 @@ class Model(LoadedModel):
         """
         return self._runner.encoded(self.padded_document(ids, mask))
 
+    def _longest_input(self) -> str:
+        if "segments" not in self.summarization:
+            return super()._longest_input()
+        try:
+            length = segment_options(self.summarization).segment_length
+        except InputError:  # invalid options; summarizing reports them
+            return "segments"
+        return f"segments of {length:,} tokens"
+
     def _document_inputs(self, ids: np.ndarray) -> Mapping[str, np.ndarray]:
         return document_inputs(ids, self._document_id, self.config)
+
+
+def make_engine(
+    model: Model,
+    options: SummaryOptions,
+    on_segment: Callable[[str], None] | None = None,
+) -> StrategyEngine | MemoryEngine:
+    """Returns the engine that summarizes documents with the options of one call.
+
+    Args:
+        model: loaded model.
+        options: options of the call.
+        on_segment: callback with the summary of each segment, in order.
+
+    Raises:
+        InputError: the model has no tokenizer or does not support the options.
+    """
+    tokenizer = model.tokenizer.plain
+    generation = model.summary_options(**options.generation)
+    if options.strategy == "auto" and model.trained_strategy == "memory":
+        options = dataclasses.replace(options, strategy="memory")
+    _check(model, options)
+    if on_segment is not None:
+        _check_segments(options)
+    prompt = model.prompt(options.prompt)
+    if options.strategy == "memory":
+        return MemoryEngine(
+            model.segment_summarizer,
+            model.segment_decoder,
+            model.params,
+            prompt,
+            tokenizer,
+            options,
+            generation,
+            on_segment,
+        )
+    generation = of_whole_texts(
+        generation, options.generation, f'"{options.strategy}"'
+    )
+    longest = max_input_length(model.config)
+    reader = Reader(
+        tokenizer,
+        prompt=prompt,
+        max_new_tokens=generation.max_new_tokens,
+        length=cast(Length | None, options.length),
+        separator=model.separator,
+        on_segment=on_segment,
+        **_lengths(model, options),
+    )
+    # An explicit limit also bounds token limits derived from a length.
+    if options.generation.get("max_new_tokens") is not None:
+        reader = dataclasses.replace(
+            reader, longest_summary=generation.max_new_tokens
+        )
+    return StrategyEngine(
+        model.document_summarizer, reader, options, generation, longest
+    )
+
+
+def summarize_all(
+    engine: StrategyEngine | MemoryEngine,
+    requests: Sequence[Request],
+    *,
+    longest_first: bool,
+) -> list[Summary]:
+    """Returns a summary of every document, in the order of ``requests``.
+
+    Args:
+        engine: engine made by ``make_engine``.
+        requests: documents to summarize.
+        longest_first: True to read the longest first, so that running out of
+            memory happens early.
+    """
+    order = list(range(len(requests)))
+    if longest_first:
+        order.sort(key=lambda i: -len(requests[i].text))
+    requests = [requests[i] for i in order]
+    summaries = map(Summary.of, engine.summaries(requests), requests)
+    # Undo the sorting.
+    by_index = dict(zip(order, summaries, strict=True))
+    return [by_index[i] for i in range(len(order))]
+
+
+def _lengths(model: Model, options: SummaryOptions) -> dict[str, Any]:
+    """Returns the fields of a ``Reader`` that depend on the model's positions."""
+    model_limits = (max_input_length(model.config), kernel_limit(model.config))
+    limits = [limit for limit in model_limits if limit is not None]
+    if options.segment_length is None:
+        requested = []
+    else:
+        requested = [options.segment_length]
+    longest = min([*limits, *requested], default=None)
+    return {
+        "longest_whole": longest,
+        "longest_input": longest or SEGMENT_LENGTH,
+        "is_longest_input": longest in limits,
+        "longest_summary": model.config.max_target_length,
+    }
+
+
+def _check(model: Model, options: SummaryOptions) -> None:
+    """Raises InputError for options that a model does not support."""
+    if options.strategy == "memory" and model.trained_strategy != "memory":
+        raise InputError(
+            'strategy="memory" needs a model with settings of "segments" in its config.json, '
+            "which this model lacks; give another strategy"
+        )
+    if options.segment_length is not None and options.strategy in (
+        "direct",
+        "memory",
+    ):
+        raise InputError(
+            f"segment_length={options.segment_length} is for strategies that cut documents, "
+            f'not for "{options.strategy}"; leave it out'
+        )
+    longest = model.config.max_source_length
+    if options.segment_length is not None:
+        check_length(options.segment_length, longest, "segment_length")
+    if options.strategy == "direct" and options.max_source_length is not None:
+        check_length(options.max_source_length, longest, "max_source_length")
+
+
+def _check_segments(options: SummaryOptions) -> None:
+    """Raises InputError if segments cannot be streamed."""
+    if options.strategy not in ("segments", "memory"):
+        raise InputError(
+            "segments cannot be shown one by one, because this model reads documents in one piece; "
+            'give strategy="segments", or leave on_segment (--stream) out'
+        )
+    if options.batch_size != 1:
+        raise InputError(
+            f"batch_size={options.batch_size}, but segments are shown for one document at a time; "
+            "give 1"
+        )

@@ -2,34 +2,76 @@
 
 import zlib
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax.decoding.noise import noisy_cache, noisy_decoder
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.search import Generated
+from longsum_jax.decoding.sampling import row_keys
+from longsum_jax.decoding.search import Generated, generate
 from longsum_jax.errors import InputError
-from longsum_jax.inference.programs import NoisySearch
+from longsum_jax.inference.programs import (
+    EncodedDocuments,
+    Program,
+    cached_decoder,
+    empty_cache,
+    replicated,
+)
+from longsum_jax.layers.partitioning import constrain_rows
 from longsum_jax.summarization.documents import DocumentSummarizer
 from longsum_jax.summarization.model import Model
-from longsum_jax.summarization.segments import SegmentSummarizer
-from longsum_jax.summarization.summarizer import make_engine, summarize_all
-from longsum_jax.summarization.summary import Strategy, Summary
+from longsum_jax.summarization.summary import Summary
 from longsum_jax.summarization.summary_options import (
     OptionChanges,
     SummaryOptions,
     make_options,
-    make_requests,
 )
-from longsum_jax.text.prompts import Prompt
-from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.typing import Params
+from longsum_jax.typing import Array
 
 
-class NoisySummarizer:
+class NoisySearch:
+    """Runs the compiled noisy search with two modules, see ``decoding.noise``.
+
+    Args:
+        conditional: module that reads the documents.
+        unconditional: module from which the noise is sampled.
+    """
+
+    def __init__(self, conditional: Any, unconditional: Any) -> None:
+        static = ("batch_size", "options")
+        search = partial(_noisy_search, conditional, unconditional)
+        self.program = Program(search, static_argnames=static)
+
+    def __call__(
+        self,
+        conditional: EncodedDocuments,
+        unconditional: EncodedDocuments,
+        keys: Array,
+        noise: float,
+        *,
+        batch_size: int,
+        options: GenerationOptions,
+    ) -> Generated:
+        """Decodes encoded documents.
+
+        Args:
+            conditional: the documents, encoded by the module that reads them.
+            unconditional: as many empty documents, encoded by the other module.
+            keys: PRNG keys of the rows.
+            noise: probability with which a token is sampled from the
+                unconditional module.
+            batch_size: number of documents.
+            options: generation options with sampling.
+        """
+        arguments = conditional, unconditional, keys, jnp.float32(noise)
+        return self.program(*arguments, batch_size=batch_size, options=options)
+
+
+class NoisySummarizer(Model):
     """Summarizes documents by ``decoding.noise``: a share of the tokens ignores the document.
 
     A summary depends on the document, the seed and the options, not on the
@@ -43,15 +85,10 @@ class NoisySummarizer:
             fine-tuning.
         noise: probability with which a token is drawn from ``unconditional``.
 
-    Attributes:
-        config, params, summarization: attributes of ``model`` with these names.
-
     Raises:
         InputError: a probability outside [0, 1], a model without a decoder or
             that reads segment by segment, or another tokenizer or vocabulary.
     """
-
-    trained_strategy: Strategy = "direct"
 
     def __init__(
         self, model: Model, unconditional: Model | None = None, *, noise: float
@@ -60,10 +97,8 @@ class NoisySummarizer:
             raise InputError(
                 f"noise={noise} is a probability; give a number between 0 and 1"
             )
-        self._model = model
-        self.config: Any = model.config
-        self.params: Params = model.params
-        self.summarization = model.summarization
+        # The same model, with its programs; only its search differs.
+        vars(self).update(vars(model))
         self._unconditional = unconditional or model
         self._noise = noise
         for checked_model in (model, self._unconditional):
@@ -77,6 +112,7 @@ class NoisySummarizer:
         *,
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
+        join: bool = False,
         **changes: Unpack[OptionChanges],
     ) -> list[Summary]:
         """Returns a noisy summary of every document; arguments as for ``Model.summaries``.
@@ -94,24 +130,9 @@ class NoisySummarizer:
                 "leave it out"
             )
         options = make_options(options, strategy="direct")
-        requests = make_requests(texts, names, queries, self.separator)
-        engine = make_engine(self, options)
-        longest_first = options.batch_size != 1
-        return summarize_all(engine, requests, longest_first=longest_first)
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of both models."""
-        return self._model.tokenizer
-
-    def prompt(self, template: str | None = None) -> Prompt:
-        """Returns the text around every document."""
-        return self._model.prompt(template)
-
-    @property
-    def separator(self) -> str:
-        """The text between documents that are read as one."""
-        return self._model.separator
+        return super().summaries(
+            texts, options, names=names, queries=queries, join=join
+        )
 
     @property
     def document_summarizer(self) -> DocumentSummarizer:
@@ -123,27 +144,15 @@ class NoisySummarizer:
             make_slots=None,
         )
 
-    @property
-    def segment_summarizer(self) -> SegmentSummarizer:
-        raise InputError(
-            "noisy decoding reads documents in one piece, not segment by segment"
-        )
-
-    @property
-    def segment_decoder(self) -> DocumentSummarizer:
-        raise InputError(
-            "noisy decoding reads documents in one piece, not segment by segment"
-        )
-
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns generation options with sampling enabled."""
-        return self._model.summary_options(
+        return super().summary_options(
             **{"do_sample": True, "num_beams": 1} | options
         )
 
     @cached_property
     def _search(self) -> NoisySearch:
-        return NoisySearch(self._model.module, self._unconditional.module)
+        return NoisySearch(self.module, self._unconditional.module)
 
     @cached_property
     def _empty_ids(self) -> list[int]:
@@ -166,7 +175,7 @@ class NoisySummarizer:
         # The unconditional model reads the same empty document in every row.
         empty = np.tile(np.array(self._empty_ids, np.int32), (len(ids), 1))
         return self._search(
-            self._model.encoded_documents(ids, mask),
+            self.encoded_documents(ids, mask),
             self._unconditional.encoded_documents(
                 empty, np.ones(empty.shape, bool)
             ),
@@ -175,6 +184,41 @@ class NoisySummarizer:
             batch_size=len(ids),
             options=options,
         )
+
+
+def _noisy_search(
+    conditional_module: Any,
+    unconditional_module: Any,
+    conditional: EncodedDocuments,
+    unconditional: EncodedDocuments,
+    keys: Array,
+    noise: Array,
+    *,
+    batch_size: int,
+    options: GenerationOptions,
+) -> Generated:
+    # Each decoder has its own source and cache.
+    decoders, caches = [], []
+    for module, encoded in (
+        (conditional_module, conditional),
+        (unconditional_module, unconditional),
+    ):
+        params, weights, source = encoded
+        source = constrain_rows(source)
+        decoders.append(cached_decoder(module, params, weights, source))
+        caches.append(
+            constrain_rows(empty_cache(module, params, source, options))
+        )
+    # One key per beam [batch * beams], so that beams draw independent noise.
+    beam_keys = row_keys(keys, batch_size, options.decoder_beams)
+    decoder = noisy_decoder(
+        decoders[0], decoders[1], noise=noise, keys=beam_keys
+    )
+    cache = noisy_cache(caches[0], caches[1], batch_size)
+    out = generate(
+        decoder, cache, batch_size=batch_size, options=options, rng=keys
+    )
+    return replicated(out)
 
 
 def _document_keys(ids: np.ndarray, mask: np.ndarray, seed: int) -> jax.Array:

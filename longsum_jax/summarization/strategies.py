@@ -18,28 +18,21 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-
 from longsum_jax.decoding.options import MAX_NEW_TOKENS
 from longsum_jax.errors import InputError
-from longsum_jax.ranking.parsing import parse_document
-from longsum_jax.ranking.ranker import builtin_ranker, without_fragments
-from longsum_jax.ranking.selection import Length, take_sentences
 from longsum_jax.summarization.documents import TokenizedDocument
 from longsum_jax.summarization.stream import coarse_length
 from longsum_jax.summarization.summary import (
     SHORTEST_ROOM,
     Request,
-    Strategy,
     Summary,
 )
-from longsum_jax.text.coverage import summary_coverage
 from longsum_jax.text.joining import BLANK_LINE, Joiner, split_documents
+from longsum_jax.text.lengths import Length
 from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import (
-    join_wrapped_lines,
     sentence_ends,
     split_sentences,
 )
@@ -123,9 +116,7 @@ def budget_of(length: Length, text: str, num_tokens: int) -> Budget:
             math.ceil(length.value * per_sentence),
         )
     words = num_words(text)
-    limit = length.value
-    if length.unit == "percent":
-        limit = max(1, length.value / 100 * words)
+    limit = max(1, length.limit(words))
     # Convert words to tokens with the document's ratio.
     return Budget(limit, num_words, math.ceil(limit * num_tokens / words))
 
@@ -435,18 +426,6 @@ def direct(source: StrategyInput) -> Steps:
     return source.last_draft(summary)
 
 
-def extract(source: StrategyInput) -> Steps:
-    """Reads as many sentences as fit into one input, selected by the built-in ranker."""
-    if len(source.document.ids) <= source.reader.longest_input:
-        return (yield from direct(source))
-    # One call of the model; the sentences keep the document's order.
-    piece = source.piece(_best_sentences(source), source.final_tokens)
-    [summary] = yield [source.final(piece)]
-    return source.last_draft(summary)._replace(
-        read_tokens=len(piece.document.ids)
-    )
-
-
 def segments(source: StrategyInput) -> Steps:
     """Summarizes each segment and concatenates the summaries."""
     texts = source.cut()
@@ -544,83 +523,3 @@ def refine(source: StrategyInput) -> Steps:
         [summary] = yield [source.final(piece) if is_last else piece]
         running = summary.text.strip()
     return source.last_draft(summary)
-
-
-def _best_sentences(source: StrategyInput) -> str:
-    """Returns the highest-ranked sentences that fit into one input, in document order."""
-    text = BLANK_LINE.join(source.parts)
-    query = source.request.query
-    parsed = parse_document(join_wrapped_lines(text))
-    scores = without_fragments(parsed, builtin_ranker().scores(parsed, query))
-    lengths = map(len, source.reader.tokenizer.encode_batch(parsed.sentences))
-    costs = np.array([length + 1 for length in lengths])  # plus a space
-    selected = take_sentences(parsed, scores, costs, source.room)
-    # Find the document of each sentence, to put separators back between the
-    # documents.
-    ends = np.cumsum([len(part) + len(BLANK_LINE) for part in source.parts])
-    # [sentences], the number of the part that contains each one
-    part_of = np.searchsorted(ends, parsed.starts, side="right")
-    groups = itertools.groupby(selected, lambda sentence: part_of[sentence])
-    parts = []
-    for _, group in groups:
-        sentences = [parsed.sentences[sentence] for sentence in group]
-        parts.append(" ".join(sentences))
-    best = source.reader.separator.join(parts)
-    # Joined sentences may have more tokens than the sum; then keep the first
-    # segment.
-    if source.is_input(best):
-        return best
-    return source.cut([best])[0]
-
-
-# A function from a document to a generator of rounds, which returns a draft.
-STRATEGIES: dict[str, Callable[[StrategyInput], Steps]] = {
-    "direct": direct,
-    "extract": extract,
-    "segments": segments,
-    "hierarchical": hierarchical,
-    "refine": refine,
-}
-
-
-def choose(source: StrategyInput) -> Strategy:
-    """Returns the strategy that "auto" selects.
-
-    A document that fits is read whole. Longer ones are read with
-    "hierarchical": of the strategies that read the whole document, it retains
-    the most content (docs/results/strategies.md), and the summary is as long as
-    the model was trained to write. "segments" grows with the document, and
-    "refine" needs sequential calls. "extract" retains as much at lower cost,
-    but does not read most of the document.
-    """
-    return "direct" if source.fits else "hierarchical"
-
-
-def summarize_steps(
-    source: StrategyInput, name: str
-) -> Generator[list[StepInput], list[Summary], Summary]:
-    """Runs a strategy and returns its summary with statistics on what was read.
-
-    Args:
-        source: document to summarize.
-        name: name in ``STRATEGIES``.
-    """
-    # Strategies are generators: they yield inputs and receive summaries, so
-    # that the inputs of many documents can be decoded in one batch.
-    draft = yield from STRATEGIES[name](source)
-    if draft.read_tokens is None:
-        read = len(source.document.ids)
-    else:
-        read = draft.read_tokens
-    total = source.document.total_tokens
-    return Summary(
-        text=draft.text,
-        document_tokens=total,
-        read_tokens=read,
-        dropped_tokens=total - read,
-        summary_tokens=draft.tokens,
-        ended="eos" if draft.ended else "limit",
-        strategy=name,
-        coverage=summary_coverage(source.whole.text, draft.text),
-        prompt=source.reader.prompt,
-    )

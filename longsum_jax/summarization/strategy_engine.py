@@ -13,16 +13,22 @@ from longsum_jax.summarization.documents import (
     DocumentSummarizer,
     TokenizedDocument,
 )
+from longsum_jax.summarization.registry import STRATEGIES
 from longsum_jax.summarization.rounds import Plan, run_plans
 from longsum_jax.summarization.strategies import (
     Reader,
+    StepInput,
     StrategyInput,
-    choose,
-    summarize_steps,
 )
 from longsum_jax.summarization.stream import StreamFunctions, coarse_length
-from longsum_jax.summarization.summary import BatchSize, Request, Summary
+from longsum_jax.summarization.summary import (
+    BatchSize,
+    Request,
+    Strategy,
+    Summary,
+)
 from longsum_jax.summarization.summary_options import SummaryOptions
+from longsum_jax.text.coverage import summary_coverage
 
 
 class StrategyEngine:
@@ -199,3 +205,46 @@ class StrategyEngine:
         )
         for done in run_plans(plans, decode):
             yield [done]
+
+
+def choose(source: StrategyInput) -> Strategy:
+    """Returns the strategy that "auto" selects.
+
+    A document that fits is read whole. Longer ones are read with
+    "hierarchical": of the strategies that read the whole document, it retains
+    the most content (docs/results/quality.md), and the summary is as long as
+    the model was trained to write. "segments" grows with the document, and
+    "refine" needs sequential calls. "extract" retains as much at lower cost,
+    but does not read most of the document.
+    """
+    return "direct" if source.fits else "hierarchical"
+
+
+def summarize_steps(
+    source: StrategyInput, name: str
+) -> Generator[list[StepInput], list[Summary], Summary]:
+    """Runs a strategy and returns its summary with statistics on what was read.
+
+    Args:
+        source: document to summarize.
+        name: name in ``STRATEGIES``.
+    """
+    # Strategies are generators: they yield inputs and receive summaries, so
+    # that the inputs of many documents can be decoded in one batch.
+    draft = yield from STRATEGIES[name](source)
+    if draft.read_tokens is None:
+        read = len(source.document.ids)
+    else:
+        read = draft.read_tokens
+    total = source.document.total_tokens
+    return Summary(
+        text=draft.text,
+        document_tokens=total,
+        read_tokens=read,
+        dropped_tokens=total - read,
+        summary_tokens=draft.tokens,
+        ended="eos" if draft.ended else "limit",
+        strategy=name,
+        coverage=summary_coverage(source.whole.text, draft.text),
+        prompt=source.reader.prompt,
+    )

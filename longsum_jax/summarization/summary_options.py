@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict, get_args
 from longsum_jax.decoding.options import check_option_names, with_options
 from longsum_jax.errors import InputError, check_whole, did_you_mean
 from longsum_jax.inference.arguments import check_counts, listed
-from longsum_jax.ranking.selection import Length, parse_length
+from longsum_jax.summarization.registry import STRATEGIES
 from longsum_jax.summarization.summary import (
     SHORTEST_ROOM,
     BatchSize,
@@ -18,13 +18,12 @@ from longsum_jax.summarization.summary import (
     check_text,
 )
 from longsum_jax.text.joining import join_documents
+from longsum_jax.text.lengths import Length, parse_length
 
 
 def strategy_names() -> list[str]:
     """Returns the names of all strategies; names from other packages come last."""
     # imports jax, which the parsers of commands do without
-    from longsum_jax.summarization.strategies import STRATEGIES
-
     return list(dict.fromkeys([*get_args(Strategy), *STRATEGIES]))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.special_tokens import TokenPair, Truncation
 
 NO_TOKEN = -1  # in place of a token index
@@ -97,3 +98,20 @@ def first_tokens(
         has_token = token < len(spans) and spans[token][0] < end
         firsts.append(token if has_token else NO_TOKEN)
     return firsts
+
+
+def mask_id_of(tokenizer: Tokenizer) -> int:
+    """Returns the id of a tokenizer's mask token, or of its first sentinel if it has none.
+
+    Raises:
+        InputError: the tokenizer has neither.
+    """
+    if tokenizer.mask_id is not None:
+        return tokenizer.mask_id
+    ids = tokenizer.encode("<extra_id_0>")
+    if len(ids) != 1:
+        raise InputError(
+            "the tokenizer has no mask token for a masked language model; give one that has, or "
+            "train one with tokenizer.extra_ids=1"
+        )
+    return ids[0]

@@ -20,11 +20,12 @@ def default_template(value: Any, where: str | Path) -> str | None:
         InputError: a value of another type.
     """
     if isinstance(value, list):
-        named = [entry for entry in value if isinstance(entry, Mapping)]
-        templates = {
-            entry.get("name"): entry.get("template") for entry in named
-        }
-        value = templates.get("default")
+        named = [
+            entry.get("template")
+            for entry in value
+            if isinstance(entry, Mapping) and entry.get("name") == "default"
+        ]
+        value = named[-1] if named else None
     if value is None or isinstance(value, str):
         return value
     raise InputError(

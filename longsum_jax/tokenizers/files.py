@@ -14,6 +14,7 @@ from longsum_jax.schema import shortened
 MAX_BYTES = 2**26
 MAX_ADDED = 2**16  # largest number of ids that a file may add to the pieces
 MAX_ROWS = 2**22  # largest number of rows of an embedding
+_MOST_DIGITS = 9  # of an id
 
 CLEAN_SPACES = "clean_up_tokenization_spaces"  # key of CONFIG
 CHAT_TEMPLATE = "chat_template"  # key of CONFIG, replaced by the file CHAT_FILE
@@ -54,6 +55,19 @@ SPECIAL_NAMES = (
 )
 # the newer name first
 ADDITIONAL_SPECIAL = ("extra_special_tokens", "additional_special_tokens")
+ADDED_BY_ID = "added_tokens_decoder"  # key of CONFIG
+# Entries of CONFIG that are true, false or null.
+_SWITCHES = (
+    CLEAN_SPACES,
+    "add_prefix_space",
+    "do_lower_case",
+    "keep_accents",
+    "split_special_tokens",
+    "strip_accents",
+    "tokenize_chinese_chars",
+)
+_NAMES = ("tokenizer_class", "src_lang")
+_TOKEN_SWITCHES = ("lstrip", "normalized", "rstrip", "single_word", "special")
 
 
 _JOINED_TO_WORDS = (
@@ -108,6 +122,59 @@ def read_json(path: Path) -> dict[str, Any]:
     return {}
 
 
+def read_config(directory: Path) -> dict[str, Any]:
+    """Returns tokenizer_config.json of a directory, empty if there is no such file.
+
+    Special tokens are checked by ``read_special_tokens``, numbers by
+    ``whole_number``.
+
+    Raises:
+        InputError: an entry of another type than transformers writes.
+    """
+    where = directory / CONFIG
+    config = read_json(where)
+    for name in _SWITCHES:
+        if not isinstance(config.get(name), bool | None):
+            raise _type_error(where, name, "true or false", config[name])
+    for name in _NAMES:
+        if not isinstance(config.get(name), str | None):
+            raise _type_error(where, name, "a string", config[name])
+    added = config.get(ADDED_BY_ID)
+    if added is not None:
+        if not isinstance(added, dict) or not all(map(_is_id, added)):
+            kind = "an object whose keys are ids"
+            raise _type_error(where, ADDED_BY_ID, kind, added)
+        for index, token in added.items():
+            name = f"{ADDED_BY_ID}[{shortened(index)}]"
+            if not isinstance(token, dict):
+                raise _type_error(where, name, "a token", token)
+            _check_token(token, where, name)
+    return config
+
+
+def _is_id(text: str) -> bool:
+    """Returns True for the decimal digits of a number that is not too long."""
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
+def _check_token(token: Any, where: Path, name: str) -> None:
+    """Raises InputError unless a token is a text, or {"content": text, ...} with flags."""
+    if not isinstance(token_text(token), str):
+        raise _type_error(where, name, "a string", token)
+    if isinstance(token, dict):
+        for flag in _TOKEN_SWITCHES:
+            if not isinstance(token.get(flag, False), bool):
+                raise _type_error(
+                    where, f"{name}: {flag}", "true or false", token[flag]
+                )
+
+
+def _type_error(where: Path, name: str, kind: str, value: Any) -> InputError:
+    return InputError(
+        f"{where}: {name} must be {kind}, got {shortened(value)}; copy the file again"
+    )
+
+
 def whole_number(
     config: Mapping[str, Any],
     name: str,
@@ -140,16 +207,18 @@ def read_special_tokens(
     tokens = {
         name: config.get(name) for name in (*SPECIAL_NAMES, *ADDITIONAL_SPECIAL)
     }
-    if "added_tokens_decoder" not in config:
+    if ADDED_BY_ID not in config:
         content = read_json(directory / SPECIAL_MAP)
         tokens |= {name: content[name] for name in tokens if name in content}
+    where = directory / CONFIG
     for name in SPECIAL_NAMES:
-        if tokens[name] is not None and not isinstance(
-            token_text(tokens[name]), str
-        ):
-            raise InputError(
-                f"{directory / CONFIG}: {name} must be a string, got {tokens[name]!r}"
-            )
+        if tokens[name] is not None:
+            _check_token(tokens[name], where, name)
+    for name in ADDITIONAL_SPECIAL:
+        if not isinstance(tokens[name], list | dict | None):
+            raise _type_error(where, name, "a list of tokens", tokens[name])
+        for token in additional_special_tokens({name: tokens[name]}):
+            _check_token(token, where, name)
     return {name: token for name, token in tokens.items() if token is not None}
 
 
@@ -178,7 +247,7 @@ def added_tokens(
 
     Each is {"content": text, ...}.
     """
-    added = config.get("added_tokens_decoder")
+    added = config.get(ADDED_BY_ID)
     if added is None:
         ids = added_ids(directory, config)
         texts = sorted(ids, key=ids.__getitem__)
@@ -202,9 +271,16 @@ def named_tokens(directory: Path, config: Mapping[str, Any]) -> list[Any]:
 
 def added_ids(directory: Path, config: Mapping[str, Any]) -> dict[str, int]:
     """Returns the ids of the tokens that the files add to a vocabulary."""
-    added = config.get("added_tokens_decoder")
+    added = config.get(ADDED_BY_ID)
     if added is None:
-        return read_json(directory / ADDED)
+        ids = read_json(directory / ADDED)
+        for text, index in ids.items():
+            if type(index) is not int:
+                name = shortened(text)
+                raise _type_error(
+                    directory / ADDED, name, "a whole number", index
+                )
+        return ids
     return {token_text(token): int(index) for index, token in added.items()}
 
 

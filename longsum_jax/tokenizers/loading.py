@@ -44,6 +44,7 @@ from longsum_jax.tokenizers.files import (
     additional_special_tokens,
     named_tokens,
     read_bytes,
+    read_config,
     read_json,
     read_special_tokens,
     read_text,
@@ -204,7 +205,7 @@ def _load(path: Path, vocab_size: int | None) -> Tokenizer:
             path,
             {},
         )
-    config = read_json(path / CONFIG)
+    config = read_config(path)
     name = _class_name(path, config)
     if name == "ByT5Tokenizer":
         return _open_byte_directory(path, config, vocab_size)

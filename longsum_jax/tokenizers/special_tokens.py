@@ -11,7 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import Literal, NamedTuple, Self
 
 from longsum_jax.errors import InputError, did_you_mean
 
@@ -232,28 +232,3 @@ class SpecialTokens:
 
 def _moved(spans: Iterable[Span], offset: int) -> list[Span]:
     return [(start + offset, end + offset) for start, end in spans]
-
-
-class MaskingTokenizer(Protocol):
-    """The attributes of a tokenizer that ``mask_id_of`` needs."""
-
-    mask_id: int | None
-
-    def encode(self, text: str) -> list[int]: ...
-
-
-def mask_id_of(tokenizer: MaskingTokenizer) -> int:
-    """Returns the id of a tokenizer's mask token, or of its first sentinel if it has none.
-
-    Raises:
-        InputError: the tokenizer has neither.
-    """
-    if tokenizer.mask_id is not None:
-        return tokenizer.mask_id
-    ids = tokenizer.encode("<extra_id_0>")
-    if len(ids) != 1:
-        raise InputError(
-            "the tokenizer has no mask token for a masked language model; give one that has, or "
-            "train one with tokenizer.extra_ids=1"
-        )
-    return ids[0]

@@ -3,6 +3,9 @@ from .loop import FitResult as FitResult
 from .loop import Hook as Hook
 from .loop import LoopOptions as LoopOptions
 from .loop import fit as fit
+from .loss import LossFn as LossFn
+from .loss import LossOutput as LossOutput
+from .loss import SegmentedLoss as SegmentedLoss
 from .mesh import MeshOptions as MeshOptions
 from .mesh import make_mesh as make_mesh
 from .optimizers import OptimizerOptions as OptimizerOptions
@@ -10,7 +13,4 @@ from .optimizers import make_optimizer as make_optimizer
 from .optimizers import schedule as schedule
 from .reporter import TrainingDiverged as TrainingDiverged
 from .state import TrainState as TrainState
-from .step import LossFn as LossFn
-from .step import LossOutput as LossOutput
-from .step import SegmentedLoss as SegmentedLoss
 from .step import make_train_step as make_train_step

@@ -19,11 +19,7 @@ from longsum_jax.training.gradients import (
     Grads,
     summed_gradient_fn,
 )
-
-# Names that objectives outside of this package may import from here.
-from longsum_jax.training.loss import LossFn as LossFn
-from longsum_jax.training.loss import LossOutput as LossOutput
-from longsum_jax.training.loss import SegmentedLoss as SegmentedLoss
+from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.training.optimizers import global_norm
 from longsum_jax.training.state import TrainState
 from longsum_jax.typing import Array, NumpyBatch

@@ -1,5 +1,7 @@
 """studies/mutants.py: its changes of a file, and the tests of it."""
 
+from pathlib import Path
+
 import pytest
 
 SOURCE = b'''"""A module."""
@@ -126,3 +128,24 @@ def test_a_mutant_is_killed_by_a_test_that_passes_without_it(script, parts, tmp_
     }
     assert shop.try_mutant(mutant, stages[:1], [], 60)["outcome"] == "passed"
     assert path.read_bytes() == SOURCE
+
+
+def test_the_nearest_tests_name_the_function(scripts):
+    nearest = scripts("mutants_nearest").nearest_tests
+    path = "longsum_jax/checksums.py"
+    text = (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
+    line = text[: text.index("def check(")].count("\n") + 2
+    tests = nearest(path, line, 5)
+    assert len(tests) == 5
+    assert tests[0].startswith("tests/test_checksums.py::test_")
+
+
+def test_mutants_of_lines_that_have_changed_are_replaced(script):
+    gone = {"place": "longsum_jax/text/sentences.py:3", "name": "gone", "outcome": None}
+    done = gone | {"name": "done", "outcome": "failed"}
+    results = [gone, done]
+    script.replace_gone(results, 0)
+    assert results[0]["place"].startswith("longsum_jax/text/")
+    assert results[0]["outcome"] is None
+    assert results[0]["name"] != "gone"
+    assert results[1] == done

@@ -193,7 +193,7 @@ def test_the_longt5_of_table_14_is_that_of_the_config(scripts):
     fit = scripts("fit_length")
     config = fit.longt5_config(fit.SIZES["large"])
     run = run_config(read_config("configs/long_baselines.py:longt5", {}))
-    assert (config.encoder_attention, config.local_radius) == ("local", 127)
+    assert (config.encoder_attention, config.attention.local_radius) == ("local", 127)
     assert (config.num_layers, config.d_model, config.vocab_size) == (12, 768, 32128)
     for name in ("encoder_attention", "num_layers", "num_decoder_layers", "d_model", "d_ff"):
         assert getattr(config, name) == getattr(run.model, name)

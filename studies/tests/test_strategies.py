@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from longsum_jax.summarization.strategies import STRATEGIES
+from longsum_jax.summarization.registry import STRATEGIES
 
 
 def test_a_small_run(report, tmp_path):

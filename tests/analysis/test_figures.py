@@ -66,6 +66,7 @@ def test_probes_have_a_line_and_a_row_of_cells_for_every_model():
     needle, needle_cells, recall, _, _ = figure.axes
     lines = [container.lines[0] for container in needle.containers]
     assert [list(line.get_xdata()) for line in lines] == [[512, 2048], [2048]]
+    assert all(bar.get_linewidths()[0] > 0 for c in needle.containers for bar in c.lines[2])
     assert len(needle.get_xticks(minor=True)) == 0
     assert [list(line.get_ydata()) for line in lines] == [[0.75, 0.5], [0.25]]
     assert needle.get_ylabel() == "needle: right answers"

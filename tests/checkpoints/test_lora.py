@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.checkpoints.lora import (
+    ADAPTER,
     Lora,
     has_matrices,
     is_adapter,
@@ -21,7 +22,7 @@ from longsum_jax.checkpoints.lora import (
     without_matrices,
 )
 from longsum_jax.checkpoints.state_dict import to_state_dict
-from longsum_jax.checkpoints.tensor_files import write_safetensors
+from longsum_jax.checkpoints.tensor_files import read_safetensors, write_safetensors
 from longsum_jax.errors import InputError
 from longsum_jax.layers.dense import Linear, LowRank, low_rank_updates, normal
 from longsum_jax.models.registry import get_family
@@ -248,6 +249,41 @@ def test_layers_and_patterns_of_an_adapter(tmp_path):
         np.testing.assert_allclose(value, expected[key], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("family", ["modernbert", pytest.param("t5gemma2", marks=pytest.mark.slow)])
+def test_names_of_modules_that_differ_from_names_in_files(family, tmp_path):
+    """ModernBERT stores q, k and v as one map, and the class of T5Gemma 2 has other names than its
+    files, and images."""
+    family = get_family(family)
+    config = family.presets["tiny"]
+    lora = Lora(family, config, LoraOptions(rank=2, alpha=3.0))
+    base = random_tree(family.parameter_shapes(config))
+    params = with_matrices(lora, base)
+    lora.write(tmp_path, params, "base")
+    tensors = {key: np.asarray(x) for key, x in read_safetensors(tmp_path / ADAPTER).items()}
+    if family.name == "modernbert":
+        key = "base_model.model.model.layers.1.attn.Wqkv"
+        b = tensors[f"{key}.lora_B.weight"]
+        assert tensors[f"{key}.lora_A.weight"].shape == (6, 64)
+        assert b.shape == (192, 6)
+        is_block = np.kron(np.eye(3), np.ones((64, 2))) == 1
+        assert not b[~is_block].any()
+        assert b[is_block].all()
+    else:
+        key = "base_model.model.model.encoder.text_model.layers.1.self_attn.q_proj"
+        assert f"{key}.lora_A.weight" in tensors
+        image = key.replace("text_model", "vision_tower.encoder")
+        tensors |= {f"{image}.lora_{x}.weight": np.ones((2, 2), "f") for x in "AB"}
+        description = json.loads((tmp_path / "adapter_config.json").read_text())
+        (tmp_path / "SHA256SUMS").unlink()
+        write_adapter(tmp_path, tensors, **description)
+    merged = merge_adapter(base, family, config, read_adapter(tmp_path))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
+        merged,
+        lora.merged(params),
+    )
+
+
 def write_adapter(directory, tensors, **values):
     (directory / "adapter_config.json").write_text(json.dumps(PLAIN | values))
     write_safetensors(directory / "adapter_model.safetensors", tensors)
@@ -266,7 +302,9 @@ def test_bases_that_cannot_be_loaded(tmp_path, monkeypatch, named, base, problem
     write_adapter(tmp_path, {}, base_model_name_or_path=named)
     with pytest.raises(InputError, match=problem):
         load(tmp_path, base=base)
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text("{}")  # of the base model
+    assert is_adapter(tmp_path)
+    (tmp_path / "model.safetensors").touch()
     with pytest.raises(InputError, match="base=x is for adapters, but"):
         load(tmp_path, base="x")
 
@@ -276,6 +314,8 @@ def test_bases_that_cannot_be_loaded(tmp_path, monkeypatch, named, base, problem
     [
         ({"peft_type": "IA3"}, {}, "only LORA is supported"),
         ({"use_dora": True}, {}, "use_dora=True is not supported"),
+        ({"init_lora_weights": "pissa"}, {}, "init_lora_weights='pissa' is not supported"),
+        ({"alora_invocation_tokens": [5]}, {}, "alora_invocation_tokens=.5. is not supported"),
         ({"r": 0}, {}, "r is 0; give a number above 0"),
         ({}, {}, "only one of lora_A and lora_B for every map"),
         ({}, {f"{NAME}.lora_A.weight": (2, 8)}, "only one of lora_A and lora_B"),

@@ -100,9 +100,37 @@ def test_files_of_sentence_transformers(tmp_path):
     assert read_sentence_modules(tmp_path) == (tmp_path / "0_Transformer", expected)
 
 
+def test_files_of_newer_and_older_versions(tmp_path):
+    """The newer ones have a list of poolings, whose order counts, and the maximum length in the
+    config of the tokenizer."""
+    modules = SentenceModules(("mean", "cls"), (DENSE,))
+    write_sentence_modules(tmp_path, modules, 8)
+    assert read_sentence_modules(tmp_path)[1].poolings == ("mean", "cls")
+    x = torch.cat([pooled("mean"), pooled("cls")], -1) @ torch.tensor(DENSE.kernel)
+    expected = torch.tanh(x + torch.tensor(DENSE.bias))
+    np.testing.assert_allclose(modules.vectors(STATES, MASK), expected, atol=1e-6)
+    for length, limit in ((75, 75), (int(1e30), None)):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": length}))
+        assert read_sentence_modules(tmp_path)[1].max_length == limit
+    lengths = {"max_seq_length": 9, "do_lower_case": True}
+    (tmp_path / "sentence_bert_config.json").unlink()
+    (tmp_path / "sentence_roberta_config.json").write_text(json.dumps(lengths))
+    found = read_sentence_modules(tmp_path)[1]
+    assert (found.max_length, found.lowercase) == (9, True)
+    assert "sentence_roberta_config.json" in hub.model_files(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "problem"),
     [
+        ("2_Dense/config.json", '{"use_residual": true}', "use_residual=True is not supported"),
+        (
+            "2_Dense/config.json",
+            '{"module_input_name": "token_embeddings"}',
+            "module_input_name='token_embeddings' is not supported",
+        ),
+        ("3_Normalize/config.json", '{"module_output_name": "x"}', "module_output_name='x'"),
+        ("1_Pooling/config.json", '{"include_prompt": false}', "include_prompt=false"),
         ("modules.json", "[]", "first modules must be Transformer and Pooling"),
         ("modules.json", '{"a": 1}', "first modules must be Transformer and Pooling"),
         ("1_Pooling/config.json", '{"pooling_mode": "lasttoken"}', '"lasttoken" is not supported'),
@@ -119,7 +147,8 @@ def test_files_of_sentence_transformers(tmp_path):
     ],
 )
 def test_damaged_directories(tmp_path, file, content, problem):
-    write_sentence_modules(tmp_path, SentenceModules(("cls", "mean"), (DENSE,)), 8)
+    modules = SentenceModules(("cls", "mean"), (DENSE, None), prompt="query: ")
+    write_sentence_modules(tmp_path, modules, 8)
     (tmp_path / file).write_text(content)
     with pytest.raises(InputError, match=problem):
         read_sentence_modules(tmp_path)

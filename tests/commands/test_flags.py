@@ -20,6 +20,14 @@ def test_options_are_what_the_command_line_says(parser):
     assert flags.given(args, ["tokenizer", "num_beams"]) == {"num_beams": 2}
 
 
+def test_the_largest_number_of_shards():
+    parser = console.parser("prepare", "Prepares.", "  longsum prepare")
+    parser.add_argument("--num_shards", type=int)
+    assert parser.parse_args(["--num_shards=16384"]).num_shards == 16384
+    with pytest.raises(InputError, match="num_shards"):
+        parser.parse_args(["--num_shards=16385"])
+
+
 def test_a_flag_without_effect_is_refused(parser):
     args = parser.parse_args(["--model=a", "--which=latest"])
     assert flags.changed(args, parser, ["which", "dtype"]) == ["which"]

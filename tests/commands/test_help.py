@@ -100,7 +100,9 @@ def test_every_command_has_a_full_help(capsys):
             with pytest.raises(SystemExit) as end:
                 parser.parse_args(["--help-all"])
             assert end.value.code == 0
-            assert capsys.readouterr().out == parser.format_help()
+            shown = capsys.readouterr().out
+            assert shown == parser.format_help()
+            assert all(len(line) <= 100 for line in shown.splitlines())
 
 
 def check_short_and_full_help(parser, capsys):

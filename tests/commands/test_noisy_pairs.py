@@ -93,3 +93,8 @@ def test_what_does_not_fit_is_refused(data, tmp_path, flags, problem):
 def test_a_task_is_needed(tmp_path):
     with pytest.raises(InputError, match="give --task=NAME; longsum prepare --help-all lists"):
         corpus.main(["pairs", "--model=no-model", f"--out={tmp_path}"])
+
+
+def test_a_directory_is_needed():
+    with pytest.raises(InputError, match="arguments are required: -o/--out"):
+        corpus.main(["pairs", "--model=no-model", "--task=arxiv"])

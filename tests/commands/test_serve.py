@@ -2,6 +2,7 @@ import jax
 import pytest
 
 from longsum_jax.commands import serve
+from longsum_jax.errors import InputError
 from longsum_jax.serving import replicas
 from longsum_jax.summarization import loading
 
@@ -12,9 +13,17 @@ def test_a_model_for_several_devices_is_read_into_host_memory(monkeypatch):
     monkeypatch.setattr(loading, "load", lambda name, **_: jax.config.jax_default_device)
     args = serve._parser().parse_args(["--model=any", "--replicas=2", "--mesh.tensor=2"])
     host = jax.local_devices(backend="cpu")[0]
-    assert serve._replicas(args) == (host, 2, {"fsdp": 1, "tensor": 2})
+    assert serve._replicas(args) == {"any": (host, 2, {"fsdp": 1, "tensor": 2})}
     args = serve._parser().parse_args(["--model=any", "--replicas=1"])
-    assert serve._replicas(args) == (None, 1, {"fsdp": 1, "tensor": 1})
+    assert serve._replicas(args) == {"any": (None, 1, {"fsdp": 1, "tensor": 1})}
+
+
+def test_models_have_different_names(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert serve._names(["runs/a/", "ORG/NAME", "."]) == ["a", "NAME", tmp_path.name]
+    for models in (["runs/a", "other/a"], ["runs/built-in"]):
+        with pytest.raises(InputError, match="rename the directory"):
+            serve._names(models)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from longsum_jax.commands import COMMANDS, console, corpus, extract, judge, score, summarize, verify
+from longsum_jax.commands import (
+    COMMANDS,
+    console,
+    convert,
+    corpus,
+    evaluate,
+    extract,
+    judge,
+    plan,
+    plots,
+    prepare,
+    push,
+    score,
+    serve,
+    summarize,
+    train,
+    verify,
+)
 from longsum_jax.errors import InputError, terminal_text
 from longsum_jax.files import json_text
 from longsum_jax.text import rows
@@ -37,12 +54,20 @@ def files(tmp_path, monkeypatch):
     Path("bad.jsonl").write_text(json.dumps({f"key {HOSTILE}": HOSTILE}) + "\n")
     Path("page.html").write_text(f"<title>{HOSTILE}</title><h1>A {HOSTILE}</h1><p>{TEXT}</p>")
     Path("notes.md").write_text(f"# Report {HOSTILE}\n\n{TEXT}\n")
+    # Directories of a model and of a run.
+    Path("model").mkdir()
+    Path("model/config.json").write_text(json.dumps({"model_type": HOSTILE}))
+    Path("heads").mkdir()
+    Path("heads/config.json").write_text(json.dumps({"model_type": "t5", HOSTILE: HOSTILE}))
+    Path(f"run{HOSTILE}").mkdir()
+    Path(f"run{HOSTILE}/metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
     # The name of a file is shown, too; a slash ends it.
     Path(f"x{HOSTILE}.md").write_text(TEXT)
     Path(f"x{HOSTILE}.jsonl").write_text(Path("text.jsonl").read_text())
     return tmp_path
 
 
+PREPARE = "--task=summaries --tokenizer=bytes --num_shards=1 --source=json:"
 CASES = [
     *((summarize, f"--format={form} rows.jsonl page.html notes.md {{name}}.md") for form in
       ("text", "markdown", "html", "json", "jsonl")),
@@ -63,12 +88,31 @@ CASES = [
     (extract, "--data=rows.jsonl --out=extract{name}"),
     (judge, "sheets text.jsonl {name}.jsonl --references=rows.jsonl --out=judge{name}"),
     (verify, "{name}.jsonl"),
+    (convert, "model out{name}"),
+    (convert, "heads out{name}"),
+    (convert, "no{name} out --cross_attention={name}"),
+    (evaluate, "--model=model --data=rows.jsonl --out=out{name}"),
+    (evaluate, "--model=heads --data=no{name}.jsonl --out=out"),
+    (evaluate, "--model=no{name} --task={name} --out=out"),
+    (push, "model no{name}"),
+    (push, "no{name} someone/model"),
+    (serve, "--model=model"),
+    (serve, "--model=no{name} --host={name}"),
+    (plan, "--model=model --out=plan{name}"),
+    (plan, "--config=no{name}.py"),
+    (prepare, f"{PREPARE}rows.jsonl --out=shards{{name}}"),
+    (prepare, f"{PREPARE}bad.jsonl --out=shards{{name}}"),
+    (prepare, f"{PREPARE}rows.jsonl --split={{name}} --out=shards"),
+    (plots, "curves run{control} --out=x{name}.png"),
+    (plots, "{name} --out=x"),
+    (train, "--config=no{name}.py --workdir=run{name}"),
+    (train, "--config=no{name}.py --workdir=run --config.{name}={name}"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("command", "arguments"), CASES)
 def test_no_command_prints_control_characters(files, capsys, command, arguments):
-    argv = [word.format(name=f"x{HOSTILE}") for word in arguments.split(" ")]
+    argv = [word.format(name=f"x{HOSTILE}", control=HOSTILE) for word in arguments.split(" ")]
     try:
         command.main(argv)
         error = ""

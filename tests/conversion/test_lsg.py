@@ -1,7 +1,6 @@
 """Conversion to LSG attention: against the published script, saved and loaded again, and what it
 refuses."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from longsum_jax.commands import convert
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.errors import InputError
 from longsum_jax.inference.lsg_check import check_lsg
+from longsum_jax.layers.attention.options import LsgOptions
 from longsum_jax.models.registry import family_of, get_family
 from longsum_jax.summarization.model import Model
 
@@ -100,8 +100,7 @@ def test_as_published(name, variant):
     assert len(wanted) == 1 + sum("position" in path for path in paths)
     for key, value in wanted.items():
         np.testing.assert_array_equal(found[key], value, err_msg=key)
-    assert (longer.block_size, longer.sparse_block_size, longer.sparsity_factor) == (128, 128, 2)
-    assert (longer.num_global_tokens, longer.sparsity_type) == (1, "norm")
+    assert longer.attention == LsgOptions(block_size=128, num_global_tokens=1)
 
 
 def test_other_parameters_stay():
@@ -221,7 +220,7 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 def test_published_class_names(name):
     family = get_family(name)
-    tiny = dataclasses.replace(family.presets["tiny"], encoder_attention="lsg")
+    tiny = family.presets["tiny"].replace(encoder_attention="lsg")
     written = family.config_json(tiny)
     task = "AutoModelForSeq2SeqLM" if family.is_encoder_decoder else "AutoModelForMaskedLM"
     assert written["auto_map"][task] == f"modeling_lsg_{NAMES[name]}"
@@ -260,7 +259,10 @@ def test_resized_it_keeps_its_global_tokens(lsg_bert):
 
 def test_more_global_tokens_are_there_already(lsg_bert):
     model = Model(*lsg_bert).with_lsg_options(num_global_tokens=64, sparsity_type="stride")
-    assert (model.config.num_global_tokens, model.config.sparsity_type) == (64, "stride")
+    assert (model.config.attention.num_global_tokens, model.config.attention.sparsity_type) == (
+        64,
+        "stride",
+    )
     assert model.params is lsg_bert[2]
 
 
@@ -272,7 +274,7 @@ def test_the_first_global_token_may_be_kept(lsg_bert):
     longer, rebuilt = to_lsg(family, config, trained, **choices, max_source_length=2048)
     np.testing.assert_array_equal(globals_of(rebuilt)[0], globals_of(trained)[0])
     assert np.abs(globals_of(rebuilt)[1:] - globals_of(trained)[1:]).max() > 0.5
-    assert longer.block_size == config.block_size
+    assert longer.attention == config.attention
 
 
 # The command
@@ -329,7 +331,7 @@ def test_command(bert_directory, tmp_path, capsys):
     )
     assert json.loads((second / "tokenizer_config.json").read_text())["model_max_length"] == 2048
     model = longsum_jax.load(second)
-    assert (model.config.encoder_attention, model.config.block_size) == ("lsg", 64)
+    assert (model.config.encoder_attention, model.config.attention.block_size) == ("lsg", 64)
     original = longsum_jax.load(bert_directory)
     wanted = to_lsg(
         original.family, original.config, original.params, first_id=2, mask_id=4, block_size=64
@@ -417,7 +419,7 @@ def test_architectures_that_do_not_fit(name, problem, bert_directory):
             ["--sparsity_factor=3"],
             "sparsity_factor 3 does not divide block_size 128; the nearest that does is",
         ),
-        (["--sparsity_type=largest"], 'sparsity_type "largest" is unknown'),
+        (["--sparsity_type=largest"], 'sparsity_type: "largest" is not allowed'),
         (
             ["--num_global_tokens=600"],
             "num_global_tokens is 600, but the table of LSG's global tokens has 512 rows",

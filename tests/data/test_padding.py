@@ -3,8 +3,7 @@ import pytest
 from flax import serialization
 
 from longsum_jax.data.batches import Batches
-from longsum_jax.data.example_records import pack, unpack
-from longsum_jax.data.examples.base import Example
+from longsum_jax.data.examples.base import Example, pack, unpack
 from longsum_jax.data.padding import ClassLabels, SegmentShape, pad_batch
 from longsum_jax.data.stores import ExampleList
 from longsum_jax.errors import InputError

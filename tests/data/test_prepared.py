@@ -12,7 +12,7 @@ import pytest
 
 from longsum_jax import checksums
 from longsum_jax.data import parallel, preparation, spool
-from longsum_jax.data.example_records import pack, unpack
+from longsum_jax.data.examples.base import pack, unpack
 from longsum_jax.data.preparation import write_prepared
 from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.stores import ExampleStream, load_examples

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.decoding.decoder import CachedDecoder
+from longsum_jax.decoding.decoder import CachedDecoder, TokenLimits
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import (
     Generated,
@@ -113,6 +113,45 @@ def test_a_document_that_takes_the_place_of_another_changes_nothing(decode, chan
                 np.testing.assert_array_equal(values, wanted, err_msg=name)
             places[i] = None
     assert sorted(left) == list(range(6))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [_GREEDY, {"num_beams": 3, "early_stopping": "never"}, _SAMPLE],
+    ids=["greedy", "beam", "sample"],
+)
+def test_limits_of_rows_equal_options(decode, changes):
+    """Rows of one program end where searches with these limits as options end."""
+    changes |= {"forced_eos_token_id": 3}
+    options = _options(**changes)
+    documents, limits = [0, 4, 5], [(0, 4), (7, _LIMIT), (2, 3)]
+    keys = jax.random.split(jax.random.key(0), 3) if options.do_sample else None
+    decoder = CachedDecoder(
+        lambda ids, rows: (jnp.asarray(_NEAR)[rows[:, None], ids], rows), lambda rows, _: rows
+    )
+    shortest, longest = jnp.transpose(jnp.array(limits))
+    begun = start(
+        jnp.array(documents),
+        batch_size=3,
+        options=options,
+        limits=TokenLimits(shortest, longest),
+    )
+    out = result(advance(decoder, begun, options=options, rng=keys), options)
+    each = options.num_return_sequences
+    for row, (least, most) in enumerate(limits):
+        alone = decode(
+            _next_logits,
+            documents[row : row + 1],
+            _options(**changes, min_new_tokens=least, max_new_tokens=most),
+            None if keys is None else keys[row, None],
+        )
+        for name in Generated._fields:
+            values = np.asarray(getattr(out, name))[row * each : (row + 1) * each]
+            if name == "sequences":
+                assert (values[:, 1 + most :] == _PAD).all()
+                values = values[:, : 1 + most]
+            np.testing.assert_array_equal(values, getattr(alone, name), err_msg=name)
+    assert not out.ended.all()
 
 
 @pytest.mark.slow

@@ -1,9 +1,8 @@
-"""What README and docs name exists: modules, files, links, config keys, flags, pages of results."""
+"""What README and docs name exists: modules, files, links, config keys, flags, results."""
 
 import dataclasses
 import importlib
 import importlib.util
-import json
 import pkgutil
 import re
 import shlex
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = ("docs/results", "docs/api/generated", "docs/_build", "docs/jupyter_execute")
+GENERATED = ("docs/api/generated", "docs/_build", "docs/jupyter_execute")
 SECTIONS = ("task", "model", "data", "training", "evaluation", "optimizer", "mesh", "loss", "mlm")
 
 
@@ -60,18 +59,29 @@ def resolves(name):
     return False
 
 
-@pytest.mark.parametrize("name", pages())
-def test_modules_and_names_resolve(name):
-    named = set(re.findall(r"\blongsum_jax(?:\.[A-Za-z_]\w*)+", text_of(name)))
-    assert [found for found in sorted(named) if not resolves(found)] == []
+def matches(pattern, names=()):
+    """Yields (page, match) of a pattern in texts: in all pages without ``names``."""
+    for name in names or pages():
+        for match in re.findall(pattern, text_of(name)):
+            yield name, match
 
 
-@pytest.mark.parametrize("name", pages())
-def test_files_exist(name):
+def test_modules_and_names_resolve():
+    dotted = matches(r"\blongsum_jax(?:\.[A-Za-z_]\w*)+")
+    assert [(page, name) for page, name in dotted if not resolves(name)] == []
+
+
+def test_imports_in_sentences():
+    """`from longsum_jax.room import A, B` in running text names what the room gives."""
+    for page, (module, names) in matches(r"`from (longsum_jax[\w.]*) import ([\w, ]+)`"):
+        for name in names.split(", "):
+            assert resolves(f"{module}.{name}"), f"{page}: {module}.{name}"
+
+
+def test_files_exist():
     pattern = r"(?<![\w/.-])((?:configs|benchmarks|studies|docs|launch|notebooks|tests)/[\w/.-]*\w)"
-    named = set(re.findall(pattern, text_of(name)))
-    missing = [path for path in sorted(named) if not exists(path)]
-    assert [path for path in missing if not is_generated(path) and "_build" not in path] == []
+    missing = [(page, path) for page, path in matches(pattern) if not exists(path)]
+    assert [x for x in missing if not is_generated(x[1]) and "_build" not in x[1]] == []
 
 
 def exists(path):
@@ -82,21 +92,27 @@ def exists(path):
 def test_rooms_hold_the_files_that_are_named():
     """Paths such as `ops/attention/lsg.py` are below the package."""
     rooms = "|".join(p.name for p in (ROOT / "longsum_jax").iterdir() if p.is_dir())
-    for name in pages():
-        for path in re.findall(rf"`((?:{rooms})/[\w/]+\.py)`", text_of(name)):
-            assert (ROOT / "longsum_jax" / path).exists(), f"{name}: {path}"
+    for page, path in matches(rf"`((?:{rooms})/[\w/]+\.py)`"):
+        assert (ROOT / "longsum_jax" / path).exists(), f"{page}: {path}"
 
 
-@pytest.mark.parametrize("name", pages())
-def test_relative_links(name):
-    missing = []
-    for link in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]*)?\)", text_of(name)):
+def test_relative_links():
+    for page, link in matches(r"\]\(([^)\s]+)\)"):
         if "://" in link:
             continue
-        target = (ROOT / name).parent.joinpath(link).resolve().relative_to(ROOT).as_posix()
-        if not is_generated(target) and not (ROOT / target).exists():
-            missing.append(link)
-    assert missing == []
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent.joinpath(path).resolve() if path else ROOT / page
+        name = target.relative_to(ROOT).as_posix()
+        assert is_generated(name) or target.exists(), f"{page}: {link}"
+        if anchor and name.startswith("docs/results"):
+            assert anchor in anchors(name), f"{page}: {link}"
+
+
+@cache
+def anchors(name):
+    """Returns the anchors of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", text_of(name), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @cache
@@ -110,22 +126,18 @@ def known_keys():
     config = read_config("configs/finetune.py", {})
     keys = {f"{section}.{key}" for section in SECTIONS for key in config[section]}
     for family in FAMILIES.values():
-        keys |= {f"model.{field.name}" for field in dataclasses.fields(family.config_class)}
+        keys |= {f"model.{key}" for key in family.config_class.flat_defaults()}
     nested = {"segments": SegmentInputOptions, "gap_sentences": GapSentenceOptions}
     for name, options in nested.items():
         keys |= {f"task.{name}.{field.name}" for field in dataclasses.fields(options)}
     return keys | {"task.segments", "task.claims", "task.cloze"}  # of their own configs alone
 
 
-@pytest.mark.parametrize("name", pages())
-def test_config_keys(name):
+def test_config_keys():
     pattern = rf"`(?:--config\.)?((?:{'|'.join(SECTIONS)})\.[\w.]+)(?:\s?=[^`]*)?`"
-    named = {
-        key
-        for key in re.findall(pattern, text_of(name))
-        if not key.endswith((".md", ".py", ".safetensors"))
-    }
-    assert sorted(named - known_keys()) == []
+    for page, key in matches(pattern):
+        if not key.endswith((".md", ".py", ".safetensors")):
+            assert key in known_keys(), f"{page}: {key}"
 
 
 class NothingRunsError(Exception):
@@ -134,23 +146,23 @@ class NothingRunsError(Exception):
 
 def parse_only(parser, argv):
     _, unknown = parser.parse_known_args(argv)
-    assert unknown == []
+    assert unknown == [], argv
     raise NothingRunsError
 
 
-@pytest.mark.parametrize("name", pages() + configs())
-def test_commands_have_the_flags_that_they_need(name, monkeypatch):
+def test_commands_have_the_flags_that_they_need(monkeypatch):
     from longsum_jax.commands import COMMANDS
 
     monkeypatch.setattr("argparse.ArgumentParser.parse_args", parse_only)
-    text = re.sub(r"\\\n\s*", " ", text_of(name))
     pattern = r"^ *(?:longsum (\w+)|python -m longsum_jax\.(train)) (.*)$"
-    for command, train, rest in re.findall(pattern, text, re.MULTILINE):
-        command = command or train
-        assert command in COMMANDS, f"{name}: longsum {command}"
-        argv = shlex.split(rest.partition(" > ")[0], comments=True)
-        with pytest.raises(NothingRunsError):
-            importlib.import_module(f"longsum_jax.commands.{command}").main(argv)
+    for name in pages() + configs():
+        text = re.sub(r"\\\n\s*", " ", text_of(name))
+        for command, train, rest in re.findall(pattern, text, re.MULTILINE):
+            command = command or train
+            assert command in COMMANDS, f"{name}: longsum {command}"
+            argv = shlex.split(rest.partition(" > ")[0], comments=True)
+            with pytest.raises(NothingRunsError):
+                importlib.import_module(f"longsum_jax.commands.{command}").main(argv)
 
 
 def test_recipes_of_data_sets():
@@ -172,16 +184,15 @@ def test_recipes_of_data_sets():
             assert get_task(value) if flag == "task" else value in SUITES[flag]
 
 
-@pytest.mark.parametrize("name", pages())
-def test_configs_have_the_modes_that_are_named(name):
+def test_configs_have_the_modes_that_are_named():
     """`FILE:mode,key=value` names a mode or argument of the config file."""
-    for file, rest in re.findall(r"--config=(configs/\w+\.py)(?::(\S+))?", text_of(name)):
+    for page, (file, rest) in matches(r"--config=(configs/\w+\.py)(?::(\S+))?"):
         source = text_of(file)
         mode = rest.partition(",")[0]
         if mode and "=" not in mode and mode.isidentifier():
-            assert f'"{mode}"' in source, f"{name}: {file}:{mode}"
+            assert f'"{mode}"' in source, f"{page}: {file}:{mode}"
         for key in re.findall(r"(?:^|,)(\w+)=", rest):
-            assert f'"{key}"' in source, f"{name}: {file} takes no {key}"
+            assert f'"{key}"' in source, f"{page}: {file} takes no {key}"
 
 
 def test_ranks_of_rooms():
@@ -202,16 +213,13 @@ def test_ranks_of_rooms():
 OF_USERS = ("README.md", "CONTRIBUTING.md", "docs/")
 
 
-@pytest.mark.parametrize("name", [x for x in pages() if x.startswith(OF_USERS)])
-def test_lines_of_code_fit_on_a_page(name):
-    inside = False
-    long_lines = []
-    for number, line in enumerate(text_of(name).splitlines(), 1):
-        if line.lstrip().startswith("```"):
-            inside = not inside
-        elif inside and len(line) > 88:
-            long_lines.append(f"{name}:{number}: {line}")
-    assert long_lines == []
+def test_lines_of_code_fit_on_a_page():
+    for page in (x for x in pages() if x.startswith(OF_USERS)):
+        inside = False
+        for number, line in enumerate(text_of(page).splitlines(), 1):
+            if line.lstrip().startswith("```"):
+                inside = not inside
+            assert not inside or len(line) <= 88, f"{page}:{number}: {line}"
 
 
 def test_lengths_of_readme_and_notes():
@@ -227,26 +235,57 @@ def load(name):
     return module
 
 
-def test_every_file_of_results_has_a_page_in_the_repository(tmp_path, monkeypatch):
+@pytest.fixture
+def make_results(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    written = load("make_results").write_pages(tmp_path)
-    names = {path.stem for path in (ROOT / "benchmarks/results").glob("*.json")}
-    assert {path.stem for path in written} == names
-    pages = ROOT / "docs/results"
-    kept = {path.name: path.read_text(encoding="utf-8") for path in pages.glob("*.md")}
-    made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.md")}
-    assert made == kept, "run python docs/make_results.py"
-    for path in written:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        tables = [line for line in lines if line.startswith("|")]
-        assert len(tables) > 2, path.name
-        assert any(line.startswith("- Machine:") for line in lines), path.name
+    return load("make_results")
 
 
-def test_the_figure_of_quality_and_cost_shows_means_over_data_sets(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    first, second, third = importlib.import_module("result_pages.cost").draw().axes
-    rows = json.loads(text_of("benchmarks/results/extractive_peers.json"))["rows"]
+def test_every_file_of_results_has_tables_on_one_page(make_results):
+    marks = [name for page in make_results.PAGES for name in make_results.MARKS.findall(read(page))]
+    assert len(marks) == len(set(marks))
+    assert set(marks) == set(make_results.TABLES)
+    assert {path.stem for path in make_results.FILES.glob("*.json")} <= set(marks)
+
+
+def test_tables_of_results_are_current(make_results):
+    for page in make_results.PAGES:
+        assert make_results.refresh(read(page)) == read(page), "run python docs/make_results.py"
+
+
+def read(path):
+    return path.read_text(encoding="utf-8")
+
+
+def test_tables_select_average_and_turn_rows(make_results):
+    tables = importlib.import_module("result_pages.tables")
+    rows = [
+        {"model": name, "tokens": tokens, "seed": seed, "seconds": seconds, "fits": True}
+        for name, tokens, seed, seconds in (("b", 20, 0, 1.0), ("b", 20, 1, 2.0), ("a", 1000, 0, 3))
+    ] + [{"model": "none"}]
+    table = tables.Table(
+        {"model": "model", "fits": "fits", "note": "note"},
+        "Times",
+        where={"seconds": "present", "note": "absent", "model": ["a", "b"]},
+        mean=("model", "tokens"),
+        sort=("model",),
+        across="tokens",
+        cells={"{}, s": "seconds:.2f", "{}, seeds": "count"},
+    )
+    assert tables.render(table, rows) == [
+        *("Times:", "", "| model | fits | 20, s | 20, seeds | 1,000, s | 1,000, seeds |"),
+        "|---|---|---|---|---|---|",
+        "| a | yes |  |  | 3.00 | 1 |",
+        *("| b | yes | 1.50 | 2 |  |  |", ""),
+    ]
+    assert [tables.show({"x": x}, "x:sig") for x in (12345.6, 0.012345)] == ["12,346", "0.0123"]
+    with pytest.raises(ValueError, match="no row for the table with the columns model"):
+        tables.render(table, [])
+
+
+def test_the_figure_of_quality_and_cost_shows_means_over_data_sets(make_results):
+    first, second, third = make_results.FIGURES["quality"](make_results.read).axes
+    rows = make_results.read("extractive_peers")["rows"]
     names = list(dict.fromkeys(row["system"] for row in rows))
     for name, line in zip(names, first.lines, strict=True):
         of_it = [row for row in rows if row["system"] == name]
@@ -308,11 +347,3 @@ def test_api_pages_cover_every_public_room():
     assert set(rooms) <= found
     namespaces = set(longsum_jax.__all__) & found
     assert namespaces <= set(rooms)
-
-
-@pytest.mark.parametrize("name", pages())
-def test_imports_in_sentences(name):
-    """`from longsum_jax.room import A, B` in running text names what the room gives."""
-    for module, names in re.findall(r"`from (longsum_jax[\w.]*) import ([\w, ]+)`", text_of(name)):
-        for found in names.split(", "):
-            assert resolves(f"{module}.{found}"), f"{name}: {module}.{found}"

@@ -19,7 +19,7 @@ def registries():
     from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, ENCODER_ATTENTIONS
     from longsum_jax.models.registry import FAMILIES
     from longsum_jax.readers import KINDS
-    from longsum_jax.summarization.strategies import STRATEGIES
+    from longsum_jax.summarization.registry import STRATEGIES
 
     found = [ENCODER_ATTENTIONS, CROSS_ATTENTIONS, FAMILIES, OBJECTIVES, METRICS, KINDS, STRATEGIES]
     before = [dict(registry) for registry in found]

@@ -234,8 +234,7 @@ PAGE_RULES = (
 
 
 def test_pages_follow_the_rules():
-    # Pages of results are generated.
-    folders = ("guide", "extend", "design", "api")
+    folders = ("guide", "extend", "design", "api", "results")
     paths = [path for name in folders for path in sorted((ROOT / "docs" / name).glob("*.md"))]
     paths += [ROOT / "docs/index.md", ROOT / "docs/install.md"]
     paths += [
@@ -247,7 +246,11 @@ def test_pages_follow_the_rules():
     ]
     faults = []
     for path in paths:
-        text = normalize(path.read_text(encoding="utf-8"))
+        # Words in tables of results are those of their files.
+        text = re.sub(
+            r"<!-- tables.*?<!-- end", "", path.read_text(encoding="utf-8"), flags=re.DOTALL
+        )
+        text = normalize(text)
         for name in PAGE_RULES:
             for match in re.finditer(RULES[name].pattern, text, re.MULTILINE):
                 faults.append(f"{path.name}: {RULES[name].fault}: {match[0]}")

@@ -1,6 +1,8 @@
 """The roads of docs/design/roads.md are short, and each is connected by imports."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,16 @@ def test_a_road_is_connected(road):
             if names[other] in texts[path] or names[path] in texts[other]
         }
     assert reached == set(texts), f"{road}: {sorted(set(texts) - reached)} stand apart"
+
+
+def test_a_model_and_a_run_import_few_files():
+    """In a process of its own, as the modules of other tests would count."""
+    count = "print(sum(name.startswith('longsum_jax') for name in sys.modules))"
+    run = (
+        "import longsum_jax.experiment.experiment, longsum_jax.experiment.objectives.summarization"
+    )
+    program = f"import sys, longsum_jax.inference.model; {count}; {run}; {count}"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+    model, training = map(int, output.split())
+    assert model <= 85
+    assert training <= 225

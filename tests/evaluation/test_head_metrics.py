@@ -12,7 +12,7 @@ from tiny_heads import GUESSED, HELP, SOURCES, SUMMARIES
 import longsum_jax
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.answers import Answers
-from longsum_jax.evaluation.labels import SUPPORTED, label_number
+from longsum_jax.evaluation.model_metric import SUPPORTED, label_number
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.summac import PERCENTILES
 from longsum_jax.experimental.metrics.blanc import masked_sentences

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from flax.core import meta
 
+from longsum_jax.data.buckets import joined
 from longsum_jax.data.examples.base import Example
-from longsum_jax.data.packing import joined
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import LossOptions, default_sections, run_config
@@ -65,7 +65,7 @@ def test_losses_and_gradients_equal_those_of_unpacked_rows(family, in_pieces, mo
     unpacked = pad_batch(examples, rows=4, **LENGTHS)
     rows = [joined([examples[number] for number in row]) for row in ROWS]
     packed = pad_batch(rows, rows=3, packed=True, **LENGTHS)  # the last row is empty
-    params = meta.unbox(family.init_params(config)(jax.random.key(0)))
+    params = meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
 
     @jax.jit
     @jax.value_and_grad

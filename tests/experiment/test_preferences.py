@@ -10,10 +10,10 @@ import pytest
 from longsum_jax.commands import train
 from longsum_jax.data.examples.base import Counts
 from longsum_jax.errors import InputError
-from longsum_jax.experiment import reference
 from longsum_jax.experiment.config import default_sections, run_config
 from longsum_jax.experiment.experiment import check_run, make_experiment, make_loss, make_store
-from longsum_jax.experiment.reference import ReferencedExamples, add_reference
+from longsum_jax.experiment.objectives import preferences
+from longsum_jax.experiment.objectives.preferences import ReferencedExamples, add_reference
 from longsum_jax.models.registry import preset
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
@@ -192,7 +192,7 @@ def test_the_reference_is_computed_once_and_in_any_batch(config, start, tmp_path
     # A run that ended before its first checkpoint reads what is there, exactly.
     _, again = pieces(config(), tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(reference, "_compute", refuse)
+        patch.setattr(preferences, "_compute", refuse)
         add_reference(experiment.objective, again, "weights", None)
         np.testing.assert_array_equal(again.log_probs, store.log_probs)
         with pytest.raises(AssertionError, match="computed again"):  # of another start

@@ -24,6 +24,7 @@ from longsum_jax.experiment.experiment import (
     write_model_directory,
 )
 from longsum_jax.experiment.warm_start import WarmStart
+from longsum_jax.inference.auxiliary import auxiliary_functions
 from longsum_jax.models.registry import get_family
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
@@ -217,7 +218,7 @@ def test_prepared_segments_are_those_that_the_run_would_make(tmp_path, monkeypat
 
 
 def _check_that_they_leave_their_device(auxiliary):
-    functions, sentences = auxiliary.functions(), ["One.", "Another one."]
+    functions, sentences = auxiliary_functions(auxiliary), ["One.", "Another one."]
     uses = {
         auxiliary.extractor: lambda: functions.extract(sentences, None),
         auxiliary.sentence_encoder: lambda: functions.encode_sentences(sentences),

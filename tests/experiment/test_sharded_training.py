@@ -103,7 +103,7 @@ def test_eight_devices_give_the_losses_of_one(config, one_device, tmp_path):
     assert_equal_metrics(lines(tmp_path / "eight"), one_device)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly  # tests/training has several hosts, tests/models documents that are cut
 def test_documents_may_be_cut_over_hosts(config, one_device, tmp_path, free_port):
     """Two processes with two devices each, a fourth of every document on a device."""
     mesh = "mesh.preset=fsdp+sequence,mesh.batch=1,mesh.sequence=4"
@@ -275,7 +275,7 @@ import optax
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.experiment.experiment import make_experiment, make_loss, make_store
-from longsum_jax.experiment.reference import _compute
+from longsum_jax.experiment.objectives.preferences import _compute
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.training.mesh import activate, make_mesh, put_batch
 from longsum_jax.training.state import create_state, init_state, plan_state, shardings_of

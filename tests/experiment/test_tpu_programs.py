@@ -95,7 +95,14 @@ def labelled_documents(tmp_path_factory):
         yield
 
 
-@pytest.mark.parametrize("config", tiny_configs())
+# One of each kind of encoder, and one that sorts; the others are compiled weekly.
+EVERY_DAY = ("finetune", "locost_c4", "long_baselines")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [x if x in EVERY_DAY else pytest.param(x, marks=pytest.mark.weekly) for x in tiny_configs()],
+)
 def test_steps_exchange_gradients_alone_and_sort_nothing(config):
     """Every device has some documents of a batch: gradients are summed, each parameter once.
 
@@ -129,6 +136,7 @@ def test_a_sharded_text_is_never_gathered():
     assert not any(x.opcode == "sort" for x in step.instructions)
 
 
+@pytest.mark.weekly  # tests/ops has kernels and windows of shards
 def test_kernels_compute_windows_of_a_sharded_text():
     """A window and global tokens, texts of 256 tokens over two chips, which exchange halos."""
     window = {"encoder_attention": "window+global", "attention_window": "32", "dtype": "bfloat16",

@@ -44,6 +44,9 @@ def test_what_cannot_answer(tiny_tokenizer):
         model.answer(["Who?"], ["You.", "I."])
     with pytest.raises(InputError, match="document 1 is empty"):
         model.answer(["Who?"], [""])
+    for name in ("batch_size", "max_answer_length"):
+        with pytest.raises(InputError, match=f"{name}=0 must be at least 1"):
+            model.answer(["Who?"], ["You."], **{name: 0})
     with pytest.raises(InputError, match="document 2 is of type NoneType; give its text"):
         model.answer(["Who?", "What?"], ["You.", None])
     with pytest.raises(InputError, match="question 1 is of type NoneType; give a string"):

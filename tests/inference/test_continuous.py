@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from longsum_jax.layers import decoder
+from longsum_jax.layers import decoder_cache
 from longsum_jax.models.registry import get_family
 from longsum_jax.summarization.model import Model
 
@@ -115,7 +115,7 @@ def test_documents_too_large_for_keys_and_values_leave_before_others_enter(
     model = make("bart")
     expected = one_by_one(model, documents, **GREEDY)
     of_two_slots_of_64 = 2 * 64 * 2 * 32 * 4
-    monkeypatch.setattr(decoder, "MAX_CROSS_CACHE_BYTES", of_two_slots_of_64)
+    monkeypatch.setattr(decoder_cache, "MAX_CROSS_CACHE_BYTES", of_two_slots_of_64)
     model = Model(model.family, model.config, model.params)
     found = in_slots(model, documents, 2, **GREEDY)
     assert [ids for _, ids in sorted(found)] == expected

@@ -1,4 +1,3 @@
-import dataclasses
 import functools
 
 import jax
@@ -35,7 +34,7 @@ def make(draw_params):
     def make(**changes):
         family = get_family("bert")
         sizes = SIZES | {"vocab_size": 300, "max_sentence_length": 24}
-        config = dataclasses.replace(family.presets["tiny"], **sizes | changes)
+        config = family.presets["tiny"].replace(**sizes | changes)
         params = draw_params(family.init_params(config))
         return Model(family, config, params, load_tokenizer("bytes", vocab_size=300))
 
@@ -69,7 +68,7 @@ def test_sentence_vectors_without_global_tokens(draw_params):
     sizes = {"num_layers": 1, "num_decoder_layers": 1, "vocab_size": 300}
     lsg = {"encoder_attention": "lsg", "block_size": 8, "sparse_block_size": 8}
     lsg |= {"num_global_tokens": 2}
-    config = dataclasses.replace(family.presets["tiny"], **sizes | lsg)
+    config = family.presets["tiny"].replace(**sizes | lsg)
     params = draw_params(family.init_params(config))
     model = Model(family, config, params, load_tokenizer("bytes", vocab_size=300))
     [found] = sentence_encoder(model)(SENTENCES[:1])

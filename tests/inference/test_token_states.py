@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from longsum_jax.inference.rows import text_windows
 from longsum_jax.inference.token_states import SurroundingTokens, token_states
-from longsum_jax.inference.windows import text_windows
 
 
 class Reader:

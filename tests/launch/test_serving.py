@@ -104,7 +104,8 @@ def test_pods_have_keys_and_no_rights(pod):
     assert mounts.keys() == volumes.keys()
     assert args.api_keys == f"{mounts['keys']['mountPath']}/keys.txt"
     assert volumes["keys"]["secret"] == {"secretName": "longsum-keys", "defaultMode": 0o440}
-    assert args.model.startswith(mounts["models"]["mountPath"])
+    [model] = args.model
+    assert model.startswith(mounts["models"]["mountPath"])
     assert pod["securityContext"]["runAsUser"] == int(dict(image())["USER"])
     assert pod["securityContext"]["runAsNonRoot"]
     rights = container["securityContext"]

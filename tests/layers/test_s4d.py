@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from flax.core import meta
 
+from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.options import S4DOptions
 from longsum_jax.layers.s4d import KERNELS, S4D
 from longsum_jax.ops.ssm.fft import smooth_length
 
@@ -15,6 +17,13 @@ LAYERS = {
     "b_layer_bidir_L33_odd": {},
     "b_layer_causal_nogate_L50": {"bidirectional": False, "gating": False},
 }
+
+
+def test_the_smallest_state():
+    assert S4DOptions(d_state=2).d_state == 2
+    for d_state in (0, 1, 3):
+        with pytest.raises(InputError, match=f"d_state is {d_state}; it must be even"):
+            S4DOptions(d_state=d_state)
 
 
 def golden_layer(**options):

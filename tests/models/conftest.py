@@ -29,7 +29,7 @@ def shapes_of():
 
 @pytest.fixture(scope="session")
 def config():
-    return LocostConfig(
+    return LocostConfig.of(
         vocab_size=100,
         d_model=32,
         d_state=32,

@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.layers import decoder as decoder_module
+from longsum_jax.layers import decoder_cache
 from longsum_jax.layers.attention.full import FullAttention
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues
 from longsum_jax.models.locost import LocostConfig
@@ -112,7 +112,7 @@ def check_operation(spec):
         }
 
 
-CONFIG = LocostConfig(
+CONFIG = LocostConfig.of(
     vocab_size=96,
     d_model=32,
     d_state=8,
@@ -126,7 +126,7 @@ SIZES = {
     name: getattr(CONFIG, name) for name in ("vocab_size", "d_model", "d_kv", "d_ff", "num_heads")
 }
 SIZES |= {"num_layers": 1, "num_decoder_layers": 1, "dropout_rate": 0.0}
-LSG = T5Config(
+LSG = T5Config.of(
     encoder_attention="lsg",
     block_size=4,
     sparse_block_size=4,
@@ -136,7 +136,7 @@ LSG = T5Config(
     length_chunk=2,
     **SIZES,
 )
-PAGES = T5Config(page_length=8, page_recompute=True, **SIZES)
+PAGES = T5Config.of(page_length=8, page_recompute=True, **SIZES)
 GEMMA = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "head_dim": 8}
 GEMMA |= {"num_attention_heads": 4, "num_key_value_heads": 2, "query_pre_attn_scalar": 8.0}
 MERGED = get_family("t5gemma2").config(
@@ -238,7 +238,7 @@ BY_HEADS = {
 def check_attention(name, length=36, **options):
     """States and gradients of an encoder with four heads on a mesh that cuts its texts in four,
     against one device, and the collectives of both."""
-    config = T5Config(encoder_attention=name, **SIZES | options)
+    config = T5Config.of(encoder_attention=name, **SIZES | options)
     model, init = T5(config), init_of(config)
     rng = np.random.default_rng(0)
     batch = {
@@ -324,8 +324,8 @@ def check_adafactor(options):
 def check_decoding(cross_attention, cache_bytes, config=None):
     """A step of decoding over a source that a mesh shards, from kept keys or from the states
     themselves."""
-    decoder_module.MAX_CROSS_CACHE_BYTES = cache_bytes
-    config = config or T5Config(
+    decoder_cache.MAX_CROSS_CACHE_BYTES = cache_bytes
+    config = config or T5Config.of(
         encoder_attention="window", attention_window=(4,), cross_attention=cross_attention, **SIZES
     )
     mesh = make_mesh(LONG)
@@ -357,7 +357,7 @@ def check_decoding(cross_attention, cache_bytes, config=None):
 
 def check_stored_states(attention, length=30):
     """What a memory stores of a text, on a mesh that cuts it in four, against one device."""
-    config = T5Config(
+    config = T5Config.of(
         encoder_attention=attention,
         block_size=4,
         sparse_block_size=4,
@@ -385,7 +385,7 @@ def check_stored_states(attention, length=30):
 
 def check_memory(length=4096):
     """Temporary bytes of one device for the gradients of an encoder, on one device and on eight."""
-    config = T5Config(
+    config = T5Config.of(
         encoder_attention="window", attention_window=(64,), **SIZES | {"num_layers": 2}
     )
     model, shapes = T5(config), nn.meta.unbox(jax.eval_shape(init_of(config), jax.random.key(0)))

@@ -54,7 +54,7 @@ def test_config_json_is_read_back():
     longformer = {"model_type": "longformer", "attention_window": [4, 8], "pad_token_id": 1}
     config = read(longformer, {"model_type": "roberta", "hidden_size": 12, "pad_token_id": 1})
     assert config.encoder_attention == "longformer"
-    assert config.attention_window == (4, 8)
+    assert config.attention.attention_window == (4, 8)
     assert (config.max_source_length, config.max_target_length) == (14, 14)
     assert config.decoder_stack.mapped_source_size == 8
     raw = json.loads(json.dumps(FAMILY.config_json(config)))

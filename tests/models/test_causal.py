@@ -163,7 +163,7 @@ def test_cross_attention_is_refused():
 def test_converted_it_has_the_published_name(family, name):
     family = get_family(family)
     config = dataclasses.replace(family.presets["tiny"], head="causal_lm", is_decoder=True)
-    config = dataclasses.replace(config, encoder_attention="lsg")
+    config = config.replace(encoder_attention="lsg")
     raw = family.config_json(config)
     assert (raw["architectures"], raw["is_decoder"]) == ([name], True)
     assert raw["auto_map"]["AutoModelForCausalLM"].endswith(f".{name}")

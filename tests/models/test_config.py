@@ -3,10 +3,12 @@
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.stack import StackConfig
+from longsum_jax.models.bart import is_global_token
 from longsum_jax.models.bart_config import (
     BigBirdPegasusConfig,
     LedConfig,
@@ -86,7 +88,7 @@ def test_windows_are_one_or_one_for_each_layer():
     with pytest.raises(
         InputError, match="attention_window has 3 numbers for 2 layers; give one, or one each"
     ):
-        LedConfig(encoder_layers=2, attention_window=(4, 8, 8))
+        LedConfig.of(encoder_layers=2, attention_window=(4, 8, 8))
 
 
 WIDTH = {"d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 3}
@@ -158,3 +160,11 @@ def test_widths_without_computed_positions_may_be_odd():
 def test_options_of_families_that_do_not_fit(config, values, problem):
     with pytest.raises(InputError, match=problem):
         config(**values)
+
+
+def test_global_tokens_at_every_nth_position():
+    options = {"global_every": 3, "global_tokens": (7,), "query_end_token_id": None}
+    config = get_family("led").config({"pad_token_id": 1, **options})
+    ids = np.array([[5, 5, 7, 5, 5, 5, 5, 1, 1, 1]])
+    expected = [[True, False, True, True, False, False, True, False, False, False]]
+    assert is_global_token(ids, config, np).tolist() == expected

@@ -27,8 +27,9 @@ def config_of(raw):
 def test_fields_that_a_file_lacks():
     config = config_of(RAW)
     assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (1536, 24, 128100)
-    assert config.max_relative_positions == 512  # the number of positions
-    assert config_of(RAW | {"max_relative_positions": 300}).max_relative_positions == 300
+    assert config.attention.max_relative_positions == 512  # the number of positions
+    shorter = config_of(RAW | {"max_relative_positions": 300})
+    assert shorter.attention.max_relative_positions == 300
     assert config_of(RAW | {"pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}) == config
 
 

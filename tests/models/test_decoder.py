@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.layers import decoder as decoder_module
+from longsum_jax.layers import decoder_cache
 from longsum_jax.models.t5 import T5
 
 
@@ -96,7 +96,7 @@ def test_attending_to_the_states_themselves_changes_nothing(
 ):
     """What very long inputs are decoded with: no keys and values of the encoder are kept."""
     variables = states[0]
-    monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", 0)
+    monkeypatch.setattr(decoder_cache, "MAX_CROSS_CACHE_BYTES", 0)
     lean_source = read_source(config, *states)
     assert all(layer.cross_kv is None for layer in lean_source.layers)
     assert lean_source.states.shape == states[1].shape

@@ -86,7 +86,7 @@ def test_outputs(path):
 def drawn_model(name, draw, **options):
     """A tiny model of a family of the registry, its parameters drawn at random."""
     family = get_family(name)
-    config = dataclasses.replace(family.presets["tiny"], **options)
+    config = family.presets["tiny"].replace(**options)
     if hasattr(config, "init_std"):  # smaller ones write the same of every text
         config = dataclasses.replace(config, init_std=0.5)
     return Model(family, config, draw(family.init_params(config)))

@@ -58,7 +58,7 @@ def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
 
 @pytest.mark.slow
 def test_the_parameters_stay_and_stride_1_is_the_model_itself(model, ids):
-    assert model.with_cross_attention("hepos").config.hepos_stride == 4
+    assert model.with_cross_attention("hepos").config.cross.hepos_stride == 4
     same = model.with_cross_attention("hepos", hepos_stride=1)
     assert same.fingerprint == model.fingerprint
     target = np.array([[0, 46, 96]] * 3)
@@ -95,7 +95,7 @@ def test_convert_makes_hepos_models(directory, model, tmp_path, capsys):
     )
     assert "locost" in capsys.readouterr().out
     made = longsum_jax.load(tmp_path / "out")
-    assert (made.config.cross_attention, made.config.hepos_stride) == ("hepos", 2)
+    assert (made.config.cross_attention, made.config.cross.hepos_stride) == ("hepos", 2)
     assert made.fingerprint == model.fingerprint
 
 
@@ -140,9 +140,9 @@ def test_what_has_no_such_decoder(model):
 )
 def test_every_encoder_decoder_has_names_for_linformer_cross_attention(name):
     family = get_family(name)
-    config = family.config({**vars(family.presets["tiny"]), "cross_attention": "linformer"})
+    config = family.config({**family.presets["tiny"].flat(), "cross_attention": "linformer"})
     rows = {row.path for row in family.weight_map(config).rows}
     assert rows == family.parameter_shapes(config).keys()
     assert "decoder/layers/cross_attention/length_projection" in rows
     raw = family.config_json(config)
-    assert family.config_of_json(raw, "config.json").cross_linformer_size == 256
+    assert family.config_of_json(raw, "config.json").cross.cross_linformer_size == 256

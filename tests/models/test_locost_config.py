@@ -17,7 +17,7 @@ def test_base_has_the_published_number_of_parameters(shapes_of):
 
 def test_dynamics_of_each_direction_add_their_parameters(shapes_of):
     total = lambda config: sum(map(math.prod, shapes_of(config).values()))  # noqa: E731
-    separate = total(LocostConfig(ssm_shared_dynamics=False)) - total(LocostConfig())
+    separate = total(LocostConfig.of(ssm_shared_dynamics=False)) - total(LocostConfig())
     assert separate == 12 * (768 + 768 * 256 * 4)  # log_dt, and A and B of every mode
 
 
@@ -25,7 +25,7 @@ def test_initial_values_of_the_paper_are_options():
     """Appendix E: Delta, b and c."""
     names = {"ssm_dt_init": "dt_init", "ssm_b_init": "b_init", "ssm_dt_max": "dt_max"}
     options = {"ssm_dt_init": "uniform", "ssm_b_init": "normal", "ssm_dt_max": 1.0}
-    layer = StateSpaceAttention.from_stack(LocostConfig(**options).encoder_stack)
+    layer = StateSpaceAttention.from_stack(LocostConfig.of(**options).encoder_stack)
     assert {key: getattr(layer, name) for key, name in names.items()} == options
     with pytest.raises(InputError, match='ssm_b_init: "ones" is not allowed; did you mean'):
         get_family("locost").config({"ssm_b_init": "ones"})
@@ -54,4 +54,4 @@ def test_presets_are_consistent(name):
 )
 def test_bad_values_are_named(options, message):
     with pytest.raises(InputError, match=message):
-        LocostConfig(**options)
+        LocostConfig.of(**options)

@@ -66,12 +66,12 @@ class Published:
             given = {"lsh_projections": tuple(np.stack(x) for x in layers)}
         if (
             self.family.name == "bart"
-            and config.reference_quirks
-            and length > 2 * config.block_size
+            and config.attention.reference_quirks
+            and length > 2 * config.attention.block_size
         ):
             extra = (
                 (0, 0),
-                (0, -length % config.block_size),
+                (0, -length % config.attention.block_size),
             )  # which the published model does itself
             ids, mask = np.pad(ids, extra, constant_values=config.pad_token_id), np.pad(mask, extra)
         return ids, mask, given
@@ -123,7 +123,7 @@ def check_bart(model, length, every=False):
         wanted = model.arrays.get(f"{at}{variant}/encoder_last_hidden_state")
         if wanted is not None:
             count = wanted.shape[1] - length
-            assert count == (0 if variant.endswith(WITHOUT) else config.num_global_tokens)
+            assert count == (0 if variant.endswith(WITHOUT) else config.attention.num_global_tokens)
             real = np.concatenate([np.ones((2, count), bool), mask[:, :length]], 1)
             np.testing.assert_allclose(
                 np.asarray(states)[:, : count + length][real], wanted[real], atol=1e-5
@@ -184,7 +184,7 @@ def test_a_config_without_sparse_keys_is_understood(published):
     own."""
     model = published("bert")
     raw = model.raw | {"sparsity_type": None, "architectures": ["BertForMaskedLM"]}
-    assert model.family.config_of_json(raw, "x").sparsity_type == "none"
+    assert model.family.config_of_json(raw, "x").attention.sparsity_type == "none"
     assert family_of({"architectures": ["LSGRobertaForMaskedLM"]}, "x").name == "roberta"
 
 
@@ -270,7 +270,7 @@ def test_other_families(name, draw_params):
         "sparse_block_size": 8,
         "num_global_tokens": 2,
     }
-    config = family.config(vars(family.presets["tiny"]) | options | {"vocab_size": 60})
+    config = family.config(family.presets["tiny"].flat() | options | {"vocab_size": 60})
     params = draw_params(family.init_params(config))
     model = Model(family, config, params)
     ids = np.random.default_rng(0).integers(3, 60, (1, 50))

@@ -1,8 +1,6 @@
 """Models with memories against a twin that follows the equations for one document, without batches
 or padding."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -98,24 +96,24 @@ class TwinMemory:
     def __init__(self, config, p):
         self.config, self.p = config, p.get("memory")
         self.attention, self.errors = jax.tree.map(torch.detach, p["self_attention"]), []
-        self.slots = self.p["initial"] if config.memory == "attentive" and self.p else None
+        self.slots = self.p["initial"] if config.memory.memory == "attentive" and self.p else None
         self.compressed, self.newest = [], []
 
     def keys(self, x):
         return (
             torch.stack([*self.compressed, *self.newest, *x])
-            if self.p and self.config.memory == "compressive"
+            if self.p and self.config.memory.memory == "compressive"
             else x
         )
 
     def write(self, hidden):
-        if self.config.memory_backprop == 1:
+        if self.config.memory.memory_backprop == 1:
             self.cut_off()
         if self.p is None or not len(hidden):
             self.errors.append(torch.tensor(0.0))
             return
         hidden = hidden.detach()
-        if self.config.memory == "attentive":
+        if self.config.memory.memory == "attentive":
             p, m = self.p, self.slots
             seen = attend(p, m, hidden, output=False)
 
@@ -126,7 +124,7 @@ class TwinMemory:
             gate = torch.sigmoid(m @ p["gate_memory"]["kernel"] + of_segment("gate_segment"))
             self.slots = gate * update + (1 - gate) * m
             return
-        half, r = self.config.memory_size // 2, self.config.memory_compression
+        half, r = self.config.memory.memory_size // 2, self.config.memory.memory_compression
         self.newest += list(hidden)
         old, self.newest = self.newest[:-half], self.newest[-half:]
         states = [torch.zeros_like(hidden[0])] * (-len(old) % r) + old
@@ -156,7 +154,7 @@ def twin_layer(p, config, memory, x, causal=False, states=None):
     read, y = x, attend(p["self_attention"], x, keys, allowed)
     x = layer_norm(p["self_norm"], x + y)
     if memory.slots is not None:
-        read = y if config.memory_hidden == "raw" else x
+        read = y if config.memory.memory_hidden == "raw" else x
         x = layer_norm(p["memory_norm"], x + attend(p["memory"]["attention"], x, memory.slots))
     if states is not None:
         x = layer_norm(p["cross_norm"], x + attend(p["cross_attention"], x, states))
@@ -262,7 +260,7 @@ def test_one_segment_of_backpropagation(make):
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(written))
     twin = Twin(config, params, batch)
     assert_gradients_equal(grads, twin.gradient(twin.loss))
-    whole = Twin(dataclasses.replace(config, memory_backprop=2), params, batch)
+    whole = Twin(config.replace(memory_backprop=2), params, batch)
     assert float(out.loss_sum) == pytest.approx(whole.loss.item(), abs=1e-4)
     through = whole.gradient(whole.loss)
     differing = jax.tree.map(lambda a, b: not np.allclose(a, b, atol=1e-5), grads, through)

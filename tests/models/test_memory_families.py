@@ -90,7 +90,7 @@ def test_steps_equal_all_at_once_and_padding_has_no_part(make, name):
         rng.normal(size=(B, 3, 8)).astype(np.float32),
         np.array([[True, True, False], [False] * 3]),
     )
-    run = two_segments(module, L, config.salient_vectors)
+    run = two_segments(module, L, config.memory.salient_vectors)
     states, logits, stepped, memory, before = run(params, ids, mask, targets, valid, kept)
     for beam in range(BEAMS):
         np.testing.assert_allclose(stepped[:, beam], logits, atol=2e-5, rtol=1e-4)

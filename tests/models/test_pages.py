@@ -66,7 +66,7 @@ def windows(length, page, context):
 def unlimiformer(make):
     options = {"page_length": 12, "page_context": 3}
     config, module, params = make(**options, cross_attention="nearest", cross_nearest=5)
-    plain = FAMILY.module_class(dataclasses.replace(config, page_length=0, page_context=0))
+    plain = FAMILY.module_class(config.replace(page_length=0, page_context=0))
     return (
         jax.jit(lambda ids, mask: module.apply({"params": params}, ids, mask, method="encode")),
         jax.jit(lambda ids, mask: plain.apply({"params": params}, ids, mask, method="encode")),
@@ -98,7 +98,7 @@ def test_a_source_of_one_page_is_that_of_a_model_without_pages(unlimiformer):
 @pytest.mark.parametrize("recompute", [False, True])
 def test_pages_without_context_do_not_overlap(make, recompute):
     config, paged, params = make(page_length=8, page_recompute=recompute)
-    plain = FAMILY.module_class(dataclasses.replace(config, page_length=0, page_recompute=False))
+    plain = FAMILY.module_class(config.replace(page_length=0, page_recompute=False))
 
     def states(module, ids, mask):
         return module.apply({"params": params}, ids, mask, method="encode")
@@ -161,7 +161,7 @@ def test_recomputed_pages_have_the_gradients_of_one_tape(name, draw_params):
     config = dataclasses.replace(
         family.presets["tiny"], page_length=32, page_recompute=True, **options
     )
-    at_once = dataclasses.replace(config, page_recompute=False)
+    at_once = config.replace(page_recompute=False)
     params = draw_params(family.init_params(config))
     assert family.parameter_shapes(config) == family.parameter_shapes(at_once)
     result = losses_and_gradients(family.module_class(config), params)
@@ -205,7 +205,7 @@ def test_every_recomputed_page_drops_other_entries(make):
 def test_recomputed_pages_encode_and_generate_as_pages_at_once(make):
     config, _, params = make(page_length=8, page_recompute=True)
     one_by_one = Model(FAMILY, config, params)
-    at_once = Model(FAMILY, dataclasses.replace(config, page_recompute=False), params)
+    at_once = Model(FAMILY, config.replace(page_recompute=False), params)
     for layer in (None, 0):
         np.testing.assert_allclose(
             np.asarray(one_by_one.encode(IDS, MASK, layer=layer))[MASK],
@@ -274,7 +274,7 @@ def test_outputs_of_pages_are_averaged(make):
     logits, stepped = all_at_once_and_by_steps(module, params)
     for beam in range(2):
         np.testing.assert_allclose(stepped[:, beam], logits, atol=2e-5)
-    plain = FAMILY.module_class(dataclasses.replace(config, page_length=0, page_decoding=False))
+    plain = FAMILY.module_class(config.replace(page_length=0, page_decoding=False))
 
     def hidden(module, ids, mask):
         states = module.encode(ids, mask)

@@ -1,6 +1,5 @@
 """The precision of every product of models, in gradients and steps of a search."""
 
-import dataclasses
 from functools import partial
 
 import jax
@@ -58,7 +57,7 @@ def gradient_precisions(family, config):
 
 
 def tiny(family, **changes):
-    return dataclasses.replace(family.presets["tiny"], **changes)
+    return family.presets["tiny"].replace(**changes)
 
 
 # One family of every module; ALBERT and ELECTRA have a product of their own. Families of a module

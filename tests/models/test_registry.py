@@ -4,6 +4,7 @@ import dataclasses
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.options import LsgOptions
 from longsum_jax.layers.attention.registry import ENCODER_ATTENTIONS
 from longsum_jax.models import lsg_layout
 from longsum_jax.models.locost import LocostConfig
@@ -80,6 +81,14 @@ def test_family_of_a_config_json(raw):
         (
             lambda: family_of({"model_type": "siglip_vision_model"}, "a"),
             'a: model_type "siglip_vision_model" is not supported; it is a vision model; this ',
+        ),
+        (
+            lambda: family_of({"model_type": "dinov3_vit"}, "a"),
+            'a: model_type "dinov3_vit" is not supported; it is a vision model; this ',
+        ),
+        (
+            lambda: family_of({"model_type": "gptj", "architectures": ["GPTJModel"]}, "a"),
+            'a: model_type "gptj" is not supported; it is a decoder; this ',
         ),
         (
             lambda: family_of({"model_type": "whisper"}, "a"),
@@ -161,12 +170,11 @@ def test_lsg_has_the_published_defaults():
     values = {"family": "bart", "encoder_attention": "lsg", "encoder_layers": 3}
     values |= {"vocab_size": 300, "block_size": None}
     _, config = model_config(values)
-    assert (config.block_size, config.sparse_block_size, config.sparsity_factor) == (128, 128, 2)
-    assert (config.num_global_tokens, config.sparsity_type) == (1, "norm")
+    assert config.attention == LsgOptions(block_size=128, num_global_tokens=1)
     _, config = model_config(values | {"block_size": 64, "num_global_tokens": 32})
-    assert (config.block_size, config.num_global_tokens) == (64, 32)
+    assert (config.attention.block_size, config.attention.num_global_tokens) == (64, 32)
     _, config = model_config({"family": "pegasus_x", "block_size": None})
-    assert (config.block_size, config.num_global_tokens) == (512, 32)
+    assert (config.attention.block_size, config.attention.num_global_tokens) == (512, 32)
 
 
 def test_lsg_of_a_preset_has_them_unless_something_else_is_asked_for():

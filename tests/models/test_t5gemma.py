@@ -20,13 +20,13 @@ def test_layer_types_become_the_encoder_attention():
     alternating = read()
     assert alternating.tie_word_embeddings
     assert alternating.encoder_attention == "local,full"
-    assert alternating.local_radius == 4096
+    assert alternating.option("local_radius") == 4096
     assert alternating.decoder.windows == (4096, 0)
     kinds = {"layer_types": ["full_attention"] * 2, "sliding_window": 8}
     assert read(kinds, kinds).encoder_attention == "full"
     kinds = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8}
     sliding = read(kinds, kinds)
-    assert (sliding.encoder_attention, sliding.local_radius) == ("local", 8)
+    assert (sliding.encoder_attention, sliding.attention.local_radius) == ("local", 8)
     assert sliding.decoder.windows == (8, 8)
 
 

@@ -36,7 +36,7 @@ def test_heads_of_the_published_sizes(name, heads, kv_heads):
 def test_every_sixth_layer_has_no_window(window, radius, is_even):
     config = read({"sliding_window": window}, {"sliding_window": window})
     assert config.encoder_attention == "local,local,local,local,local,full,local"
-    assert (config.local_radius, config.local_even) == (radius, is_even)
+    assert (config.option("local_radius"), config.option("local_even")) == (radius, is_even)
     assert config.decoder.windows == (*[window] * 5, 0, window)
     raw = json.loads(json.dumps(FAMILY.config_json(config)))
     assert raw["encoder"]["text_config"]["sliding_window"] == window
@@ -104,6 +104,8 @@ def test_image_parts_are_named_and_left_out(draw_params, caplog):
     state = {key.replace("encoder.", "encoder.text_model."): x for key, x in state.items()}
     for part in ("vision_tower.head.probe", "multi_modal_projector.mm_soft_emb_norm.weight"):
         state[f"model.encoder.{part}"] = np.zeros(3, np.float32)
+    for buffer in ("rotary_emb.full_attention_inv_freq", "embed_tokens.embed_scale"):
+        state[f"model.decoder.{buffer}"] = np.zeros(3, np.float32)
     inferred = FAMILY.infer_from_weights(config, state)
     assert inferred == config
     assert "image parts (multi_modal_projector, vision_tower, 2 arrays)" in caplog.text

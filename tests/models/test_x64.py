@@ -15,7 +15,7 @@ import pytest
 from longsum_jax.experimental.attention.patterns import PatternAttention
 from longsum_jax.experimental.ops.lsh import draw_rotations
 from longsum_jax.experimental.ops.performer import draw_projection
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
+from longsum_jax.layers.attention.options import RandomBlockOptions
 from longsum_jax.layers.dense import normal
 from longsum_jax.ops.attention.lsg_selection import lsh_projections
 
@@ -48,13 +48,13 @@ def test_float32_results_are_the_same_with_64_bits(results):
 def draws():
     """What attentions draw at random."""
     key = jax.random.key(0)
-    options = EncoderAttentionOptions(encoder_attention="random", block_size=4)
+    options = RandomBlockOptions(block_size=4)
     attention = PatternAttention(8, 2, 4, normal(1.0), normal(1.0), options=options)
     return {
         "performer": draw_projection(key, 6, 4),
         "lsh": draw_rotations(key, 2, 4, 3, 4),
         "lsg": lsh_projections(key, 2, 4, chunk=4, factor=2, pre_rounds=1),
-        "random": attention._draws(jnp.int32(0), 9, True),
+        "random": attention._draws(options, jnp.int32(0), 9, True),
     }
 
 

@@ -225,7 +225,17 @@ def relative_error(found, wanted, gradient, direction):
     return abs(found - wanted) / (np.linalg.norm(gradient) * np.linalg.norm(direction))
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+# Their gradients are also compared, every day, with those of a dense twin or of a definition.
+WITH_TWINS = (
+    *("attention with T5's bias", "attention in blocks", "window", "adaptive span", "LSG, norm"),
+    *("LSG, lsh", "transient global", "BigBird", "linear", "efficient", "Performer", "Hepos"),
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=pytest.mark.weekly) if x in WITH_TWINS else x for x in OPERATIONS],
+)
 def test_operation(name, in_float64, monkeypatch):
     function, *shapes = OPERATIONS[name]
     monkeypatch.setattr(blockwise, "max_score_bytes", lambda: 1)  # as many pieces as can be
@@ -254,6 +264,7 @@ def test_operation(name, in_float64, monkeypatch):
         assert relative_error(found, wanted, gradient, direction) < 1e-8, f"argument {place}"
 
 
+@pytest.mark.weekly  # every day, gradients are those of slow twins
 @pytest.mark.parametrize("backend", ["fft", "matmul"])
 @pytest.mark.parametrize("directions", [1, 2])
 def test_state_space_convolution(make_ssm, kernel_float64, directions, backend):

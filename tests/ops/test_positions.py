@@ -1,10 +1,14 @@
 """Rotary positions compared with complex numbers in float64."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.positions import Rotary, rotated
+from longsum_jax.ops.positions import Rotary
+from longsum_jax.ops.positions import rotated as rotated_by_operations
+
+rotated = jax.jit(rotated_by_operations, static_argnums=2)
 
 
 @pytest.mark.parametrize("rotary", [Rotary(10000.0), Rotary(1e6, 8.0)])

@@ -1,6 +1,5 @@
 """Converted models beside transformers' originals: equal on texts of up to two blocks."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -66,6 +65,6 @@ def test_bart(name, saved, loaded):
     found = np.asarray(ours.logits(ids, mask, decoder_ids))
     assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
     # What the decoder sees of the globals matters: without them it has lost the first token.
-    config = dataclasses.replace(ours.config, pass_global_tokens_to_decoder=False)
+    config = ours.config.replace(pass_global_tokens_to_decoder=False)
     found = np.asarray(Model(ours.family, config, ours.params).logits(ids, mask, decoder_ids))
     assert np.abs(found - wanted).max() > 1e-3

@@ -104,11 +104,11 @@ def test_the_client_of_openai():
         )
         create = client.chat.completions.create
         messages = [{"role": "user", "content": TEXT}]
-        answer = await create(model="longsum", messages=messages)
+        answer = await create(model="built-in", messages=messages)
         assert answer.choices[0].message.content == TEXT
         assert answer.choices[0].finish_reason == "stop"
         stream = await create(
-            model="longsum",
+            model="built-in",
             messages=messages,
             stream=True,
             stream_options={"include_usage": True},
@@ -121,14 +121,46 @@ def test_the_client_of_openai():
         assert chunks[-2].choices[0].finish_reason == "stop"
         assert chunks[-1].usage.completion_tokens == 8
         with pytest.raises(openai.UnprocessableEntityError, match="tools is not supported"):
-            await create(model="longsum", messages=messages, tools=[{"type": "function"}])
+            await create(model="built-in", messages=messages, tools=[{"type": "function"}])
         messages[0]["content"] = "fail"
-        stream = await create(model="longsum", messages=messages, stream=True)
+        stream = await create(model="built-in", messages=messages, stream=True)
         with pytest.raises(openai.APIError, match="failed to summarize"):
             [chunk async for chunk in stream]
-        assert [model.id async for model in client.models.list()] == ["longsum"]
+        assert [model.id async for model in client.models.list()] == ["built-in"]
 
     asyncio.run(run())
+
+
+def test_requests_choose_a_model_by_name():
+    engines = Repeater(name='the "first"'), Engine()
+    with TestClient(make_app(*engines)) as client:
+        entries = client.get("/v1/models").json()["data"]
+        assert [entry["id"] for entry in entries] == ['the "first"', "built-in"]
+        long = TEXT * 20
+        chat = {"messages": [{"role": "user", "content": long}]}
+        for fields, repeats in (({}, True), ({"model": "built-in"}, False)):
+            answer = client.post("/v1/summaries", json={"text": long, **fields}).json()
+            assert answer["model"] == fields.get("model", 'the "first"')
+            hub = client.post("/summarization", json={"inputs": long, **fields}).json()
+            choice = client.post("/v1/chat/completions", json=chat | fields).json()["choices"][0]
+            file = {"file": ("a.txt", long.encode())}
+            form = client.post("/v1/summaries", data=fields, files=file)
+            found = [answer["summaries"][0]["summary"], hub[0]["summary_text"]]
+            found += [choice["message"]["content"], form.json()["summaries"][0]["summary"]]
+            assert [text == long for text in found] == [repeats] * 4
+        for path, body in (
+            ("/v1/summaries", {"text": TEXT}),
+            ("/summarization", {"inputs": TEXT}),
+            ("/v1/chat/completions", chat),
+        ):
+            for name in ("gpt", ["built-in"]):
+                answer = client.post(path, json={"model": name, **body})
+                assert answer.status_code == 404
+                assert 'give one of the "first", built-in' in answer.json()["error"]["message"]
+        metrics = client.get("/metrics").text
+        labels = 'model="the \\"first\\"",replica="replica-0"'
+        for line in (labels, 'model="built-in",replica="replica-0"'):
+            assert f"longsum_wait_seconds_count{{{line}}} " in metrics
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -212,7 +244,7 @@ def test_openapi(client):
     page = client.get("/docs").text
     for body, documents in zip(bodies.values(), ({"text", "documents"}, {"file"}), strict=True):
         properties = body["schema"]["properties"]
-        answer = {"sources", "document_text", "stream", "query"}
+        answer = {"sources", "document_text", "stream", "model", "query"}
         assert properties.keys() == options | documents | answer
         assert properties["strategy"]["enum"][0] == "auto"
         assert properties["segment_length"]["description"]
@@ -291,7 +323,7 @@ def test_answers(client):
 
 def test_chat(client):
     """The messages of OpenAI's clients, read by hand."""
-    body = {"model": "longsum", "messages": [{"role": "user", "content": TEXT}]}
+    body = {"model": "built-in", "messages": [{"role": "user", "content": TEXT}]}
     answer = client.post("/v1/chat/completions", json=body).json()
     assert answer["choices"][0]["message"]["content"]
     assert answer["usage"]["prompt_tokens"] > 0
@@ -302,7 +334,12 @@ def test_chat(client):
     message = {"role": "user", "content": parts}
     again = client.post("/v1/chat/completions", json={"messages": [message]}).json()
     assert again["choices"] == answer["choices"]
-    assert client.get("/v1/models").json()["data"][0]["id"] == "longsum"
+    assert client.get("/v1/models").json()["data"][0]["id"] == "built-in"
+    # Fields that clients often send; the ranker counts words and does not sample.
+    usual = {"max_tokens": 6, "temperature": 0.7, "top_p": 0.9, "seed": 1, "n": 1}
+    usual |= {"frequency_penalty": 0, "stop": None, "user": "someone"}
+    short = client.post("/v1/chat/completions", json=body | usual).json()
+    assert short["usage"]["completion_tokens"] <= 6 < answer["usage"]["completion_tokens"]
     body["messages"] *= 2
     assert client.post("/v1/chat/completions", json=body).status_code == 422
 
@@ -340,7 +377,7 @@ def test_a_full_queue(client, monkeypatch):
     monkeypatch.setattr("longsum_jax.serving.engine._extract", extract)
     with ThreadPoolExecutor() as threads:
         first = threads.submit(client.post, "/v1/summaries", json={"documents": [TEXT] * 3})
-        while "longsum_open_documents 3" not in client.get("/metrics").text:
+        while 'longsum_open_documents{model="built-in"} 3' not in client.get("/metrics").text:
             assert not first.done()
         answer = client.post("/v1/summaries", json={"text": TEXT})
         blocked.set()

@@ -195,6 +195,37 @@ def test_warm_up_compiles_the_lengths_of_rows(small_model):
 
 
 @pytest.mark.slow
+def test_limits_and_lengths_share_a_program(tiny_tokenizer, draw_params):
+    """The ids of programs that are compiled for these limits, without their compilation."""
+    model = small("t5", tiny_tokenizer, draw_params)
+    model.generation_config["forced_eos_token_id"] = 3
+    calls = [
+        {"max_new_tokens": 5},
+        {"min_new_tokens": 12, "max_new_tokens": 17},
+        {"max_new_tokens": 1},
+        {"length": "30%"},
+        {"prompt_lookup_num_tokens": 2, "max_new_tokens": 9},
+        {"num_beams": 2, "early_stopping": "never", "max_new_tokens": 9},
+        {"max_new_tokens": 25, "min_new_tokens": 25},
+    ]
+    compiled_first = [{}, {name: value for name, value in calls[4].items() if "max" not in name}]
+    compiled_first += [{"num_beams": 2, "early_stopping": "never"}, {"max_new_tokens": 33}]
+    engine = Engine(model, batch_size=4)
+    for call in compiled_first:
+        submit(engine, TEXTS[0], call).result(600)
+    compiled = []
+    with count_compilations(compiled):
+        futures = [submit(engine, TEXTS[0], call) for call in calls]
+        summaries = [future.result(600) for future in futures]
+    engine.close()
+    assert not compiled
+    expected = [model.summaries([TEXTS[0]], **call)[0] for call in calls]
+    for summary, alone in zip(summaries, expected, strict=True):
+        assert (summary.text, summary.summary_tokens) == (alone.text, alone.summary_tokens)
+        assert summary.ended == alone.ended
+
+
+@pytest.mark.slow
 def test_requests_enter_and_leave_a_running_batch(small_model, monkeypatch):
     monkeypatch.setattr(continuous, "_STEPS_BETWEEN_ARRIVALS", 2)
     model = load(str(small_model))
@@ -281,7 +312,7 @@ def waiting_piece(number=0, *, row_length=64, num_tokens=8, queued=None, job=Non
     kind = BatchKind(None, None, row_length)
     queued = time.monotonic() if queued is None else queued
     document = TokenizedDocument([5] * num_tokens, num_tokens)
-    return JobPiece(job, number, document, kind, False, queued)
+    return JobPiece(job, number, document, None, kind, False, queued)
 
 
 def take_all(queue, kind):

@@ -57,8 +57,8 @@ def test_policy():
 
 def test_parts_of_the_page():
     """Without other machines, inline handlers, and HTML made of texts."""
-    text = make_page(has_model=True, max_bytes=10).text
-    assert 'data-kind="model" data-max-bytes="10"' in text
+    text = make_page(max_bytes=10).text
+    assert '<body data-max-bytes="10"' in text
     assert not re.search(r"""(src|href)=["']?(https?:|//)""", text)
     assert not re.search(r"\son\w+=", text.partition("<script>")[0])
     assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write", text)
@@ -184,7 +184,7 @@ def test_comparing_copying_and_storing(page, tmp_path):
     )
     page.run("document.querySelector('article .actions button').click()")
     assert page.run("copied").startswith("## Pasted text\n\n")
-    assert page.run("copied").endswith("longsum*\n")
+    assert page.run("copied").endswith("built-in*\n")
     # The stored report is a page that works on its own.
     page.run(
         "URL.createObjectURL = (blob) => { stored = blob.text(); return '#'; };"
@@ -201,9 +201,39 @@ def test_comparing_copying_and_storing(page, tmp_path):
     assert page.run("document.querySelectorAll('mark').length") == 1
 
 
+@pytest.mark.browser
+def test_comparing_two_models(browser, tmp_path):
+    long = "w" * 80
+    server = Server(make_app(Engine(name="reports"), Engine(name=long)))
+    try:
+        browser.open(server.address)
+        browser.wait("document.getElementById('facts').textContent")
+        options = "[...document.getElementById('model').options].map((option) => option.value)"
+        assert browser.run(options) == ["reports", long]
+        browser.run(f"document.getElementById('text').value = {json.dumps(TEXT)}")
+        summarize(browser, 1)
+        assert content(browser, "#compare") == "Compare with these settings"
+        browser.run("document.getElementById('model').focus()")
+        browser.press("ArrowDown", 40)
+        assert content(browser, "#compare") == f"Compare with {long}"
+        summarize(browser, 2, button="compare")
+        titles = "[...document.querySelectorAll('#summaries h3')].map((h) => h.textContent)"
+        expected = ["Summary by reports in 1 sentence", f"Summary by {long} in 2 sentences"]
+        assert browser.run(titles) == expected
+        tops = browser.run("[...document.querySelectorAll('article')].map((a) => a.offsetTop)")
+        assert tops[0] == tops[1]
+        assert browser.run("runs.map((run) => run.model)") == ["reports", long]
+        for width in (360, 1280):
+            browser.resize(width, 800)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            assert browser.run(CHECKS) == []
+    finally:
+        server.close()
+
+
 def stream(with_error):
     """An application that streams the parts of a summary."""
-    served = make_page(has_model=True, max_bytes=1000)
+    served = make_page(max_bytes=1000)
     body = {}
 
     async def parts():

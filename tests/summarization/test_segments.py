@@ -17,8 +17,8 @@ from longsum_jax import checksums
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
+from longsum_jax.inference.auxiliary import load_auxiliary
 from longsum_jax.inference.continuous import ContinuousBatch
-from longsum_jax.inference.loading import load_auxiliary
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
 from longsum_jax.summarization.loading import load
@@ -69,7 +69,7 @@ def model(tiny_tokenizer, draw_params):
         family = get_family("bart")
         config = family.config(SIZES | options | {"vocab_size": tiny_tokenizer.vocab_size})
         params = draw_params(family.init_params(config))
-        reading = SEGMENTS | reading | {"num_vectors": config.salient_vectors}
+        reading = SEGMENTS | reading | {"num_vectors": config.memory.salient_vectors}
         return Model(
             family,
             config,
@@ -121,13 +121,15 @@ def slow_summary(model, text, query=None, size=0):
     arrays = [np.array([source + [0] * (48 - len(source))]) for source in reading.sources]
     masks = [np.arange(48)[None] < len(source) for source in reading.sources]
     kept, (slots, reads) = empty_vectors(config, 1), reading.vectors(options)
-    if config.salient_vectors:
+    if config.memory.salient_vectors:
         for ids, mask, slot in zip(arrays, masks, slots, strict=True):
             kept = apply(kept, ids, mask, slot[None], method=store_vectors)
     memory, said = model.module.apply({"params": params}, 1, 48, LONGEST, method="init_memory"), []
     spent = set()
     for ids, mask, read in zip(arrays, masks, reads, strict=True):
-        inputs = {"salient": gather_vectors(kept, read[None])} if config.salient_vectors else {}
+        inputs = (
+            {"salient": gather_vectors(kept, read[None])} if config.memory.salient_vectors else {}
+        )
         states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
         target = np.zeros((1, LONGEST + 1), np.int32)
         for t in range(LONGEST):

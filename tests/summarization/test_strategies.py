@@ -8,22 +8,15 @@ import pytest
 
 from longsum_jax.decoding.options import MAX_NEW_TOKENS, GenerationOptions
 from longsum_jax.errors import InputError
-from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.summarization.documents import DocumentSummarizer, TokenizedDocument
+from longsum_jax.summarization.registry import STRATEGIES
 from longsum_jax.summarization.rounds import Plan, run_plans
-from longsum_jax.summarization.strategies import (
-    STRATEGIES,
-    Reader,
-    StepInput,
-    StrategyInput,
-    budget_of,
-    choose,
-    summarize_steps,
-)
-from longsum_jax.summarization.strategy_engine import StrategyEngine
+from longsum_jax.summarization.strategies import Reader, StepInput, StrategyInput, budget_of
+from longsum_jax.summarization.strategy_engine import StrategyEngine, choose, summarize_steps
 from longsum_jax.summarization.summary import Request, Summary
 from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_jax.text.joining import join_documents
+from longsum_jax.text.lengths import Length, parse_length
 from longsum_jax.text.prompts import prefix_prompt
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.text.statements import NO_OUTLINE, Outline

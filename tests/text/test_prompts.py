@@ -9,6 +9,7 @@ import transformers
 from longsum_jax.errors import InputError
 from longsum_jax.text.prompts import INSTRUCTION, make_prompt, prefix_prompt
 from longsum_jax.tokenizers.bytes import ByteTokenizer
+from longsum_jax.tokenizers.chat_template import render_chat
 from longsum_jax.tokenizers.fast import JsonTokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 
@@ -163,6 +164,24 @@ def test_chat_templates_that_fail(gemma, chat, problem):
     config = {**json.loads((gemma / "tokenizer_config.json").read_text()), "chat_template": chat}
     with pytest.raises(InputError, match=problem):
         make_prompt(JsonTokenizer(content, config), None, None)
+
+
+@pytest.mark.parametrize(
+    "chat",
+    [
+        "{{ cycler.__init__.__globals__.os.system('true') }}",
+        "{{ lipsum.__globals__['os'] }}",
+        "{{ messages.__class__.__base__.__subclasses__() }}",
+        "{{ self._TemplateReference__context.environment.loader }}",
+        "{{ '{0.__class__.__mro__}'.format('') }}",
+        "{% include '/etc/hostname' %}",
+        "{% import 'os' as os %}{{ os.name }}",
+        "{{ open('/etc/hostname').read() }}",
+    ],
+)
+def test_chat_templates_reach_nothing_else(chat):
+    with pytest.raises(InputError, match="chat template fails"):
+        render_chat(chat, [{"role": "user", "content": "Hello"}], {"bos_token": "<bos>"})
 
 
 def test_a_named_template(gemma):

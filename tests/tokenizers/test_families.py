@@ -12,6 +12,7 @@ import sentencepiece
 import tokenizers
 
 from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.files import ADDITIONAL_SPECIAL, SPECIAL_NAMES
 from longsum_jax.tokenizers.loading import (
     ByteTokenizer,
     JsonTokenizer,
@@ -534,6 +535,68 @@ def test_damaged_files(byte_pairs, name, content, problem):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=problem):
         load_tokenizer(path.parent)
+
+
+WRONG_TYPES = (None, True, -1, 10**30, 0.5, "x", [None], {"a": None}, [{}])
+READ_ENTRIES = (
+    *SPECIAL_NAMES,
+    *ADDITIONAL_SPECIAL,
+    "added_tokens_decoder",
+    "tokenizer_class",
+    "src_lang",
+    "chat_template",
+    "extra_ids",
+    "unused_ids",
+    "offset",
+    "embedding_rows",
+    "clean_up_tokenization_spaces",
+    "add_prefix_space",
+    "do_lower_case",
+    "strip_accents",
+    "tokenize_chinese_chars",
+    "split_special_tokens",
+    "keep_accents",
+)
+TOKEN_ENTRIES = ("content", "lstrip", "rstrip", "single_word", "normalized", "special")
+
+
+def configs_of_other_types():
+    """Yields entries of tokenizer_config.json with a value of a wrong type, at any depth."""
+    for wrong in WRONG_TYPES:
+        yield from ({name: wrong} for name in READ_ENTRIES)
+        tokens = [wrong, *({"content": "<new>", key: wrong} for key in TOKEN_ENTRIES)]
+        for token in tokens:
+            yield {"mask_token": token}
+            yield {"extra_special_tokens": [token]}
+            yield {"extra_special_tokens": {"new": token}}
+            yield {"added_tokens_decoder": {"269": token}}
+        yield {"added_tokens_decoder": {str(wrong): {"content": "<new>"}}}
+        yield {"chat_template": [{"name": "default", "template": wrong}]}
+        yield {"chat_template": [{"name": wrong, "template": "x"}]}
+
+
+@pytest.mark.parametrize("kind", ["bytes", "pieces"])
+def test_entries_of_other_types_are_named_or_harmless(kind, byte_pairs, tmp_path):
+    """No message is that of Python about a type."""
+    usual = {"tokenizer_class": "ByT5Tokenizer"} if kind == "bytes" else {}
+    directory = tmp_path / "bytes" if kind == "bytes" else byte_pairs()
+    messages = []
+    for change in configs_of_other_types():
+        write(directory, tokenizer_config__json=usual | change)
+        try:
+            tokenizer = load_tokenizer(directory)
+        except InputError as error:
+            messages.append(str(error))
+        else:
+            assert tokenizer.encode("hello wo"), change
+    assert len(messages) > 200
+    assert [text for text in messages if "not a usable tokenizer" in text] == []
+
+
+def test_ids_of_added_tokens_are_numbers(byte_pairs):
+    directory = byte_pairs(added_tokens__json={"<a>": "269"})
+    with pytest.raises(InputError, match=r"added_tokens\.json: '<a>' must be a whole number, got"):
+        load_tokenizer(directory)
 
 
 def test_an_unknown_class_with_a_tokenizer_json(byte_pairs, tmp_path):

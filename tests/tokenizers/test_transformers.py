@@ -239,20 +239,30 @@ def test_word_pieces(word_pieces, texts, tmp_path, model_type, config):
     assert_round_trips(ours, theirs, texts, tmp_path, model_type)
 
 
+SETTINGS = [
+    ("word_pieces", {"do_lower_case": False}, {"do_lower_case": True}),
+    ("word_pieces", {"do_lower_case": False}, {"strip_accents": True}),
+    ("word_pieces", {"strip_accents": True}, {"strip_accents": None, "do_lower_case": False}),
+    ("word_pieces", {}, {"tokenize_chinese_chars": False}),
+    ("byte_pairs", {}, {"add_prefix_space": True}),
+    ("byte_pairs", {"add_prefix_space": True}, {"add_prefix_space": False}),
+    ("word_pieces", {"do_lower_case": False, "strip_accents": False}, None),
+    ("byte_pairs", {"add_prefix_space": True}, None),
+]
+
+
+# A tokenizer whose class is not named is of the model's, whatever its settings.
 @pytest.mark.parametrize(
-    ("files", "config", "changes"),
+    ("files", "config", "changes", "is_named"),
     [
-        ("word_pieces", {"do_lower_case": False}, {"do_lower_case": True}),
-        ("word_pieces", {"do_lower_case": False}, {"strip_accents": True}),
-        ("word_pieces", {"strip_accents": True}, {"strip_accents": None, "do_lower_case": False}),
-        ("word_pieces", {}, {"tokenize_chinese_chars": False}),
-        ("byte_pairs", {}, {"add_prefix_space": True}),
-        ("byte_pairs", {"add_prefix_space": True}, {"add_prefix_space": False}),
-        ("word_pieces", {"do_lower_case": False, "strip_accents": False}, None),
-        ("byte_pairs", {"add_prefix_space": True}, None),
+        *((*case, True) for case in SETTINGS),
+        *((*SETTINGS[place], False) for place in (0, 5, 6, 7)),
+        *(
+            pytest.param(*SETTINGS[place], False, marks=pytest.mark.weekly)
+            for place in (1, 2, 3, 4)
+        ),
     ],
 )
-@pytest.mark.parametrize("is_named", [True, False])
 def test_settings_beside_tokenizer_json(request, texts, tmp_path, files, config, changes, is_named):
     """Those of tokenizer_config.json are taken, or the class's own, not those of the file."""
     model_type = {"word_pieces": "bert", "byte_pairs": "roberta"}[files]
@@ -271,18 +281,30 @@ def test_settings_beside_tokenizer_json(request, texts, tmp_path, files, config,
     assert_round_trips(ours, theirs, texts, tmp_path, model_type)
 
 
+ADDED = [
+    ("tokenizer_config.json", {"additional_special_tokens": ["<doc>"]}),
+    ("tokenizer_config.json", {"extra_special_tokens": {"doc_token": "<doc>"}}),
+    ("tokenizer_config.json", {"added_tokens_decoder": {"NEXT": DOC}}),
+    ("added_tokens.json", {"<doc>": "NEXT"}),
+    ("special_tokens_map.json", {"additional_special_tokens": ["<doc>"]}),
+]
+
+
+# Where a token is named does not depend on the kind of vocabulary.
 @pytest.mark.parametrize(
-    ("files", "model_type"),
-    [("word_pieces", "bert"), ("byte_pairs", "roberta"), ("sentence_pieces", "t5")],
-)
-@pytest.mark.parametrize(
-    ("name", "entries"),
+    ("files", "model_type", "name", "entries"),
     [
-        ("tokenizer_config.json", {"additional_special_tokens": ["<doc>"]}),
-        ("tokenizer_config.json", {"extra_special_tokens": {"doc_token": "<doc>"}}),
-        ("tokenizer_config.json", {"added_tokens_decoder": {"NEXT": DOC}}),
-        ("added_tokens.json", {"<doc>": "NEXT"}),
-        ("special_tokens_map.json", {"additional_special_tokens": ["<doc>"]}),
+        *(("byte_pairs", "roberta", *case) for case in ADDED),
+        *(("word_pieces", "bert", *case) for case in ADDED[:1]),
+        *(("sentence_pieces", "t5", *case) for case in ADDED[2:4]),
+        *(
+            pytest.param(*kind, *case, marks=pytest.mark.weekly)
+            for kind, cases in (
+                (("word_pieces", "bert"), ADDED[1:]),
+                (("sentence_pieces", "t5"), [*ADDED[:2], *ADDED[4:]]),
+            )
+            for case in cases
+        ),
     ],
 )
 def test_tokens_that_tokenizer_json_lacks(

@@ -1,7 +1,7 @@
-"""Training examples, and the interface of example stores."""
+"""Training examples, their records in shards, and the interface of example stores."""
 
 import dataclasses
-from typing import NotRequired, Protocol, TypedDict
+from typing import NotRequired, Protocol, TypedDict, cast
 
 import numpy as np
 
@@ -176,3 +176,34 @@ def add_special_tokens(
         max_length: maximum length of the result, to which ``ids`` are cut.
     """
     return np.array(tokenizer.add_special_tokens(ids, max_length), np.int32)
+
+
+# Keys of examples that have a different name in records.
+_RECORD_NAMES = {"segment_lengths": "part_lengths"}
+_EXAMPLE_NAMES = {record: example for example, record in _RECORD_NAMES.items()}
+
+
+def pack(example: Example) -> bytes:
+    """Returns the serialized record of an example."""
+    from flax import serialization
+
+    record = {
+        _RECORD_NAMES.get(key, key): value for key, value in example.items()
+    }
+    if "vectors" in record:
+        # msgpack does not support tuples
+        record["vectors"] = list(example["vectors"])
+    return serialization.msgpack_serialize(record)
+
+
+def unpack(record: bytes) -> Example:
+    """Returns the example in a serialized record."""
+    from flax import serialization
+
+    values = serialization.msgpack_restore(record)
+    example = {
+        _EXAMPLE_NAMES.get(key, key): value for key, value in values.items()
+    }
+    if "vectors" in example:
+        example["vectors"] = tuple(example["vectors"])
+    return cast(Example, example)

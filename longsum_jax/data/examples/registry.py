@@ -22,13 +22,13 @@ MAKERS: LazyClasses[Maker] = LazyClasses(
         "classify": f"{_PACKAGE}.classification:classification_examples",
         "mlm": f"{_PACKAGE}.masked_lm:masked_lm_examples",
         "lm": f"{_PACKAGE}.masked_lm:masked_lm_examples",
-        "classify_pairs": f"{_PACKAGE}.pairs:pair_examples",
-        "claims": f"{_PACKAGE}.pairs:pair_examples",
+        "classify_pairs": f"{_PACKAGE}.classification:pair_examples",
+        "claims": f"{_PACKAGE}.classification:pair_examples",
         "answer": f"{_PACKAGE}.answers:answer_examples",
         "choose": f"{_EXPERIMENTAL}.choice_examples:choice_examples",
         "cloze": f"{_PACKAGE}.answers:cloze_examples",
         "tag": f"{_EXPERIMENTAL}.tag_examples:tag_examples",
-        "prefer": f"{_PACKAGE}.preferences:preference_examples",
+        "prefer": f"{_PACKAGE}.summarization:preference_examples",
     }
 )
 

@@ -152,7 +152,7 @@ def _check_auxiliary(task: Task, auxiliary: Auxiliary) -> None:
     if missing:
         raise InputError(
             f'task "{task.name}": segments.{missing}, but no such model was passed; give '
-            "auxiliary=load_auxiliary(task.segments).functions()"
+            "auxiliary=auxiliary_functions(load_auxiliary(task.segments))"
         )
 
 

@@ -12,10 +12,12 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from longsum_jax.data.examples.base import Example
+from longsum_jax.data.examples.base import Example, ExampleStore
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.padding import pad_batch
+from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
+from longsum_jax.data.stores import ExampleList
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import RunConfig
@@ -76,11 +78,14 @@ class Objective(ABC):
         parts: True if an example has several parts (sentences, segments), whose
             number determines the bucket of ``data.source_lengths``.
         packs: True if rows of the batches may contain several examples.
+        has_reference: True if the loss uses the run's initial model, see
+            ``set_reference``.
     """
 
     head: ClassVar[str]
     parts: ClassVar[bool] = False
     packs: ClassVar[bool] = False
+    has_reference: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -108,6 +113,31 @@ class Objective(ABC):
     @abstractmethod
     def loss_fn(self) -> LossFn | SegmentedLoss:
         """Returns the loss function of a batch, for ``training.loop.fit``."""
+
+    def training_examples(
+        self, store: ExampleList | PreparedExamples
+    ) -> ExampleStore:
+        """Returns the examples that a run reads.
+
+        Raises:
+            InputError: the objective cannot learn from them.
+        """
+        return store
+
+    def set_reference(
+        self, store: ExampleStore, weights: str, initial_params: Params | None
+    ) -> None:
+        """Adds values of the run's initial model to the examples, with ``has_reference``.
+
+        Args:
+            store: examples returned by ``training_examples``.
+            weights: hash of the model's weights.
+            initial_params: its parameters; None for random ones.
+
+        Raises:
+            InputError: the run is resumed with another model than at its start.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def read_evaluation(self) -> None:
@@ -291,6 +321,27 @@ class Objective(ABC):
         ):
             return {}
         return {"token_type_ids": batch["token_type_ids"]}
+
+
+class HeadObjective(Objective):
+    """An objective whose loss is a function of the outputs of the model's head."""
+
+    def loss_fn(self) -> LossFn:
+        def loss_fn(
+            params: Params, batch: Mapping[str, Array], rng: Array
+        ) -> LossOutput:
+            outputs = self.forward(
+                params, batch, deterministic=False, rngs={"dropout": rng}
+            )
+            out = self.loss_of(outputs, batch)
+            tokens = batch["attention_mask"].sum().astype(np.float32)
+            return out._replace(metrics={"tokens": tokens, **out.metrics})
+
+        return loss_fn
+
+    @abstractmethod
+    def loss_of(self, outputs: Array, batch: Mapping[str, Array]) -> LossOutput:
+        """Returns the loss of a batch, and counts over its rows, except of its tokens."""
 
 
 def loss_with_counts(

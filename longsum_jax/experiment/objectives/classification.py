@@ -24,12 +24,12 @@ from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import (
     Evaluation,
-    Objective,
+    HeadObjective,
     Row,
     loss_with_counts,
 )
 from longsum_jax.ops.losses import class_cross_entropy
-from longsum_jax.training.loss import LossFn, LossOutput
+from longsum_jax.training.loss import LossOutput
 from longsum_jax.typing import Array, Params
 
 COLUMNS = ("accuracy", "micro_f1", "macro_f1")
@@ -38,7 +38,7 @@ MAJORITY = "majority_"  # prefix of the scores of the best constant prediction
 THRESHOLD = 0.5
 
 
-class Classification(Objective):
+class Classification(HeadObjective):
     """Classification of whole documents, or of pairs of a document and a claim."""
 
     head = "classification"
@@ -60,30 +60,19 @@ class Classification(Objective):
         is_of_pairs = self.setup.task.objective != "classify"
         return {"classes": self.classes, "token_types": is_of_pairs}
 
-    def loss_fn(self) -> LossFn:
+    def loss_of(self, outputs: Array, batch: Mapping[str, Array]) -> LossOutput:
         """Returns the cross-entropy over classes, or the mean binary one for multiple labels.
 
-        Also counts tokens and correct documents.
+        Also counts correct documents.
         """
-
-        def loss_fn(
-            params: Params, batch: Mapping[str, Array], rng: Array
-        ) -> LossOutput:
-            mask, labels = batch["attention_mask"], batch["labels"]
-            logits = self.forward(
-                params, batch, deterministic=False, rngs={"dropout": rng}
-            )
-            loss_sum, weight = class_cross_entropy(logits, labels)
-            if labels.ndim == 1:
-                right = logits.argmax(-1) == labels
-            else:
-                right = ((logits >= 0) == (labels == 1)).all(-1)
-            num_right = (right & mask.any(-1)).sum()
-            return loss_with_counts(
-                loss_sum, weight, tokens=mask.sum(), right_documents=num_right
-            )
-
-        return loss_fn
+        labels = batch["labels"]
+        loss_sum, weight = class_cross_entropy(outputs, labels)
+        if labels.ndim == 1:
+            right = outputs.argmax(-1) == labels
+        else:
+            right = ((outputs >= 0) == (labels == 1)).all(-1)
+        num_right = (right & batch["attention_mask"].any(-1)).sum()
+        return loss_with_counts(loss_sum, weight, right_documents=num_right)
 
     @cached_property
     def examples(self) -> list[Example]:

@@ -23,19 +23,19 @@ from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import (
     Evaluation,
-    Objective,
+    HeadObjective,
     Row,
     loss_with_counts,
 )
 from longsum_jax.inference.sentences import taken_sentences
 from longsum_jax.ops.losses import class_cross_entropy
-from longsum_jax.training.loss import LossFn, LossOutput
+from longsum_jax.training.loss import LossOutput
 from longsum_jax.typing import IGNORED_LABEL, Array, NumpyBatch, Params
 
 COLUMNS = ("f1", "precision", "recall")
 
 
-class Extraction(Objective):
+class Extraction(HeadObjective):
     """Extraction of the sentences that the greedy oracle selects."""
 
     head = "extraction"
@@ -61,29 +61,14 @@ class Extraction(Objective):
     def batch_options(self) -> dict[str, Any]:
         return {"segments": self.shape}
 
-    def loss_fn(self) -> LossFn:
-        """Returns the mean binary cross-entropy over sentences.
-
-        Also counts tokens and correct sentences.
-        """
-
-        def loss_fn(
-            params: Params, batch: Mapping[str, Array], rng: Array
-        ) -> LossOutput:
-            mask, labels = batch["attention_mask"], batch["labels"]
-            scores = self.forward(
-                params, batch, deterministic=False, rngs={"dropout": rng}
-            )
-            loss_sum, weight = class_cross_entropy(
-                scores.reshape(-1, 1),
-                labels.reshape(-1, 1).astype(scores.dtype),
-            )
-            right = ((scores > 0) == (labels == 1)) & (labels != IGNORED_LABEL)
-            return loss_with_counts(
-                loss_sum, weight, tokens=mask.sum(), right_sentences=right.sum()
-            )
-
-        return loss_fn
+    def loss_of(self, outputs: Array, batch: Mapping[str, Array]) -> LossOutput:
+        """Returns the mean binary cross-entropy over sentences; counts correct ones."""
+        labels = batch["labels"]
+        loss_sum, weight = class_cross_entropy(
+            outputs.reshape(-1, 1), labels.reshape(-1, 1).astype(outputs.dtype)
+        )
+        right = ((outputs > 0) == (labels == 1)) & (labels != IGNORED_LABEL)
+        return loss_with_counts(loss_sum, weight, right_sentences=right.sum())
 
     @cached_property
     def examples(self) -> list[Example]:

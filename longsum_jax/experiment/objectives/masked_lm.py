@@ -31,7 +31,7 @@ from longsum_jax.experiment.objectives.base import (
 from longsum_jax.ops.losses import count_labels
 from longsum_jax.ops.masking import mask_tokens
 from longsum_jax.text.documents import DataRow
-from longsum_jax.tokenizers.special_tokens import mask_id_of
+from longsum_jax.tokenizers.base import mask_id_of
 from longsum_jax.training.loss import LossFn, LossOutput
 from longsum_jax.typing import IGNORED_LABEL, Array, Params
 

@@ -16,13 +16,13 @@ def with_span_penalty(
     "span_penalty" is, like all metrics, a sum: divided by "weight" it is the
     penalty's share of the loss.
     """
-    if not config.span_penalty:
+    if not config.attention.flat().get("span_penalty"):
         return loss_fn
-    attention = get_encoder_attention(config)
+    attention = get_encoder_attention(config.encoder_attention)
 
     def add_penalty(params: Params, out: LossOutput) -> LossOutput:
         out = LossOutput(*out)
-        penalty = attention.penalty(config, params) * out.weight
+        penalty = attention.penalty(config.attention, params) * out.weight
         metrics = out.metrics | {"span_penalty": penalty}
         return out._replace(loss_sum=out.loss_sum + penalty, metrics=metrics)
 

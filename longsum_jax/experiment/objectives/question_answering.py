@@ -18,7 +18,7 @@ from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import (
     Evaluation,
-    Objective,
+    HeadObjective,
     Row,
     loss_with_counts,
 )
@@ -30,13 +30,13 @@ from longsum_jax.inference.answers import (
 from longsum_jax.models.heads import SPAN_OUTPUTS
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.text.documents import DataRow
-from longsum_jax.training.loss import LossFn, LossOutput
+from longsum_jax.training.loss import LossOutput
 from longsum_jax.typing import AnyArray, Array, Params
 
 COLUMNS = Answers.columns
 
 
-class QuestionAnswering(Objective):
+class QuestionAnswering(HeadObjective):
     """Extractive question answering: answers are spans of their documents."""
 
     head = "question_answering"
@@ -54,27 +54,15 @@ class QuestionAnswering(Objective):
     def batch_options(self) -> dict[str, Any]:
         return {"target_length": SPAN_OUTPUTS, "token_types": True}
 
-    def loss_fn(self) -> LossFn:
+    def loss_of(self, outputs: Array, batch: Mapping[str, Array]) -> LossOutput:
         """Returns the mean cross-entropy of the first and last tokens of answers.
 
-        Also counts tokens, and answers for which both ends are the most likely
-        ones.
+        Also counts answers for which both ends are the most likely ones.
         """
-
-        def loss_fn(
-            params: Params, batch: Mapping[str, Array], rng: Array
-        ) -> LossOutput:
-            mask, labels = batch["attention_mask"], batch["labels"]
-            logits = self.forward(
-                params, batch, deterministic=False, rngs={"dropout": rng}
-            )
-            loss_sum, weight = token_cross_entropy(logits, labels)
-            right = (logits.argmax(-1) == labels).all(-1)
-            return loss_with_counts(
-                loss_sum, weight, tokens=mask.sum(), right_answers=right.sum()
-            )
-
-        return loss_fn
+        labels = batch["labels"]
+        loss_sum, weight = token_cross_entropy(outputs, labels)
+        right = (outputs.argmax(-1) == labels).all(-1)
+        return loss_with_counts(loss_sum, weight, right_answers=right.sum())
 
     def forward(
         self, params: Params, batch: Mapping[str, Array], **options: Any

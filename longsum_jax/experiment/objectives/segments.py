@@ -32,12 +32,12 @@ class SegmentSummarization(Summarization):
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
         """Completes the task with the model's segment length and number of vectors."""
         task, config = run.task, run.model
-        if config.page_length:
+        if config.pages.page_length:
             raise InputError(
-                f"config.model.page_length is {config.page_length}, but segments have no pages; "
-                "give 0"
+                f"config.model.page_length is {config.pages.page_length}, but segments have "
+                "no pages; give 0"
             )
-        vectors = config.salient_vectors
+        vectors = config.memory.salient_vectors
         if (task.segments.salient == "vectors") != (vectors > 0):
             raise InputError(
                 f'config.task.segments.salient is "{task.segments.salient}", '
@@ -102,13 +102,14 @@ def segment_loss_fn(
             divided by "weight". A document's error is weighted by its number of
             labels, independent of the other documents in the batch.
     """
+    options = config.memory
     reconstructs = (
-        config.memory == "compressive"
-        and config.memory_reconstruction > 0
+        options.memory == "compressive"
+        and options.memory_reconstruction > 0
         and not deterministic
     )
     backprop_through_memory = (
-        config.memory != "none" and config.memory_backprop == 0
+        options.memory != "none" and options.memory_backprop == 0
     )
 
     def segment_loss(
@@ -136,7 +137,9 @@ def segment_loss_fn(
         }
         if reconstructs:
             metrics["reconstruction"] = _weighted_errors(sown, labels)
-            loss_sum += config.memory_reconstruction * metrics["reconstruction"]
+            loss_sum += (
+                options.memory_reconstruction * metrics["reconstruction"]
+            )
         return LossOutput(loss_sum, weight, metrics), memory
 
     def init_memory(
@@ -149,12 +152,12 @@ def segment_loss_fn(
             rows,
             length,
             target_length,
-            config.memory_backprop,
+            options.memory_backprop,
             method="init_memory",
         )
 
     def shared(params: Params, batch: Mapping[str, Array]) -> dict[str, Array]:
-        if not config.salient_vectors:
+        if not options.salient_vectors:
             return {}
         apply = partial(module.apply, {"params": params})
         return {"vectors": document_vectors(apply, config, batch)}

@@ -82,7 +82,7 @@ class LinformerAttention(CompressedAttention, EncoderSelfAttention):
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:
-        options = stack.options
+        options = LinformerOptions.of(stack.attention)
         return cls(
             **stack.attention_fields,
             options=options,
@@ -117,7 +117,7 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
     def from_stack(
         cls, stack: StackConfig, maps: MultiHeadAttention | None = None
     ) -> "LinformerCrossAttention":
-        options = stack.cross
+        options = CrossLinformerOptions.of(stack.cross)
         return cls(
             **stack.attention_fields,
             source_size=stack.source_size,
@@ -146,7 +146,7 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
 
     @classmethod
     def num_keys(cls, stack: StackConfig, length: int) -> int:
-        return stack.cross.cross_linformer_size
+        return CrossLinformerOptions.of(stack.cross).cross_linformer_size
 
     def attend_absorbed(
         self,

@@ -50,8 +50,13 @@ class LshAttention(EncoderSelfAttention):
     Options = LshOptions
     context_class = LshContext
 
+    options: LshOptions = LshOptions()
+
     @classmethod
-    def check(cls, options: EncoderAttentionOptions) -> None:
+    def check(
+        cls, options: EncoderAttentionOptions, max_length: int | None
+    ) -> None:
+        options = LshOptions.of(options)
         if options.lsh_num_buckets % 2:
             raise InputError(
                 f"lsh_num_buckets is {options.lsh_num_buckets}; buckets come in pairs, so give an "

@@ -28,6 +28,8 @@ class NearestAttention(CrossAttention):
     Options = NearestOptions
     packs = True
 
+    options: NearestOptions = NearestOptions()
+
     def attend(  # type: ignore[override]  # without a bias
         self,
         x: Float[AnyArray, "batch query_length d_model"],

@@ -2,7 +2,7 @@
 random (Huang et al. 2021).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -19,12 +19,13 @@ from longsum_jax.layers.attention.options import (
     AdaptiveSpanOptions,
     EncoderAttentionOptions,
     GlobalTokenOptions,
-    PatternOptions,
+    Options,
+    PartOptions,
     RandomBlockOptions,
     StrideOptions,
     WindowOptions,
     check_windows,
-    option_names,
+    read_options,
 )
 from longsum_jax.layers.layer_groups import layer_params, num_layers
 from longsum_jax.layers.partitioning import logical
@@ -32,7 +33,7 @@ from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
 # Pattern name to the class of its options.
-PATTERNS: dict[str, type] = {
+PATTERNS: dict[str, type[EncoderAttentionOptions]] = {
     "window": WindowOptions,
     "adaptive_span": AdaptiveSpanOptions,
     "global": GlobalTokenOptions,
@@ -72,6 +73,27 @@ def pattern_names(name: str) -> tuple[str, ...]:
     return names
 
 
+def pattern_options(
+    options: EncoderAttentionOptions,
+) -> Iterator[EncoderAttentionOptions]:
+    """Yields the options of each pattern of an attention."""
+    if not isinstance(options, PartOptions):
+        yield options
+        return
+    for _, part in options.parts:
+        yield from pattern_options(part)
+
+
+def find_options(
+    options: EncoderAttentionOptions, kind: type[Options]
+) -> Options | None:
+    """Returns the options of this kind among joined patterns, None if none has them."""
+    for pattern in pattern_options(options):
+        if isinstance(pattern, kind):
+            return pattern
+    return None
+
+
 class PatternContext(FullContext):
     """The mask and T5's bias for each distance; for each layer the radius of its
     window, and the index that seeds its random blocks in evaluation.
@@ -86,7 +108,8 @@ class PatternContext(FullContext):
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         x, context, _ = super().prepare(x, mask, relative_bias, deterministic)
         num_layers = self.stack.num_layers
-        windows = self.stack.options.attention_window
+        window = find_options(self.stack.attention, WindowOptions)
+        windows = (0,) if window is None else window.attention_window
         return (
             x,
             context,
@@ -101,28 +124,32 @@ class PatternAttention(EncoderSelfAttention):
     fixed seed for each layer.
     """
 
-    Options = PatternOptions
     context_class = PatternContext
 
-    @classmethod
-    def option_names(cls, name: str) -> tuple[str, ...]:
-        names: dict[str, None] = {}
-        for pattern in pattern_names(name):
-            names |= dict.fromkeys(option_names(PATTERNS[pattern]))
-        return tuple(names)
+    options: EncoderAttentionOptions = WindowOptions()
 
     @classmethod
-    def check(cls, options: EncoderAttentionOptions) -> None:
-        names = pattern_names(options.encoder_attention)
-        if {"window", "adaptive_span"} & set(names):
-            _check_windows(options)
-        counts = {
-            "global": "num_global_tokens",
-            "stride": "attention_stride",
-            "random": "num_random_blocks",
-        }
-        for name in (counts[pattern] for pattern in names if pattern in counts):
-            check_whole(name, getattr(options, name), 1)
+    def read_options(
+        cls, name: str, values: Mapping[str, Any], where: str
+    ) -> EncoderAttentionOptions:
+        parts = [
+            (pattern, read_options(PATTERNS[pattern], values, where))
+            for pattern in pattern_names(name)
+        ]
+        if len(parts) == 1:
+            return parts[0][1]
+        return PartOptions(parts=tuple(parts))
+
+    @classmethod
+    def check(
+        cls, options: EncoderAttentionOptions, max_length: int | None
+    ) -> None:
+        for pattern in pattern_options(options):
+            if isinstance(pattern, WindowOptions):
+                _check_windows(pattern.attention_window, max_length)
+            for name in ("num_global_tokens", "num_random_blocks"):
+                if hasattr(pattern, name):
+                    check_whole(name, getattr(pattern, name), 1)
 
     @classmethod
     def penalty(
@@ -133,8 +160,11 @@ class PatternAttention(EncoderSelfAttention):
         The mean is over the heads of all layers with adaptive spans (Sukhbaatar
         et al. 2019, equation 7); 0 without such layers.
         """
+        spans = find_options(options, AdaptiveSpanOptions)
+        if spans is None or not spans.span_penalty:
+            return jnp.zeros(())
         encoder = params.get("encoder", {})
-        windows = options.attention_window
+        windows = spans.attention_window
         logits, radii = [], []
         # Layers of a hybrid may have other attentions, without spans.
         for layer in range(num_layers(encoder)):
@@ -143,20 +173,15 @@ class PatternAttention(EncoderSelfAttention):
                 logits.append(attention["span_logit"])
                 # one window for all layers, or one per layer
                 radii.append(windows[layer if len(windows) > 1 else 0] // 2)
-        if not options.span_penalty or not logits:
+        if not logits:
             return jnp.zeros(())
         share = jax.nn.sigmoid(jnp.stack(logits))  # [layers, heads]
         radius = jnp.asarray(radii)
-        return options.span_penalty * (share * radius[:, None]).mean()
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """Names of the joined patterns."""
-        return pattern_names(self.options.encoder_attention)
+        return spans.span_penalty * (share * radius[:, None]).mean()
 
     def setup(self) -> None:
         super().setup()
-        if "adaptive_span" in self.patterns:
+        if find_options(self.options, AdaptiveSpanOptions) is not None:
             init = logical(nn.initializers.constant(SPAN_INIT), "heads")
             self.span_logit = self.param("span_logit", init, (self.num_heads,))
 
@@ -222,39 +247,43 @@ class PatternAttention(EncoderSelfAttention):
     def _pattern(
         self, radius: Array, layer: AnyArray, length: int, deterministic: bool
     ) -> KeyPattern:
-        options = self.options
-        names = self.patterns
-        pattern = KeyPattern(block_size=options.block_size)
-        if {"window", "adaptive_span"} & set(names):
-            max_radius = max(options.attention_window) // 2
-            # A single window for all layers is static.
-            is_static = len(set(options.attention_window)) == 1
-            reach = max_radius if is_static else radius
-            pattern = pattern._replace(radius=reach, max_radius=max_radius)
-            if "adaptive_span" in names:
-                # The span is learned as a fraction of the window.
-                share = jax.nn.sigmoid(self.span_logit.astype(jnp.float32))
+        pattern = KeyPattern()
+        for options in pattern_options(self.options):
+            if isinstance(options, WindowOptions):
+                max_radius = max(options.attention_window) // 2
+                # A single window for all layers is static.
+                is_static = len(set(options.attention_window)) == 1
+                reach = max_radius if is_static else radius
+                pattern = pattern._replace(radius=reach, max_radius=max_radius)
+                if isinstance(options, AdaptiveSpanOptions):
+                    # The span is learned as a fraction of the window.
+                    share = jax.nn.sigmoid(self.span_logit.astype(jnp.float32))
+                    pattern = pattern._replace(
+                        span=share * reach, ramp=options.span_ramp
+                    )
+            elif isinstance(options, GlobalTokenOptions):
                 pattern = pattern._replace(
-                    span=share * reach, ramp=options.span_ramp
+                    num_global=min(options.num_global_tokens, length)
                 )
-        if "global" in names:
-            pattern = pattern._replace(
-                num_global=min(options.num_global_tokens, length)
-            )
-        if "stride" in names:
-            pattern = pattern._replace(stride=options.attention_stride)
-        if "random" in names:
-            pattern = pattern._replace(
-                draws=self._draws(layer, length, deterministic)
-            )
+            elif isinstance(options, StrideOptions):
+                pattern = pattern._replace(stride=options.attention_stride)
+            elif isinstance(options, RandomBlockOptions):
+                pattern = pattern._replace(
+                    block_size=options.block_size,
+                    draws=self._draws(options, layer, length, deterministic),
+                )
         return pattern
 
     def _draws(
-        self, layer: AnyArray, length: int, deterministic: bool
+        self,
+        options: RandomBlockOptions,
+        layer: AnyArray,
+        length: int,
+        deterministic: bool,
     ) -> Float[Array, "1 num_blocks heads num_random_blocks"]:
         """Draws random numbers for each block, independently of the number of blocks."""
         key = self.random_key(layer, deterministic)
-        shape = (self.num_heads, self.options.num_random_blocks)
+        shape = (self.num_heads, options.num_random_blocks)
 
         # Every block has a separate key.
         def draw(block: Array) -> Array:
@@ -264,14 +293,12 @@ class PatternAttention(EncoderSelfAttention):
 
         # Longer inputs extend the draws, and do not change the draws of the
         # first blocks.
-        num_blocks = -(-length // self.options.block_size)
+        num_blocks = -(-length // options.block_size)
         return jax.vmap(draw)(jnp.arange(num_blocks))[None]
 
 
-def _check_windows(options: EncoderAttentionOptions) -> None:
-    windows = options.attention_window
+def _check_windows(windows: tuple[int, ...], max_length: int | None) -> None:
     check_windows(windows)
-    max_length = getattr(options, "max_source_length", None)
     if max_length and max(windows) > 2 * max_length:
         raise InputError(
             f"attention_window is {windows}, but the model reads {max_length} tokens, all of which "

@@ -40,6 +40,8 @@ class PerformerAttention(FeatureAttention):
     Options = PerformerOptions
     context_class = PerformerContext
 
+    options: PerformerOptions = PerformerOptions()
+
     def feature_attention(
         self, layer_input: Any, deterministic: bool
     ) -> tuple[Callable[..., Array], dict[str, Array]]:

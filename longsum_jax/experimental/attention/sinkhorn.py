@@ -29,6 +29,8 @@ class SinkhornAttention(EncoderSelfAttention):
     Options = SinkhornOptions
     context_class = FullContext
 
+    options: SinkhornOptions = SinkhornOptions()
+
     def __call__(
         self,
         x: Float[AnyArray, "batch length d_model"],

@@ -164,14 +164,20 @@ class Apes(ModelMetric):
         texts: Sequence[str],
     ) -> Iterator[list[str]]:
         """Yields the answers to the questions from each text; empty answers if it is blank."""
+        # A local import, because jax takes a second to import.
+        from longsum_jax.inference.answers import answer
+
         questions, documents = [], []
         for entry, text in zip(entries, texts, strict=True):
             if text.strip():
                 questions += [question.question for question in entry.questions]
                 documents += [text] * len(entry.questions)
         answers = iter(
-            model.answer(
-                questions, documents, batch_size=self.options.batch_size
+            answer(
+                model,
+                questions,
+                documents,
+                batch_size=self.options.batch_size,
             )
         )
         for entry, text in zip(entries, texts, strict=True):

@@ -15,8 +15,7 @@ from longsum_jax.evaluation.model_metric import (
     longest_text,
 )
 from longsum_jax.text.sentences import split_sentences, splitter_name
-from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.tokenizers.special_tokens import mask_id_of
+from longsum_jax.tokenizers.base import Tokenizer, mask_id_of
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import LoadedModel

@@ -4,12 +4,12 @@ import re
 from collections.abc import Sequence
 
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.metric import Metric, Scores, max_scores
+from longsum_jax.evaluation.metric import PairMetric, Scores, max_scores
 
 _LETTER = re.compile(r"\b[A-D]\b")
 
 
-class Choice(Metric):
+class Choice(PairMetric):
     """Percentage of answers with the correct letter (Shaham et al., 2023, section 3.3).
 
     The first A, B, C or D that is a separate word counts as the answer; an
@@ -20,25 +20,14 @@ class Choice(Metric):
     columns = ("choice_accuracy",)
     reads_sources = False
 
-    def score(
-        self,
-        predictions: Sequence[str],
-        references: Sequence[str],
-        sources: Sequence[str],
-    ) -> list[Scores]:
-        del sources
-        scores = []
-        for prediction, reference in zip(predictions, references, strict=True):
-            right = _letter(reference)
-            if right is None:
-                raise InputError(
-                    f'the right answer "{reference[:40]}" does not name A, B, C or D; score it by '
-                    "another metric"
-                )
-            scores.append(
-                {"choice_accuracy": 100.0 * (_letter(prediction) == right)}
+    def compare(self, prediction: str, other: str) -> Scores:
+        right = _letter(other)
+        if right is None:
+            raise InputError(
+                f'the right answer "{other[:40]}" does not name A, B, C or D; score it by '
+                "another metric"
             )
-        return scores
+        return {"choice_accuracy": 100.0 * (_letter(prediction) == right)}
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:
         return max_scores(scores)

@@ -9,11 +9,12 @@ import numpy as np
 from longsum_jax.data.derived import ClaimOptions
 from longsum_jax.data.pieces import cut_text
 from longsum_jax.errors import check_whole
-from longsum_jax.evaluation.labels import SUPPORTED, label_number
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import (
+    SUPPORTED,
     ModelMetric,
     Requirement,
+    label_number,
     longest_text,
 )
 from longsum_jax.text.sentences import split_sentences, splitter_name

@@ -108,8 +108,7 @@ def _token_labels(
 
     Sentences longer than the model's positions are read in windows.
     """
-    from longsum_jax.inference.rows import most_likely, row_logits
-    from longsum_jax.inference.windows import text_windows
+    from longsum_jax.inference.rows import most_likely, row_logits, text_windows
 
     tokenizer = model.tokenizer
     prefix = tokenizer.encode(model.summarization.get("prefix", ""))

@@ -17,20 +17,20 @@ from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import (
     Evaluation,
-    Objective,
+    HeadObjective,
     Row,
     loss_with_counts,
 )
 from longsum_jax.experimental.tasks.choice_examples import right_choice
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.text.documents import DataRow
-from longsum_jax.training.loss import LossFn, LossOutput
+from longsum_jax.training.loss import LossOutput
 from longsum_jax.typing import IGNORED_LABEL, AnyArray, Array, Params
 
 CHANCE = "chance_accuracy"  # expected accuracy of random choices
 
 
-class MultipleChoice(Objective):
+class MultipleChoice(HeadObjective):
     """Predicts the correct one of a document's choices."""
 
     head = "multiple_choice"
@@ -51,28 +51,12 @@ class MultipleChoice(Objective):
     def batch_options(self) -> dict[str, Any]:
         return {"segments": self.shape, "token_types": True}
 
-    def loss_fn(self) -> LossFn:
-        """Returns the cross-entropy over the choices of a document.
-
-        Also counts tokens and correct documents.
-        """
-
-        def loss_fn(
-            params: Params, batch: Mapping[str, Array], rng: Array
-        ) -> LossOutput:
-            logits = self.forward(
-                params, batch, deterministic=False, rngs={"dropout": rng}
-            )
-            right = right_numbers(batch["labels"])
-            loss_sum, weight = class_cross_entropy(logits, right)
-            return loss_with_counts(
-                loss_sum,
-                weight,
-                tokens=batch["attention_mask"].sum(),
-                right_documents=(logits.argmax(-1) == right).sum(),
-            )
-
-        return loss_fn
+    def loss_of(self, outputs: Array, batch: Mapping[str, Array]) -> LossOutput:
+        """Returns the cross-entropy over the choices of a document; counts correct documents."""
+        right = right_numbers(batch["labels"])
+        loss_sum, weight = class_cross_entropy(outputs, right)
+        num_right = (outputs.argmax(-1) == right).sum()
+        return loss_with_counts(loss_sum, weight, right_documents=num_right)
 
     def forward(
         self, params: Params, batch: Mapping[str, Array], **options: Any

@@ -16,7 +16,7 @@ from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import (
     Evaluation,
-    Objective,
+    HeadObjective,
     loss_with_counts,
 )
 from longsum_jax.experiment.objectives.classification import (
@@ -27,13 +27,13 @@ from longsum_jax.experimental.metrics.tags import tag_scores
 from longsum_jax.experimental.tasks.tag_examples import word_places
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.tokenizers.base import NO_TOKEN
-from longsum_jax.training.loss import LossFn, LossOutput
+from longsum_jax.training.loss import LossOutput
 from longsum_jax.typing import Array, Params
 
 COLUMNS = ("accuracy", "f1", "precision", "recall")
 
 
-class TokenClassification(Objective):
+class TokenClassification(HeadObjective):
     """Predicts a label for every word of a document."""
 
     head = "token_classification"
@@ -57,25 +57,13 @@ class TokenClassification(Objective):
         )
         return {"target_length": longest}
 
-    def loss_fn(self) -> LossFn:
-        """Returns the mean cross-entropy of the words; counts tokens and correct words."""
-
-        def loss_fn(
-            params: Params, batch: Mapping[str, Array], rng: Array
-        ) -> LossOutput:
-            mask = batch["attention_mask"]
-            # a bucket may be shorter
-            labels = batch["labels"][:, : mask.shape[1]]
-            logits = self.forward(
-                params, batch, deterministic=False, rngs={"dropout": rng}
-            )
-            loss_sum, weight = token_cross_entropy(logits, labels)
-            num_right = (logits.argmax(-1) == labels).sum()
-            return loss_with_counts(
-                loss_sum, weight, tokens=mask.sum(), right_words=num_right
-            )
-
-        return loss_fn
+    def loss_of(self, outputs: Array, batch: Mapping[str, Array]) -> LossOutput:
+        """Returns the mean cross-entropy of the words; counts correct words."""
+        # a bucket may be shorter
+        labels = batch["labels"][:, : batch["attention_mask"].shape[1]]
+        loss_sum, weight = token_cross_entropy(outputs, labels)
+        num_right = (outputs.argmax(-1) == labels).sum()
+        return loss_with_counts(loss_sum, weight, right_words=num_right)
 
     def read_evaluation(self) -> None:
         _ = self.documents_with_examples

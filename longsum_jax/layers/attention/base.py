@@ -27,9 +27,8 @@ from longsum_jax.layers.attention.multi_head import (
 )
 from longsum_jax.layers.attention.options import (
     EncoderAttentionOptions,
-    NoOptions,
     check_num_windows,
-    option_names,
+    read_options,
 )
 from longsum_jax.layers.layer_groups import LayerGroup
 from longsum_jax.layers.partitioning import active_sequence_sharding
@@ -96,7 +95,8 @@ class EncoderAttention:
     additionally with ``extra`` if it takes extra keys.
 
     Attributes:
-        Options: dataclass of the options that the attention reads.
+        Options: subclass of ``EncoderAttentionOptions`` with the options that
+            the attention reads.
         context_class: class of its context.
         inputs: names of additional arguments of ``context_class.prepare``. The
             encoder passes ``embedding_norm`` and ``embedding_map``: the norm of
@@ -112,11 +112,11 @@ class EncoderAttention:
         can_be_causal: True if it has a form in which tokens see no later tokens
             (``StackConfig``).
         own_tokens: True if its context prepends additional tokens to the text.
-        options: instance of a dataclass with the fields of ``Options``; only
-            modules that prepend tokens have it.
+        options: instance of ``Options``; only modules that prepend tokens have
+            it.
     """
 
-    Options: ClassVar[type] = NoOptions
+    Options: ClassVar[type[EncoderAttentionOptions]] = EncoderAttentionOptions
     context_class: ClassVar[type[Context]] = Context
     inputs: ClassVar[tuple[str, ...]] = ()
     pads_to: ClassVar[str] = ""
@@ -127,18 +127,35 @@ class EncoderAttention:
     options: Any
 
     @classmethod
-    def option_names(cls, name: str) -> tuple[str, ...]:
-        """Returns the names of the options that the attention reads.
+    def read_options(
+        cls, name: str, values: Mapping[str, Any], where: str
+    ) -> EncoderAttentionOptions:
+        """Returns the options of the attention in flat values.
 
         Args:
             name: name of the attention in a config; needed by patterns and
                 hybrids.
+            values: values by key of config.json; others are ignored.
+            where: name of the values in error messages.
+
+        Raises:
+            InputError: a value of the wrong type or out of range.
         """
-        return option_names(cls.Options)
+        return read_options(cls.Options, values, where)
 
     @classmethod
-    def check(cls, options: EncoderAttentionOptions) -> None:
-        """Raises InputError for options that are out of range or incompatible."""
+    def check(
+        cls, options: EncoderAttentionOptions, max_length: int | None
+    ) -> None:
+        """Checks options against each other and against the longest input of a model.
+
+        Args:
+            options: instance of ``Options``.
+            max_length: maximum input length in tokens, None if unlimited.
+
+        Raises:
+            InputError: incompatible options.
+        """
 
     @classmethod
     def penalty(
@@ -147,7 +164,7 @@ class EncoderAttention:
         """Returns the penalty on the loss of each target token in training with ``span_penalty``.
 
         Args:
-            options: model config.
+            options: instance of ``Options``.
             params: parameters of the model.
         """
         return jnp.zeros(())
@@ -185,21 +202,20 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
     """The base class of encoder attentions with queries, keys and values.
 
     Attributes:
-        options: dataclass with the fields of ``Options``, usually a whole model
-            config.
+        options: instance of ``Options``.
         causal: True if tokens see no later tokens.
     """
 
     repeats_heads: ClassVar[bool] = True
 
-    options: Any = NoOptions()
+    options: Any = EncoderAttentionOptions()
     causal: bool = False
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:
         return cls(
             **stack.self_attention_fields,
-            options=stack.options,
+            options=cls.Options.of(stack.attention),
             causal=stack.causal,
         )
 

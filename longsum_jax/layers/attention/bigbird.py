@@ -43,7 +43,7 @@ class BigBirdContext(FullContext):
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
-        options = self.stack.options
+        options = RandomBlockOptions.of(self.stack.attention)
         length = x.shape[1]
         if bigbird_is_full(options, length):
             return super().prepare(x, mask, relative_bias, deterministic)
@@ -83,6 +83,8 @@ class BigBirdAttention(FullAttention):
     pads_to = "block_size"
     extra_keys = False
     can_be_causal = False
+
+    options: RandomBlockOptions = RandomBlockOptions()
 
     def __call__(  # type: ignore[override]  # without extra keys
         self,

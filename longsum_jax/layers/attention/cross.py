@@ -13,8 +13,6 @@ from longsum_jax.layers.attention.multi_head import MultiHeadAttention
 from longsum_jax.layers.attention.options import (
     CrossAttentionOptions,
     HeposOptions,
-    NoOptions,
-    option_names,
 )
 from longsum_jax.layers.dense import Linear
 from longsum_jax.layers.partitioning import active_sequence_sharding
@@ -56,24 +54,20 @@ class CrossAttention(MultiHeadAttention):
     ``attend_absorbed``.
 
     Attributes:
-        Options: dataclass of the options that the attention reads.
+        Options: subclass of ``CrossAttentionOptions`` with the options that the
+            attention reads.
         max_input_length_option: name of the option with the maximum source
             length in tokens, "" if unlimited.
         packs: True if every key is one token, so that a mask can keep the
             segments of packed rows apart.
-        options: dataclass with the fields of ``Options``.
+        options: instance of ``Options``.
     """
 
-    Options: ClassVar[type] = NoOptions
+    Options: ClassVar[type[CrossAttentionOptions]] = CrossAttentionOptions
     max_input_length_option: ClassVar[str] = ""
     packs: ClassVar[bool] = False
 
-    options: Any = NoOptions()
-
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """Returns the names of the options that the attention reads."""
-        return option_names(cls.Options)
+    options: Any = CrossAttentionOptions()
 
     @classmethod
     def check(cls, options: CrossAttentionOptions, num_heads: int) -> None:
@@ -93,7 +87,7 @@ class CrossAttention(MultiHeadAttention):
         return cls(
             **stack.attention_fields,
             source_size=stack.source_size,
-            options=stack.cross,
+            options=cls.Options.of(stack.cross),
             maps=maps,
         )
 
@@ -410,9 +404,11 @@ class HeposAttention(SourceAttention):
     Options = HeposOptions
     packs = False
 
+    options: HeposOptions = HeposOptions()
+
     @classmethod
     def check(cls, options: CrossAttentionOptions, num_heads: int) -> None:
-        super().check(options, num_heads)
+        options = HeposOptions.of(options)
         if options.hepos_stride > num_heads:
             raise InputError(
                 f"hepos_stride is {options.hepos_stride}, but the decoder has {num_heads} heads, "
@@ -429,14 +425,13 @@ class HeposAttention(SourceAttention):
         Float[AnyArray, "batch length d_model"],
         Bool[AnyArray, "batch mask_heads 1 num_keys"],
     ]:
-        key_mask = strided_key_mask(
-            mask, stack.num_heads, stack.cross.hepos_stride
-        )
+        stride = HeposOptions.of(stack.cross).hepos_stride
+        key_mask = strided_key_mask(mask, stack.num_heads, stride)
         return states, key_mask[:, :, None]
 
     @classmethod
     def num_keys(cls, stack: StackConfig, length: int) -> int:
-        return strided_length(length, stack.cross.hepos_stride)
+        return strided_length(length, HeposOptions.of(stack.cross).hepos_stride)
 
     @classmethod
     def stored_heads(cls, stack: StackConfig) -> int:

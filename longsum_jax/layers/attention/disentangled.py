@@ -32,11 +32,12 @@ class DisentangledContext(Context):
 
     def setup(self) -> None:
         stack = self.stack
+        options = DisentangledOptions.of(stack.attention)
         init = normal(1.0 if stack.kernel_std is None else stack.kernel_std)
         self.position_embeddings = self.param(
             "position_embeddings",
             logical(init, "positions", "embed"),
-            (2 * stack.options.position_buckets, stack.d_model),
+            (2 * options.position_buckets, stack.d_model),
         )
         self.norm = LayerNorm(stack.norm_epsilon, stack.dtype)
 
@@ -62,10 +63,14 @@ class DisentangledAttention(EncoderSelfAttention):
     Options = DisentangledOptions
     context_class = DisentangledContext
 
+    options: DisentangledOptions = DisentangledOptions()
     position_dropout_rate: float = 0.0
 
     @classmethod
-    def check(cls, options: EncoderAttentionOptions) -> None:
+    def check(
+        cls, options: EncoderAttentionOptions, max_length: int | None
+    ) -> None:
+        options = DisentangledOptions.of(options)
         smallest = options.position_buckets // 2 + 2
         if options.max_relative_positions < smallest:
             raise InputError(
@@ -77,7 +82,7 @@ class DisentangledAttention(EncoderSelfAttention):
     def from_stack(cls, stack: StackConfig) -> nn.Module:
         return cls(
             **stack.self_attention_fields,
-            options=stack.options,
+            options=cls.Options.of(stack.attention),
             position_dropout_rate=stack.dropout_rate,
         )
 

@@ -16,6 +16,8 @@ from longsum_jax.layers.partitioning import active_sequence_sharding, constrain
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.typing import AnyArray
 
+NO_TOKEN = -1  # entry of ``global_indices`` without a token
+
 
 def pad_to_shards(
     x: Shaped[AnyArray, "batch length *rest"], block: int

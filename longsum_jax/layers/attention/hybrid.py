@@ -1,6 +1,5 @@
 """Hybrids: a different attention from layer to layer, "window*3,full"."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -11,9 +10,12 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import Context, EncoderAttention
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
+from longsum_jax.layers.attention.options import (
+    EncoderAttentionOptions,
+    PartOptions,
+)
 from longsum_jax.layers.layer_groups import LayerGroup
-from longsum_jax.layers.stack import StackConfig, with_attention
+from longsum_jax.layers.stack import StackConfig
 from longsum_jax.typing import AnyArray
 
 
@@ -28,8 +30,7 @@ class HybridContext(Context):
 
     def setup(self) -> None:
         for name, attention in self.attentions:
-            options = with_attention(self.stack.options, name)
-            stack = dataclasses.replace(self.stack, options=options)
+            stack = self.stack.with_attention(name)
             setattr(self, name, attention.make_context(stack))
 
     def prepare(
@@ -67,6 +68,7 @@ class HybridAttention(EncoderAttention):
         attentions: classes of the attentions by name.
     """
 
+    Options = PartOptions
     attentions: ClassVar[Mapping[str, type[EncoderAttention]]] = {}
 
     @classmethod
@@ -91,31 +93,40 @@ class HybridAttention(EncoderAttention):
         return type(cls.__name__, (cls,), attributes)
 
     @classmethod
-    def option_names(cls, name: str) -> tuple[str, ...]:
-        names: dict[str, None] = {}
-        for layer_name, attention in cls.attentions.items():
-            names |= dict.fromkeys(attention.option_names(layer_name))
-        return tuple(names)
-
-    @classmethod
-    def check(cls, options: EncoderAttentionOptions) -> None:
-        for name, attention in cls.attentions.items():
+    def read_options(
+        cls, name: str, values: Mapping[str, Any], where: str
+    ) -> PartOptions:
+        for part, attention in cls.attentions.items():
             if attention.own_tokens:
                 raise InputError(
-                    f'encoder_attention "{options.encoder_attention}": {name} adds tokens in '
+                    f'encoder_attention "{name}": {part} adds tokens in '
                     "front of the text, which other attentions do not support; give "
-                    f'only "{name}", for all layers, or leave it out'
+                    f'only "{part}", for all layers, or leave it out'
                 )
-            attention.check(with_attention(options, name))
+        parts = [
+            (part, attention.read_options(part, values, where))
+            for part, attention in cls.attentions.items()
+        ]
+        return PartOptions(parts=tuple(parts))
+
+    @classmethod
+    def check(
+        cls, options: EncoderAttentionOptions, max_length: int | None
+    ) -> None:
+        for part, part_options in PartOptions.of(options).parts:
+            cls.attentions[part].check(part_options, max_length)
 
     @classmethod
     def penalty(
         cls, options: EncoderAttentionOptions, params: Mapping[str, Any]
     ) -> Float[Array, ""]:
-        # An attention of several groups counts all of its layers at once.
+        # A class counts all of its layers at once, in all groups.
+        parts: dict[type[EncoderAttention], list[Any]] = {}
+        for name, part in PartOptions.of(options).parts:
+            parts.setdefault(cls.attentions[name], []).append((name, part))
         penalties = [
-            attention.penalty(options, params)
-            for attention in dict.fromkeys(cls.attentions.values())
+            attention.penalty(PartOptions(parts=tuple(of_class)), params)
+            for attention, of_class in parts.items()
         ]
         return jnp.stack(penalties).sum()
 

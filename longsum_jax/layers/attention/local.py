@@ -47,7 +47,8 @@ class LocalContext(Context):
         deterministic: bool,
         segment_ids: Int[AnyArray, "batch length"] | None = None,
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
-        bias = window_bias(relative_bias, self.stack.options.local_radius)
+        options = WindowSizeOptions.of(self.stack.attention)
+        bias = window_bias(relative_bias, options.local_radius)
         return x, (mask, bias, segment_ids), ()
 
 
@@ -57,6 +58,8 @@ class LocalAttention(EncoderSelfAttention):
     Options = WindowSizeOptions
     context_class = LocalContext
     inputs = ("segment_ids",)
+
+    options: WindowSizeOptions = WindowSizeOptions()
 
     def __call__(
         self,
@@ -118,7 +121,7 @@ class TransientGlobalContext(Context):
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
-        options = self.stack.options
+        options = TransientGlobalOptions.of(self.stack.attention)
         block_ids, global_mask = transient_blocks(
             mask, options.global_block_size
         )
@@ -141,13 +144,14 @@ class TransientGlobalAttention(EncoderSelfAttention):
     Options = TransientGlobalOptions
     context_class = TransientGlobalContext
 
+    options: TransientGlobalOptions = TransientGlobalOptions()
     global_epsilon: float = 1e-6
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:
         return cls(
             **stack.self_attention_fields,
-            options=stack.options,
+            options=cls.Options.of(stack.attention),
             global_epsilon=stack.norm_epsilon,
         )
 

@@ -30,8 +30,6 @@ from longsum_jax.ops.attention.longformer import (
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
 from longsum_jax.typing import AnyArray
 
-NO_TOKEN = -1  # entry of ``global_indices`` without a token
-
 
 class LongformerContext(Context):
     """The mask, the positions of the global tokens, and the window of every layer."""
@@ -52,7 +50,7 @@ class LongformerContext(Context):
         """
         if global_indices is None:
             global_indices = jnp.zeros((x.shape[0], 1), jnp.int32)
-        windows = self.stack.options.attention_window
+        windows = WindowOptions.of(self.stack.attention).attention_window
         bias = window_bias(relative_bias, max(windows) // 2)
         return (
             x,
@@ -68,9 +66,13 @@ class LongformerAttention(EncoderSelfAttention):
     context_class = LongformerContext
     inputs = ("global_indices",)
 
+    options: WindowOptions = WindowOptions()
+
     @classmethod
-    def check(cls, options: EncoderAttentionOptions) -> None:
-        check_windows(options.attention_window)
+    def check(
+        cls, options: EncoderAttentionOptions, max_length: int | None
+    ) -> None:
+        check_windows(WindowOptions.of(options).attention_window)
 
     def setup(self) -> None:
         super().setup()

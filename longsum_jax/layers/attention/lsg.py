@@ -67,6 +67,11 @@ class LsgContext(Context):
     embeddings of other tokens. ``finish`` is called once, after the last layer.
     """
 
+    @property
+    def options(self) -> LsgOptions:
+        """The options of the attention."""
+        return LsgOptions.of(self.stack.attention)
+
     def setup(self) -> None:
         stack = self.stack
         init = normal(1.0 if stack.kernel_std is None else stack.kernel_std)
@@ -99,7 +104,7 @@ class LsgContext(Context):
             lsh_projections: directions float [layers, heads, head_dim, n] to
                 use instead of random ones.
         """
-        options, length = self.stack.options, x.shape[1]
+        options, length = self.options, x.shape[1]
         is_short = length <= 2 * options.block_size
         if options.reference_quirks and not is_short:
             # The published code pads to whole blocks, and attends to its
@@ -145,7 +150,7 @@ class LsgContext(Context):
             ``mask_first_token``, the state of the first global token stands in
             place of the first input token's, which classifiers read.
         """
-        options = self.stack.options
+        options = self.options
         tokens, text = split_tokens(x, options.num_global_tokens)
         text = text[:, :length]
         if options.pass_global_tokens_to_decoder:
@@ -158,7 +163,7 @@ class LsgContext(Context):
     def _global_tokens(
         self, x: AnyArray, embedding_norm: nn.Module | None, deterministic: bool
     ) -> Float[AnyArray, "batch num_globals embedding_size"]:
-        count = self.stack.options.num_global_tokens
+        count = self.options.num_global_tokens
         # [num_globals, embedding_size], the same for every document until the
         # first layer.
         tokens = self.global_embeddings[:count].astype(x.dtype)
@@ -176,7 +181,7 @@ class LsgContext(Context):
         """Returns T5's bias inside the window of three blocks, or between all tokens
         for ``dense`` attention; global tokens and sparse keys have no bias.
         """
-        block_size = self.stack.options.block_size
+        block_size = self.options.block_size
         if relative_bias is None or not dense:
             return window_bias(relative_bias, block_size, block_size)
         positions = jnp.arange(length)
@@ -187,13 +192,13 @@ class LsgContext(Context):
         otherwise always the same ones.
         """
         stack = self.stack
-        if not uses_projections(stack.options):
+        if not uses_projections(self.options):
             return ()  # without a draw from the stream "dropout"
         rng = jax.random.key(0) if deterministic else self.make_rng("dropout")
 
         def draw(key: Array) -> tuple[Array, ...]:
             return draw_projections(
-                stack.options, stack.num_heads, stack.d_kv, key
+                self.options, stack.num_heads, stack.d_kv, key
             )
 
         # One key per layer: the arrays get a leading axis of layers.
@@ -240,16 +245,20 @@ class LsgAttention(EncoderSelfAttention):
     can_be_causal = True
     own_tokens = True
 
-    @classmethod
-    def num_passed_tokens(cls, options: EncoderAttentionOptions) -> int:
-        return (
-            options.num_global_tokens
-            if options.pass_global_tokens_to_decoder
-            else 0
-        )
+    options: LsgOptions = LsgOptions()
 
     @classmethod
-    def check(cls, options: EncoderAttentionOptions) -> None:
+    def num_passed_tokens(cls, options: EncoderAttentionOptions) -> int:
+        options = LsgOptions.of(options)
+        if options.pass_global_tokens_to_decoder:
+            return options.num_global_tokens
+        return 0
+
+    @classmethod
+    def check(
+        cls, options: EncoderAttentionOptions, max_length: int | None
+    ) -> None:
+        options = LsgOptions.of(options)
         # raises InputError for incompatible options
         spec_of(options).selection()
         if not 1 <= options.num_global_tokens <= GLOBAL_ROWS:

@@ -1,20 +1,18 @@
 """Options of encoder attentions and cross-attentions: one small dataclass for each.
 
-Model configs inherit all of them, so that every attention works in every model.
-Field names are keys of config.json, the same as in Hugging Face configs if one
+A model config holds the options of the attentions that it uses. The names of
+their fields are keys of config.json, the same as in Hugging Face configs if one
 has them.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Self, TypeVar
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.s4d import InputInit, StepInit
-from longsum_jax.ops.attention.fused import AttentionBackend
 from longsum_jax.ops.attention.lsg_selection import SparsityType
-from longsum_jax.ops.ssm.backends import Backend
 from longsum_jax.ops.ssm.kernel import Discretization
 from longsum_jax.schema import (
     Length,
@@ -23,16 +21,75 @@ from longsum_jax.schema import (
     SizeOrNone,
     Weight,
     check_ranges,
+    from_dict,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoOptions:
-    """The options of an attention without any."""
+class FlatOptions:
+    """The base class of options that a model config groups and config.json has side by side."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    @classmethod
+    def of(cls, options: Any) -> Self:
+        """Returns ``options``, for type checkers an instance of this class.
+
+        Raises:
+            TypeError: they are other options.
+        """
+        if not isinstance(options, cls):
+            raise TypeError(
+                f"expected {cls.__name__}, got {type(options).__name__}"
+            )
+        return options
+
+    def flat(self) -> dict[str, Any]:
+        """Returns the options by their keys in config.json."""
+        return {name: getattr(self, name) for name in option_names(type(self))}
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockOptions:
+class EncoderAttentionOptions(FlatOptions):
+    """The options of an encoder attention; subclasses add fields."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossAttentionOptions(FlatOptions):
+    """The options of a cross-attention; subclasses add fields."""
+
+
+# The options of attentions without any; in a config they stand for the default
+# options of the attention in use.
+ENCODER_DEFAULTS = EncoderAttentionOptions()
+CROSS_DEFAULTS = CrossAttentionOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartOptions(EncoderAttentionOptions):
+    """Options of several attentions: of the layers of a hybrid, or of joined patterns.
+
+    Attributes:
+        parts: name and options of each attention. Options with one name have
+            one value, because they have one key in config.json.
+    """
+
+    parts: tuple[tuple[str, EncoderAttentionOptions], ...]
+
+    def part(self, name: str) -> EncoderAttentionOptions:
+        """Returns the options of the attention ``name``."""
+        return dict(self.parts)[name]
+
+    def flat(self) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for _, options in self.parts:
+            values |= options.flat()
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockOptions(EncoderAttentionOptions):
     """Options shared by all attentions over blocks.
 
     Attributes:
@@ -43,7 +100,7 @@ class BlockOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlobalTokenOptions:
+class GlobalTokenOptions(EncoderAttentionOptions):
     """Options shared by all attentions with global tokens.
 
     Attributes:
@@ -56,7 +113,7 @@ class GlobalTokenOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowOptions:
+class WindowOptions(EncoderAttentionOptions):
     """Options of ``window`` and ``longformer``.
 
     Attributes:
@@ -81,7 +138,7 @@ class AdaptiveSpanOptions(WindowOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrideOptions:
+class StrideOptions(EncoderAttentionOptions):
     """Options of ``stride``.
 
     Attributes:
@@ -104,14 +161,7 @@ class RandomBlockOptions(BlockOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PatternOptions(
-    AdaptiveSpanOptions, GlobalTokenOptions, StrideOptions, RandomBlockOptions
-):
-    """Options of all patterns of keys, which "+" combines."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalOptions:
+class LocalOptions(EncoderAttentionOptions):
     """Options of ``local`` and ``transient_global``.
 
     Attributes:
@@ -173,8 +223,6 @@ class LsgOptions(GlobalTokenOptions, BlockOptions):
         pass_global_tokens_to_decoder: True if the encoder also returns the
             states of the global tokens, before the others, and does not pool.
         lsh_num_pre_rounds: number of rounds of clustering before the last one.
-        adaptive: key of the published code without effect here: inputs are
-            always padded to a multiple of the block size.
         reference_quirks: True to reproduce the errors of the published code.
     """
 
@@ -185,12 +233,16 @@ class LsgOptions(GlobalTokenOptions, BlockOptions):
     pool_with_global: bool = True
     pass_global_tokens_to_decoder: bool = True
     lsh_num_pre_rounds: SizeOrNone = 1
-    adaptive: bool = True
     reference_quirks: bool = False
+
+    def flat(self) -> dict[str, Any]:
+        # The published code reads one more key. Here inputs of any length are
+        # padded to whole blocks, which it calls adaptive.
+        return super().flat() | {"adaptive": True}
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinformerOptions:
+class LinformerOptions(EncoderAttentionOptions):
     """Options of ``linformer``.
 
     Attributes:
@@ -203,7 +255,7 @@ class LinformerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LshOptions:
+class LshOptions(EncoderAttentionOptions):
     """Options of ``lsh``.
 
     Attributes:
@@ -219,7 +271,7 @@ class LshOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerformerOptions:
+class PerformerOptions(EncoderAttentionOptions):
     """Options of ``performer`` (Choromanski et al. 2021).
 
     Attributes:
@@ -244,7 +296,7 @@ class SinkhornOptions(BlockOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DisentangledOptions:
+class DisentangledOptions(EncoderAttentionOptions):
     """Options of ``disentangled``.
 
     Attributes:
@@ -259,7 +311,7 @@ class DisentangledOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class S4DOptions:
+class S4DOptions(EncoderAttentionOptions):
     """Options of ``s4d``: attributes of ``layers.s4d.S4D`` with the same names, some of
     them prefixed with "ssm_".
     """
@@ -275,6 +327,7 @@ class S4DOptions:
     ssm_discretization: Discretization = "zoh"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.d_state < 2 or self.d_state % 2:
             raise InputError(
                 f"d_state is {self.d_state}; it must be even, because modes stand for conjugate "
@@ -283,54 +336,7 @@ class S4DOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuntimeOptions:
-    """Options that select how to compute; they are not written to checkpoints.
-
-    Attributes:
-        attention_backend: kernel of attention to all keys, windows and blocks,
-            without a bias or dropout, in encoders and decoders; see
-            ``ops.attention.fused.choose_kernel``.
-        ssm_backend: backend of convolutions, see
-            ``ops.ssm.convolution.ssm_convolution``.
-    """
-
-    attention_backend: AttentionBackend = "auto"
-    ssm_backend: Backend | Literal["auto"] = "auto"
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderAttentionOptions(
-    RuntimeOptions,
-    S4DOptions,
-    LsgOptions,
-    PerformerOptions,
-    DisentangledOptions,
-    SinkhornOptions,
-    LshOptions,
-    LinformerOptions,
-    PatternOptions,
-    StaggeredOptions,
-    WindowSizeOptions,
-    TransientGlobalOptions,
-):
-    """The selected encoder attention, and the options of all encoder attentions.
-
-    Attributes:
-        encoder_attention: name in
-            ``layers.attention.registry.ENCODER_ATTENTIONS``, patterns joined by
-            "+" ("window+global"), or the attention of each layer, beginning
-            with the first ("window*3,full").
-    """
-
-    encoder_attention: str = "full"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranges(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeposOptions:
+class HeposOptions(CrossAttentionOptions):
     """Options of the cross-attention ``hepos``.
 
     Attributes:
@@ -341,7 +347,7 @@ class HeposOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossLinformerOptions:
+class CrossLinformerOptions(CrossAttentionOptions):
     """Options of the cross-attention ``linformer``.
 
     Attributes:
@@ -354,7 +360,7 @@ class CrossLinformerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearestOptions:
+class NearestOptions(CrossAttentionOptions):
     """Options of the cross-attention ``nearest``.
 
     Attributes:
@@ -365,21 +371,30 @@ class NearestOptions:
     cross_nearest: Length = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class CrossAttentionOptions(
-    NearestOptions, CrossLinformerOptions, HeposOptions
-):
-    """The selected cross-attention, and the options of all cross-attentions; config.json has them
-    unless the selection is ``full``.
+# The option classes of all attentions of this library. Several attentions may
+# share a class.
+ENCODER_OPTIONS: tuple[type[EncoderAttentionOptions], ...] = (
+    S4DOptions,
+    LsgOptions,
+    PerformerOptions,
+    DisentangledOptions,
+    SinkhornOptions,
+    LshOptions,
+    LinformerOptions,
+    AdaptiveSpanOptions,
+    StrideOptions,
+    RandomBlockOptions,
+    StaggeredOptions,
+    WindowSizeOptions,
+    TransientGlobalOptions,
+)
+CROSS_OPTIONS: tuple[type[CrossAttentionOptions], ...] = (
+    HeposOptions,
+    CrossLinformerOptions,
+    NearestOptions,
+)
 
-    Attributes:
-        cross_attention: name in ``layers.attention.registry.CROSS_ATTENTIONS``.
-    """
-
-    cross_attention: str = "full"
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
+Options = TypeVar("Options", bound=FlatOptions)
 
 
 def option_names(options: type) -> tuple[str, ...]:
@@ -387,7 +402,22 @@ def option_names(options: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(options))
 
 
-RUNTIME_OPTIONS = option_names(RuntimeOptions)
+def read_options(
+    options: type[Options], values: Mapping[str, Any], where: str
+) -> Options:
+    """Returns the options in flat values.
+
+    Args:
+        options: dataclass of options.
+        values: values by key; keys of other dataclasses are ignored.
+        where: name of the values in error messages.
+
+    Raises:
+        InputError: a value of the wrong type or out of range.
+    """
+    names = option_names(options)
+    entries = {name: values[name] for name in names if name in values}
+    return from_dict(options, entries, where)
 
 
 def check_windows(windows: Sequence[int]) -> None:

@@ -15,20 +15,20 @@ Communication between devices if a mesh shards the sequence (preset
     linformer                                                      sums of the means
 """
 
+from typing import TYPE_CHECKING
+
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.base import EncoderAttention
-from longsum_jax.layers.attention.cross import CrossAttention
-from longsum_jax.layers.attention.options import (
-    CrossAttentionOptions,
-    EncoderAttentionOptions,
-)
 from longsum_jax.layers.layer_groups import is_hybrid, parse_hybrid
 from longsum_jax.lazy_classes import LazyClasses
+
+if TYPE_CHECKING:
+    from longsum_jax.layers.attention.base import EncoderAttention
+    from longsum_jax.layers.attention.cross import CrossAttention
 
 _PACKAGE = "longsum_jax.layers.attention"
 _EXPERIMENTAL = "longsum_jax.experimental.attention"
 
-ENCODER_ATTENTIONS: LazyClasses[type[EncoderAttention]] = LazyClasses(
+ENCODER_ATTENTIONS: LazyClasses["type[EncoderAttention]"] = LazyClasses(
     {
         "full": f"{_PACKAGE}.full:FullAttention",
         "disentangled": f"{_PACKAGE}.disentangled:DisentangledAttention",
@@ -53,7 +53,7 @@ ENCODER_ATTENTIONS: LazyClasses[type[EncoderAttention]] = LazyClasses(
     }
 )
 
-CROSS_ATTENTIONS: LazyClasses[type[CrossAttention]] = LazyClasses(
+CROSS_ATTENTIONS: LazyClasses["type[CrossAttention]"] = LazyClasses(
     {
         "full": f"{_PACKAGE}.cross:SourceAttention",
         "hepos": f"{_PACKAGE}.cross:HeposAttention",
@@ -63,52 +63,36 @@ CROSS_ATTENTIONS: LazyClasses[type[CrossAttention]] = LazyClasses(
 )
 
 
-def get_encoder_attention(
-    options: EncoderAttentionOptions,
-) -> type[EncoderAttention]:
-    """Returns the module class named by ``options.encoder_attention``.
+def get_encoder_attention(name: str) -> "type[EncoderAttention]":
+    """Returns the module class of the encoder attention ``name``.
 
     Raises:
-        InputError: an unknown name, or incompatible options.
+        InputError: an unknown name.
     """
-    name = options.encoder_attention
-    attention: type[EncoderAttention]
-    if is_hybrid(name):
-        from longsum_jax.layers.attention.hybrid import HybridAttention
+    if not is_hybrid(name):
+        return _uniform_attention(name)
+    from longsum_jax.layers.attention.hybrid import HybridAttention
 
-        names = [layer_name for layer_name, _ in parse_hybrid(name)]
-        attention = HybridAttention.of(
-            {name: _uniform_attention(name) for name in names}
-        )
-    else:
-        attention = _uniform_attention(name)
-    attention.check(options)
-    return attention
+    names = [layer_name for layer_name, _ in parse_hybrid(name)]
+    return HybridAttention.of(
+        {name: _uniform_attention(name) for name in names}
+    )
 
 
-def get_cross_attention(
-    options: CrossAttentionOptions, num_heads: int
-) -> type[CrossAttention]:
-    """Returns the module class named by ``options.cross_attention``.
-
-    Args:
-        options: cross-attention options of the decoder.
-        num_heads: number of heads of the decoder.
+def get_cross_attention(name: str) -> "type[CrossAttention]":
+    """Returns the module class of the cross-attention ``name``.
 
     Raises:
-        InputError: an unknown name, or options out of range.
+        InputError: an unknown name.
     """
-    name = options.cross_attention
     if name not in CROSS_ATTENTIONS:
         raise InputError(
             f'cross_attention "{name}" is unknown; {did_you_mean(name, CROSS_ATTENTIONS)}'
         )
-    attention = CROSS_ATTENTIONS[name]
-    attention.check(options, num_heads)
-    return attention
+    return CROSS_ATTENTIONS[name]
 
 
-def _uniform_attention(name: str) -> type[EncoderAttention]:
+def _uniform_attention(name: str) -> "type[EncoderAttention]":
     """Returns the module class for a stack whose layers all have the attention ``name``."""
     if "+" in name:  # joined patterns
         return ENCODER_ATTENTIONS["window"]

@@ -29,10 +29,15 @@ class StaggeredContext(Context):
     for each layer True if its blocks are shifted.
     """
 
+    @property
+    def options(self) -> StaggeredOptions:
+        """The options of the attention."""
+        return StaggeredOptions.of(self.stack.attention)
+
     def setup(self) -> None:
         stack = self.stack
         init = logical(normal(1.0), "globals", "embed")
-        shape = (stack.options.num_global_tokens, stack.d_model)
+        shape = (self.options.num_global_tokens, stack.d_model)
         self.embed_global = self.param("embed_global", init, shape)
 
     def prepare(
@@ -42,7 +47,7 @@ class StaggeredContext(Context):
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
-        options = self.stack.options
+        options = self.options
         bias = None
         if relative_bias is not None:
             positions = jnp.arange(options.block_size)
@@ -60,7 +65,7 @@ class StaggeredContext(Context):
     def finish(
         self, x: Float[AnyArray, "batch extended_length d_model"], length: int
     ) -> Float[AnyArray, "batch output_length d_model"]:
-        _, x = split_tokens(x, self.stack.options.num_global_tokens)
+        _, x = split_tokens(x, self.options.num_global_tokens)
         return x[:, :length]
 
 
@@ -73,7 +78,8 @@ class StaggeredNorm(nn.Module):
     def __call__(
         self, x: Float[AnyArray, "batch length d_model"]
     ) -> Float[AnyArray, "batch length d_model"]:
-        tokens, text = split_tokens(x, self.stack.options.num_global_tokens)
+        options = StaggeredOptions.of(self.stack.attention)
+        tokens, text = split_tokens(x, options.num_global_tokens)
         tokens = self.stack.make_norm(name="globals")(tokens)
         text = self.stack.make_norm(name="text")(text)
         return join_tokens(tokens, text)
@@ -85,6 +91,8 @@ class StaggeredAttention(EncoderSelfAttention):
     Options = StaggeredOptions
     context_class = StaggeredContext
     own_tokens = True
+
+    options: StaggeredOptions = StaggeredOptions()
 
     @classmethod
     def make_norm(cls, stack: StackConfig) -> nn.Module:

@@ -19,7 +19,7 @@ class StateSpaceAttention(EncoderAttention, S4D):
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:
-        options = stack.options
+        options = S4DOptions.of(stack.attention)
         return cls(
             stack.d_model,
             options.d_state,
@@ -31,7 +31,7 @@ class StateSpaceAttention(EncoderAttention, S4D):
             dt_init=options.ssm_dt_init,
             b_init=options.ssm_b_init,
             discretization=options.ssm_discretization,
-            backend=options.ssm_backend,
+            backend=stack.ssm_backend,
             length_chunk=stack.length_chunk,
             recompute=stack.remat,
             dtype=stack.dtype,

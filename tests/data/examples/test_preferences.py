@@ -3,8 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from longsum_jax.data.example_records import pack, unpack
-from longsum_jax.data.examples.base import Counts, example_lengths
+from longsum_jax.data.examples.base import Counts, example_lengths, pack, unpack
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.tasks import get_task

@@ -41,9 +41,8 @@ def test_loss_is_that_of_the_chosen_tokens(params_of, experiment, write_rows):
     assert not np.isin(labels, special).any()
     assert (labels[~batch["attention_mask"]] == -100).all()
     module = run.family.module_class(run.config)
-    logits = np.asarray(
-        module.apply({"params": params}, inputs, batch["attention_mask"]), np.float64
-    )
+    apply = jax.jit(module.apply)
+    logits = np.asarray(apply({"params": params}, inputs, batch["attention_mask"]), np.float64)
     log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     places = np.argwhere(labels != -100)
     assert len(places) > 10

@@ -1,6 +1,6 @@
 """Names that join patterns, what they draw and learn, and the penalty of spans."""
 
-import dataclasses
+import functools
 import json
 
 import flax.linen as nn
@@ -13,6 +13,7 @@ from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
 from longsum_jax.experimental.attention.patterns import PatternAttention, pattern_names
+from longsum_jax.layers.attention.options import AdaptiveSpanOptions
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bart import BartConfig
@@ -32,8 +33,9 @@ OPTIONS = {
     "num_global_tokens": 2,
     "block_size": 4,
     "num_random_blocks": 1,
+    "attention_stride": 4,
 }
-BART = BartConfig(d_model=16, dropout=0.0, attention_stride=4, **SIZES, **OPTIONS)
+BART = BartConfig(d_model=16, dropout=0.0, **SIZES)
 X, MASK = (
     jax.random.normal(jax.random.key(0), (2, 30, 16)),
     jnp.arange(30) < jnp.array([30, 17])[:, None],
@@ -43,7 +45,7 @@ X, MASK = (
 @pytest.fixture(scope="module")
 def make(draw_params):
     def make(kind, **options):
-        config = dataclasses.replace(BART, encoder_attention=kind, **options)
+        config = BART.replace(encoder_attention=kind, **OPTIONS | options)
         encoder = Encoder(config.encoder_stack)
         return jax.jit(encoder.apply, static_argnums=3), draw_params(encoder.init, X, MASK)
 
@@ -68,7 +70,7 @@ def make(draw_params):
 )
 def test_unknown_combinations_list_the_parts(name, problem):
     with pytest.raises(InputError) as caught:
-        dataclasses.replace(BART, encoder_attention=name)
+        BART.replace(encoder_attention=name)
     assert str(caught.value).startswith(f'encoder_attention "{name}"')
     assert problem in str(caught.value)
 
@@ -123,7 +125,7 @@ def test_unknown_combinations_list_the_parts(name, problem):
 )
 def test_options_out_of_range(kind, options, problem):
     with pytest.raises(InputError) as caught:
-        dataclasses.replace(BART, encoder_attention=kind, **options)
+        BART.replace(encoder_attention=kind, **options)
     assert str(caught.value).startswith(problem)
 
 
@@ -147,12 +149,8 @@ def test_the_order_of_parts_does_not_matter_and_each_says_what_it_reads(make):
     (first, variables), (second, _) = make("window+stride"), make("stride+window")
     np.testing.assert_array_equal(first(variables, X, MASK, True), second(variables, X, MASK, True))
     assert pattern_names("stride+window") == ("stride", "window")
-    config = dataclasses.replace(BART, encoder_attention="stride+window")
-    attention = get_encoder_attention(config)
-    assert attention.option_names(config.encoder_attention) == (
-        "attention_stride",
-        "attention_window",
-    )
+    config = BART.replace(encoder_attention="stride+window", **OPTIONS)
+    assert config.attention.flat() == {"attention_stride": 4, "attention_window": (8,)}
 
 
 @pytest.mark.slow
@@ -196,14 +194,14 @@ def test_linformer_with_an_identity_is_full_attention(make):
 
 
 def test_the_penalty_is_the_mean_span_in_tokens_and_the_loss_reports_it():
-    config = dataclasses.replace(
-        BART, encoder_attention="adaptive_span", span_penalty=0.5, attention_window=(4, 8)
+    config = BART.replace(
+        encoder_attention="adaptive_span", span_penalty=0.5, attention_window=(4, 8)
     )
     logits = jnp.array([[0.0, 2.0], [-1.0, 30.0]])
     params = {"encoder": {"layers": {"self_attention": {"span_logit": logits}}}}
     sigmoid = 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
     wanted = 0.5 * (sigmoid * [[2], [4]]).mean()
-    assert float(PatternAttention.penalty(config, params)) == pytest.approx(wanted)
+    assert float(PatternAttention.penalty(config.attention, params)) == pytest.approx(wanted)
     loss_fn = lambda params, batch, rng: LossOutput(  # noqa: E731
         jnp.float32(6), jnp.float32(3), {"tokens": jnp.float32(9)}
     )
@@ -216,7 +214,7 @@ def test_the_penalty_is_the_mean_span_in_tokens_and_the_loss_reports_it():
     assert (
         float(
             PatternAttention.penalty(
-                dataclasses.replace(BART, span_penalty=1.0), {"encoder": {"layers": {}}}
+                AdaptiveSpanOptions(span_penalty=1.0), {"encoder": {"layers": {}}}
             )
         )
         == 0
@@ -232,28 +230,26 @@ def test_the_penalty_counts_the_spans_of_every_group_of_layers():
         return {"encoder": {name: {"self_attention": value} for name, value in groups.items()}}
 
     options = {"encoder_layers": 3, "span_penalty": 0.5, "attention_window": (4, 8, 16)}
-    memory = dataclasses.replace(
-        BART, encoder_attention="adaptive_span", memory="attentive", memory_layers=(0,), **options
+    memory = BART.replace(
+        encoder_attention="adaptive_span", memory="attentive", memory_layers=(0,), **options
     )
     spans = {"layers_0_0": {"span_logit": logits[:1]}, "layers_1_2": {"span_logit": logits[1:]}}
     wanted = 0.5 * (sigmoid * [[2], [4], [8]]).mean()
-    assert float(PatternAttention.penalty(memory, params(spans))) == pytest.approx(wanted)
+    assert float(PatternAttention.penalty(memory.attention, params(spans))) == pytest.approx(wanted)
 
-    hybrid = dataclasses.replace(BART, encoder_attention="full,adaptive_span*2", **options)
+    hybrid = BART.replace(encoder_attention="full,adaptive_span*2", **options)
+    attention = get_encoder_attention(hybrid.encoder_attention)
     spans["layers_0_0"] = {"q": {"kernel": np.zeros((1, 2))}}
     wanted = 0.5 * (sigmoid[1:] * [[4], [8]]).mean()
-    assert float(get_encoder_attention(hybrid).penalty(hybrid, params(spans))) == pytest.approx(
-        wanted
-    )
-    gradient = jax.grad(lambda p: get_encoder_attention(hybrid).penalty(hybrid, p))(params(spans))
+    penalty = functools.partial(attention.penalty, hybrid.attention)
+    assert float(penalty(params(spans))) == pytest.approx(wanted)
+    gradient = jax.grad(penalty)(params(spans))
     assert (gradient["encoder"]["layers_1_2"]["self_attention"]["span_logit"][1] > 0).all()
 
 
 def test_spans_of_another_number_of_heads_are_refused_by_name(tmp_path):
     family = get_family("bart")
-    config = dataclasses.replace(
-        family.presets["tiny"], encoder_attention="adaptive_span", vocab_size=20
-    )
+    config = family.presets["tiny"].replace(encoder_attention="adaptive_span", vocab_size=20)
     zeros = jax.tree.map(
         jnp.zeros_like, nn.meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
     )
@@ -269,7 +265,7 @@ def test_spans_of_another_number_of_heads_are_refused_by_name(tmp_path):
 def test_models_with_them_have_names_and_read_back(kind):
     family = get_family("bart")
     config = family.config(
-        {**vars(family.presets["tiny"]), "encoder_attention": kind, "num_random_blocks": 2}
+        {**family.presets["tiny"].flat(), "encoder_attention": kind, "num_random_blocks": 2}
     )
     assert {row.path for row in family.weight_map(config).rows} == family.parameter_shapes(
         config

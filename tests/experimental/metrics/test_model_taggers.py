@@ -11,7 +11,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.experimental.metrics.model_tagger import BATCH_SIZE, ModelTagger
 from longsum_jax.experimental.metrics.taggers import ModelNounTagger, _singular, tag
-from longsum_jax.inference.windows import text_windows
+from longsum_jax.inference.rows import text_windows
 from longsum_jax.text.sentences import split_sentences
 
 TEXTS = [

@@ -74,22 +74,10 @@ def test_it_is_its_quadratic_formula_and_so_are_its_gradients(kind):
         assert not np.asarray(gradient[~MASK]).any()
 
 
-@pytest.mark.parametrize("kind", ATTENTIONS)
-def test_large_numbers_and_empty_texts_stay_finite(kind):
-    q, k, v = arrays(scale=200.0)
-    mask = MASK.at[1].set(False)
-    grad = jax.grad(lambda *x: ATTENTIONS[kind](*x, mask).sum(), argnums=(0, 1, 2))
-    out = ATTENTIONS[kind](q, k, v, mask)
-    assert np.isfinite(out).all()
-    assert not np.asarray(out[1]).any()
-    for gradient in jax.jit(grad)(q, k, v):
-        assert np.isfinite(gradient).all()
-
-
 def test_small_features_keep_their_digits():
     """elu(x) + 1 as a sum with 1 would lose all of those of keys."""
     q, k, v = arrays()
-    out = linear_attention(q + 1e7, k - 17, v, MASK)
+    out = jax.jit(linear_attention)(q + 1e7, k - 17, v, MASK)
     np.testing.assert_allclose(out, definition("linear", q + 1e7, k - 17, v), atol=1e-5)
 
 

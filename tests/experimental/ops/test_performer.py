@@ -104,15 +104,3 @@ def test_more_features_come_closer_to_softmax_attention():
         errors.append(float(jnp.abs(found - wanted)[MASK].mean()))
     assert errors[1] < errors[0] / 3
     assert errors[1] < 0.02
-
-
-@pytest.mark.parametrize("scale", [1.0, 200.0])
-def test_large_numbers_and_empty_texts_stay_finite(scale):
-    q, k, v = arrays(scale)
-    mask = MASK.at[1].set(False)
-    run = lambda *x: performer_attention(*x, mask, PROJECTION)  # noqa: E731
-    out = run(q, k, v)
-    assert np.isfinite(out).all()
-    assert not np.asarray(out[1]).any()
-    for gradient in jax.jit(jax.grad(lambda *x: run(*x).sum(), argnums=(0, 1, 2)))(q, k, v):
-        assert np.isfinite(gradient).all()

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
-from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bert import BertConfig
 from longsum_jax.models.t5 import T5Config
@@ -34,7 +32,7 @@ def make(draw_params):
 
     @functools.cache
     def make(**options):
-        encoder = Encoder(T5Config(**SIZES | OPTIONS | options).encoder_stack)
+        encoder = Encoder(T5Config.of(**SIZES | OPTIONS | options).encoder_stack)
         return encoder, draw_params(encoder.init, X[:, :4], MASK[:, :4])
 
     return make
@@ -117,7 +115,7 @@ def test_more_global_tokens_are_further_rows_of_one_table(make, states):
 
 @pytest.mark.slow
 def test_globals_go_through_the_norm_and_the_dropout_of_the_embeddings(draw_params):
-    config = BertConfig(
+    config = BertConfig.of(
         hidden_size=D,
         num_hidden_layers=1,
         num_attention_heads=4,
@@ -240,10 +238,10 @@ def test_clusters_may_be_given(make, states):
             {"sparsity_factor": 3},
             "sparsity_factor 3 does not divide block_size 4; the nearest that does is 2",
         ),
-        ({"sparsity_type": "max"}, 'sparsity_type "max" is unknown'),
+        ({"sparsity_type": "max"}, 'sparsity_type: "max" is not allowed'),
         ({"lsh_num_pre_rounds": -1}, "lsh_num_pre_rounds=-1 must be at least 0"),
     ],
 )
 def test_options_that_do_not_fit(options, problem):
     with pytest.raises(InputError, match=problem):
-        get_encoder_attention(EncoderAttentionOptions(**OPTIONS | options))
+        T5Config.of(**OPTIONS | options)

@@ -5,9 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.dense import dot_product_attention
-from longsum_jax.ops.attention.key_sets import WeightDropout
 
 B, H, K, G, SCALE = 3, 2, 4, 2, 0.7
 LENGTHS = (16, 13, 3)  # whole blocks, a part of one, less than one
@@ -67,40 +65,3 @@ def distance_bias(table, where):
     i, j = np.indices((length, length))
     inside = np.vectorize(where)(i, j)
     return jnp.where(jnp.asarray(inside), table[:, j - i + length], 0)[None]
-
-
-def assert_linear_memory(make_attention, monkeypatch):
-    """Memory of gradients grows with the length, not with its square.
-
-    ``make_attention(length)`` returns a function of q, k and v.
-    """
-    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 2**20)
-
-    def temporary_bytes(length):
-        attention = make_attention(length)
-
-        def loss(*arrays):
-            return sum((y**2).sum() for y in jax.tree.leaves(attention(*arrays)))
-
-        q = jax.ShapeDtypeStruct((1, length, 2, 8), jnp.float32)
-        program = jax.jit(jax.grad(loss, (0, 1, 2))).lower(q, q, q).compile()
-        return program.memory_analysis().temp_size_in_bytes
-
-    short, long = temporary_bytes(4096), temporary_bytes(8192)
-    assert 0 < long < 2.3 * short
-    assert long < 4 * 8192 * 8192 / 8  # an eighth of the scores of one head
-
-
-def assert_dropout(attention):
-    """Dropout reaches every weight and follows its key, in a function of q, k, v and dropout."""
-    ones = jnp.ones((1, 256, 2, 1))
-
-    @jax.jit
-    def run(seed):
-        return attention(0 * ones, ones, ones, dropout=WeightDropout(jax.random.key(seed), 0.5))
-
-    for out, again, other in zip(*map(jax.tree.leaves, (run(0), run(0), run(1))), strict=True):
-        np.testing.assert_array_equal(out, again)
-        assert np.mean(np.abs(out - other) < 1e-6) < 0.2
-        assert np.mean(np.abs(out - 1) < 1e-6) < 0.2
-        assert abs(out.mean() - 1) < 0.05

@@ -10,9 +10,7 @@ from sparse_twins import (
     SCALE,
     B,
     H,
-    assert_dropout,
     assert_equal,
-    assert_linear_memory,
     dense,
     distance_bias,
     make_mask,
@@ -103,21 +101,6 @@ def test_a_plan_has_different_blocks_outside_window_and_ends():
     # In many heads everything allowed is drawn.
     assert set(plan[:, 0].ravel()) == {3, 4, 5, 6, 7}
     np.testing.assert_array_equal(plan, random_block_plan(np.random.default_rng(0), 9, 50, 4))
-
-
-def make_bigbird(length):
-    mask = jnp.ones((1, length), bool)
-    plan = random_block_plan(np.random.default_rng(0), length // 32, 2, 2)
-    return functools.partial(bigbird_attention, mask=mask, block_size=32, random_blocks=plan)
-
-
-@pytest.mark.slow
-def test_memory_grows_with_the_length_not_with_its_square(monkeypatch):
-    assert_linear_memory(make_bigbird, monkeypatch)
-
-
-def test_dropout_reaches_every_weight_and_follows_its_key():
-    assert_dropout(make_bigbird(256))
 
 
 def test_impossible_sizes():

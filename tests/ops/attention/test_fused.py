@@ -376,7 +376,7 @@ def test_tpu_kernel_compiles_on_a_mesh():
     assert not any(name in text for name in ("all-gather", "all-reduce", "all-to-all"))
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.tpu_compiler
 # The reference of the window takes a fifth of all scores, twenty times as much as is allowed here.
 @pytest.mark.parametrize(("name", "most"), [("window", 0.0097), ("lsg", 1 / 20)])

@@ -14,9 +14,7 @@ from sparse_twins import (
     G,
     H,
     K,
-    assert_dropout,
     assert_equal,
-    assert_linear_memory,
     dense,
     make_mask,
     normal,
@@ -106,17 +104,6 @@ def test_a_traced_radius():
         np.testing.assert_allclose(run(radius), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_padding_of_another_length_changes_nothing():
-    q, k, v = tokens(13)
-    longer = [jnp.pad(x, ((0, 0), (0, 9), (0, 0), (0, 0)), constant_values=50.0) for x in (q, k, v)]
-    mask = jnp.asarray(rows(13))
-    attend = jax.jit(functools.partial(local_attention, radius=3))
-    out = attend(q, k, v, mask)
-    padded = attend(*longer, jnp.pad(mask, ((0, 0), (0, 9))))
-    np.testing.assert_allclose(padded[:, :13], out, rtol=1e-5, atol=1e-6)
-    assert not np.asarray(padded)[:, 13:].any()
-
-
 def test_the_layout_of_a_window():
     assert [local_block_size(radius) for radius in (0, 5, 127, 256)] == [8, 8, 128, 256]
     np.testing.assert_array_equal(
@@ -124,14 +111,6 @@ def test_the_layout_of_a_window():
     )
     assert local_distances(128, 127).shape == (128, 384)
     assert local_distances(4, 5).shape == (4, 20)
-
-
-def test_outputs_have_the_type_of_the_values():
-    q, k, v = (x.astype(jnp.bfloat16) for x in tokens(13))
-    out = jax.eval_shape(
-        functools.partial(local_attention, radius=3), q, k, v, jnp.asarray(rows(13))
-    )
-    assert out.dtype == jnp.bfloat16
 
 
 # LongT5
@@ -156,7 +135,7 @@ def test_block_sums_equal_loops(length):
     mask[0, 5::7] = False
     mask[1] = mask[1, ::-1]  # padded on the left
     mask = jnp.asarray(mask)
-    ids, _ = transient_blocks(mask, size)
+    ids, _ = jax.jit(transient_blocks, static_argnums=1)(mask, size)
     x, weights = normal(0, 4, length, 3), normal(1, 4, length // size, 3)
     expected, gradient = np.zeros(weights.shape), np.zeros(x.shape)
     for b, i in np.ndindex(ids.shape):
@@ -164,10 +143,10 @@ def test_block_sums_equal_loops(length):
             expected[b, ids[b, i]] += np.asarray(x)[b, i]
             gradient[b, i] = np.asarray(weights)[b, ids[b, i]]
     sums = functools.partial(block_sums, mask=mask, size=size, num_blocks=length // size)
-    np.testing.assert_allclose(sums(x), expected, rtol=1e-5, atol=1e-6)
-    found = jax.grad(lambda x: (sums(x) * weights).sum())(x)
-    np.testing.assert_allclose(found, gradient, rtol=1e-6)
-    assert sums(x.astype(jnp.bfloat16)).dtype == jnp.bfloat16
+    found, pull_back = jax.vjp(jax.jit(sums), x)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(pull_back(weights)[0], gradient, rtol=1e-6)
+    assert jax.eval_shape(sums, x.astype(jnp.bfloat16)).dtype == jnp.bfloat16
 
 
 @pytest.mark.slow
@@ -221,42 +200,6 @@ def test_transient_global_attention(length):
     assert_equal(sparse, twin, arrays)
 
 
-# Memory, dropout and errors
-
-
-def make_local(length):
-    mask = jnp.ones((1, length), bool)
-    return functools.partial(local_attention, mask=mask, radius=64)
-
-
-def make_transient_global(length):
-    mask = jnp.ones((1, length), bool)
-    ids, global_mask = transient_blocks(mask, 16)
-    num_globals = length // 16
-
-    def attend(q, k, v, **options):
-        shape = (1, num_globals, *k.shape[2:])
-        global_keys = KeySet(jnp.ones(shape), jnp.ones(shape), global_mask[:, None, None, None])
-        side_bias = jnp.zeros((q.shape[2], 2 * num_globals))
-        arrays = (QKV(q, k, v), mask, ids, global_keys)
-        return transient_global_attention(*arrays, radius=63, side_bias=side_bias, **options)
-
-    return attend
-
-
-MAKERS = {"local": make_local, "transient_global": make_transient_global}
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_memory_grows_with_the_length_not_with_its_square(name, monkeypatch):
-    assert_linear_memory(MAKERS[name], monkeypatch)
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_dropout_reaches_every_weight_and_follows_its_key(name):
-    assert_dropout(MAKERS[name](256))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -276,9 +219,10 @@ def test_windows_of_an_even_size_are_narrower_on_the_left():
     """By blocks, and by the pattern of kernels."""
     q, k, v = np.random.default_rng(0).normal(size=(3, 1, 21, 2, 4)).astype(np.float32)
     mask = np.ones((1, 21), bool)
-    found = local_attention(q, k, v, mask, radius=3, is_even=True)
+    found = jax.jit(functools.partial(local_attention, radius=3, is_even=True))(q, k, v, mask)
     offsets = np.arange(21) - np.arange(21)[:, None]
-    expected = dot_product_attention(q, k, v, mask=((offsets >= -2) & (offsets <= 3))[None, None])
+    window = ((offsets >= -2) & (offsets <= 3))[None, None]
+    expected = jax.jit(dot_product_attention)(q, k, v, mask=window)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     reads = _WindowPattern((2, 3), margin=3, num_keys=10)(np.array(0), np.arange(12))
     assert np.flatnonzero(reads).tolist() == [1, 2, 3, 4, 5, 6, 10, 11]

@@ -11,9 +11,7 @@ from sparse_twins import (
     B,
     H,
     K,
-    assert_dropout,
     assert_equal,
-    assert_linear_memory,
     dense,
     distance_bias,
     make_mask,
@@ -96,23 +94,3 @@ def test_a_bias_acts_inside_the_window_alone():
         return dense(q, k, v, sees, distance_bias(table, in_window))
 
     assert_equal(sparse, twin, [normal(9, H, 2 * length)])
-
-
-def make_longformer(length):
-    mask = jnp.ones((1, length), bool)
-    first = jnp.zeros((1, 1), int)
-
-    def attend(q, k, v, **options):
-        triples = QKV(q, k, v), QKV(q[:, :1], k, v)
-        return longformer_attention(*triples, mask, first, radius=64, **options)
-
-    return attend
-
-
-@pytest.mark.slow
-def test_memory_grows_with_the_length_not_with_its_square(monkeypatch):
-    assert_linear_memory(make_longformer, monkeypatch)
-
-
-def test_dropout_reaches_every_weight_and_follows_its_key():
-    assert_dropout(make_longformer(256))

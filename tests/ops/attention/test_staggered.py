@@ -10,9 +10,7 @@ from sparse_twins import (
     G,
     H,
     K,
-    assert_dropout,
     assert_equal,
-    assert_linear_memory,
     dense,
     distance_bias,
     make_mask,
@@ -112,23 +110,3 @@ def test_a_bias_acts_inside_blocks_alone():
         return dense(q, k, v, sees, distance_bias(table, same_block))
 
     assert_equal(sparse, twin, [normal(9, H, 2 * length)])
-
-
-def make_staggered(length):
-    mask = jnp.ones((1, length), bool)
-
-    def attend(q, k, v, **options):
-        global_tokens = QKV(q[:, :8], k[:, :8], v[:, :8])
-        arrays = (QKV(q, k, v), global_tokens, mask)
-        return block_staggered_attention(*arrays, block_size=64, stagger=True, **options)
-
-    return attend
-
-
-@pytest.mark.slow
-def test_memory_grows_with_the_length_not_with_its_square(monkeypatch):
-    assert_linear_memory(make_staggered, monkeypatch)
-
-
-def test_dropout_reaches_every_weight_and_follows_its_key():
-    assert_dropout(make_staggered(256))

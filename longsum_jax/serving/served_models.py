@@ -1,0 +1,60 @@
+"""The models of a server, which requests choose by name."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from longsum_jax.serving.engine import Engine
+from longsum_jax.serving.jobs import Jobs
+
+
+class ServedModels:
+    """The engines of a server by the name of their model.
+
+    Args:
+        *engines: engines with different names; the first one summarizes for
+            requests that name no model.
+    """
+
+    def __init__(self, *engines: Engine) -> None:
+        self._jobs = {engine.name: Jobs(engine) for engine in engines}
+
+    def __iter__(self) -> Iterator[Engine]:
+        for jobs in self._jobs.values():
+            yield jobs.engine
+
+    def take(self, fields: dict[str, Any]) -> Jobs:
+        """Removes ``model`` from the fields of a body, and returns its jobs.
+
+        Raises:
+            HTTPException: 404 for a name that no model has.
+        """
+        name = fields.pop("model", None)
+        names = list(self._jobs)
+        if name is None:
+            name = names[0]
+        # other types of JSON may be unhashable
+        if not isinstance(name, str) or name not in self._jobs:
+            raise HTTPException(
+                404,
+                f"model={str(name)[:100]!r} is not served here; give one of "
+                f"{', '.join(names)}",
+            )
+        return self._jobs[name]
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Returns the entries of ``/v1/models``, in OpenAI's format.
+
+        ``is_extractive`` is true for the bundled ranker.
+        """
+        return [
+            {
+                "id": engine.name,
+                "object": "model",
+                "created": 0,
+                "owned_by": "longsum",
+                "is_extractive": engine.model is None,
+            }
+            for engine in self
+        ]
