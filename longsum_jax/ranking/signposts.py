@@ -49,6 +49,7 @@ _SIGNPOST = re.compile(
     r"\A[\W_]*(?:see|refer to|consult|for (?:more|further) (?:details?|information)|"
     r"for details|for (?:a|an) (?:full|detailed|complete|overview)|"
     r"(?:please )?note that the following)\b|"
+    r"\b(?:(?:sub-?)?sections?|tables?|figures?|paragraphs?) below\b|"
     r"\bbefore delving\b|\bas follows\b|\bthe following (?:example|code|snippet|list|"
     r"table|diagram|steps)\b|"
     r"\A[\W_]*(?:an?|the|another|one|for|consider|as an?)[\w ,]{0,30} (?:example|"
