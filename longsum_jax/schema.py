@@ -275,8 +275,8 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         missing = [name for name in required if name not in built]
         if not missing:
             raise
-        place = f"{where}: " if where else ""
-        raise InputError(f"{place}missing {', '.join(missing)}") from None
+        prefix = f"{where}: " if where else ""
+        raise InputError(f"{prefix}missing {', '.join(missing)}") from None
 
 
 def _fit(hint: Any, value: Any, where: str) -> Any:

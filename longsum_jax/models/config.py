@@ -177,9 +177,9 @@ class ModelConfig:
         keys = cls.keys(values)
         for key in values:
             if key not in keys:
-                place = f"{where}: " if where else ""
+                prefix = f"{where}: " if where else ""
                 raise InputError(
-                    f'{place}unknown key "{key}"; {did_you_mean(key, keys)}'
+                    f'{prefix}unknown key "{key}"; {did_you_mean(key, keys)}'
                 )
         fields = cls._field_keys()
         entries = {key: values[key] for key in values if key in fields}

@@ -1,6 +1,6 @@
 import pytest
-from longsum_jax.inference.description import describe
 
+from longsum_jax.inference.model import LoadedModel
 from longsum_jax.models.registry import get_family
 
 
@@ -14,7 +14,8 @@ from longsum_jax.models.registry import get_family
         (1_500_000_000, "1.5B"),
     ],
 )
-def test_a_line_about_a_model(number, shown):
+def test_a_line_about_a_model(number, shown, monkeypatch):
     family = get_family("t5")
-    line = describe(family, family.presets["tiny"], number, {})
-    assert line.startswith(f"t5, {shown} parameters, ")
+    monkeypatch.setattr(LoadedModel, "num_parameters", number)
+    model = LoadedModel(family, family.presets["tiny"], {})
+    assert repr(model).startswith(f"LoadedModel(t5, {shown} parameters, ")

@@ -8,7 +8,6 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.models.bart import is_global_token
 from longsum_jax.models.bart_config import (
     BigBirdPegasusConfig,
     LedConfig,
@@ -167,4 +166,4 @@ def test_global_tokens_at_every_nth_position():
     config = get_family("led").config({"pad_token_id": 1, **options})
     ids = np.array([[5, 5, 7, 5, 5, 5, 5, 1, 1, 1]])
     expected = [[True, False, True, True, False, False, True, False, False, False]]
-    assert is_global_token(ids, config, np).tolist() == expected
+    assert config.is_global_token(ids, np).tolist() == expected
