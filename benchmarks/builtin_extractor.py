@@ -35,10 +35,15 @@ from longsum_jax.configs import builtin_extractor as recipe
 from longsum_jax.evaluation.rouge import Rouge
 from longsum_jax.evaluation.significance import randomization_test
 from longsum_jax.ranking.features import sentence_features
-from longsum_jax.ranking.fragments import depend_on_previous
 from longsum_jax.ranking.gains import reference_gains
 from longsum_jax.ranking.parsing import ParsedDocument, parse_document
-from longsum_jax.ranking.ranker import Ranker, builtin_ranker, load_ranker, without_fragments
+from longsum_jax.ranking.ranker import (
+    Ranker,
+    builtin_ranker,
+    load_ranker,
+    summary_sentences,
+    without_fragments,
+)
 from longsum_jax.ranking.selection import select_sentences
 from longsum_jax.ranking.training import Rows, train_trees
 from longsum_jax.text.documents import DataRow
@@ -231,10 +236,10 @@ def score_documents(
             extracts = {name: _by_peer(parsed, name, length) for name in PEERS}
         references = references_of(row)
         features = sentence_features(parsed, row.query)
-        dependent = depend_on_previous(parsed)
         for name, ranker in rankers.items():
             scores = without_fragments(parsed, ranker.feature_scores(features))
-            extracts[name] = _joined(parsed, scores, length, dependent=dependent)
+            chosen, _ = summary_sentences(parsed, scores, length, has_query=row.query is not None)
+            extracts[name] = "\n".join(parsed.sentences[i] for i in chosen)
         gains = np.mean([reference_gains(parsed.sentences, text) for text in references], 0)
         extracts["reference"] = _joined(parsed, gains, length)
         for name, text in extracts.items():

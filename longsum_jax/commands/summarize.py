@@ -264,7 +264,7 @@ def _parser() -> argparse.ArgumentParser:
     flags.add_summary_flags(
         parser,
         strategy="auto",
-        length="the model's own length; without --model medium, 150 words",
+        length="the model's own length; without --model auto, 150 to 600 words",
     )
     flags.add_file_flags(parser)
     parser.add_argument(

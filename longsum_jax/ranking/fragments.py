@@ -9,8 +9,8 @@ import re
 
 import numpy as np
 
+from longsum_jax.ranking.dependence import are_questions, first_words
 from longsum_jax.ranking.lexicon import (
-    DEPENDENT,
     FILLERS,
     STOP_WORDS,
     light_stem,
@@ -20,9 +20,12 @@ from longsum_jax.ranking.parsing import (
     ParsedDocument,
     class_counts,
     is_stopped,
+    is_story,
     speakers,
     without_speaker,
 )
+from longsum_jax.ranking.signposts import are_signposts, are_verbless
+from longsum_jax.ranking.wording import fluent
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import without_list_mark
@@ -50,7 +53,13 @@ _FEWEST_WORDS_OF_ITEM = 8  # minimum of a list item that needs no stop
 # but not an identifier
 _FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")
 _TAIL = 20  # characters at the end of a sentence that are searched for its stop
-_QUOTATION = "\"'\u201c\u2018\u00ab\u201e(*_"  # marks before the first word
+# letters of words that break off, and sentences that do
+_BROKEN = re.compile(
+    r"(?:^|\s)[b-hj-np-z](?=\s)|(?:^|\s)\w+_ |"
+    r"\b(?:the|an?|of|and|to|is|are|that|with|for|or|but|so|um|uh|my|your|its|because|"
+    r"if)\s*[.\u2026-]*\Z|"
+    r"(?:^|\s)(?:d|th|wh|o) "
+)
 # Images, badges, comments and rows of tables in Markdown and HTML,
 # illustrations in plain text.
 _MARKUP = re.compile(
@@ -144,6 +153,18 @@ def are_notes(document: ParsedDocument) -> np.ndarray:
     return document.headings & ~_are_uninformative(document)
 
 
+def are_interruptions(document: ParsedDocument) -> np.ndarray:
+    """Returns bool [n], True for what is not running text: headings, captions, pictures, code."""
+    return (
+        document.headings
+        | _are_numbers(document)
+        | _in_captions(document)
+        | _are_markup(document)
+        | _are_code(document)
+        | _are_notices(document)
+    )
+
+
 def _are_uninformative(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences without content, whether finished or not."""
     return (
@@ -156,31 +177,12 @@ def _are_uninformative(document: ParsedDocument) -> np.ndarray:
         | _are_code(document)
         | _are_announcements(document)
         | _are_notices(document)
+        | _are_open_quotations(document)
+        | are_signposts(document)
+        | are_verbless(document)
+        | _are_loose_questions(document)
+        | _are_broken_talk(document)
     )
-
-
-def depend_on_previous(document: ParsedDocument) -> np.ndarray:
-    """Returns bool [n], True if a sentence begins with a pronoun or a connective.
-
-    Such a sentence is not understandable without the previous one. The first
-    sentence of a paragraph or line does not depend on another.
-    """
-    pattern = DEPENDENT.get(document.language or "en")
-    if pattern is None:
-        return np.zeros(len(document.sentences), bool)
-    dependent = np.array(
-        [
-            pattern.match(_first_words(sentence)) is not None
-            for sentence in document.sentences
-        ]
-    )
-    continues = np.diff(document.paragraphs, prepend=-1) == 0
-    return dependent & continues & ~document.turns
-
-
-def _first_words(sentence: str) -> str:
-    """Returns a sentence without list mark, speaker and leading punctuation."""
-    return without_speaker(without_list_mark(sentence)).lstrip(_QUOTATION)
 
 
 def _are_short(document: ParsedDocument) -> np.ndarray:
@@ -289,14 +291,14 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
         [without_list_mark(sentence) != sentence for sentence in sentences]
     )
     is_long = document.lengths >= _FEWEST_WORDS_OF_ITEM
-    first_words = [
-        _FIRST_WORD.match(_first_words(sentence)) for sentence in sentences
+    beginnings = [
+        _FIRST_WORD.match(first_words(sentence)) for sentence in sentences
     ]
     small = np.array(
-        [word is not None and word[0].islower() for word in first_words]
+        [word is not None and word[0].islower() for word in beginnings]
     )
     capital = np.array(
-        [word is not None and word[0][0].isupper() for word in first_words]
+        [word is not None and word[0][0].isupper() for word in beginnings]
     )
     unfinished = np.zeros(len(sentences), bool)
     texts = ~document.headings
@@ -334,6 +336,35 @@ def _are_code(document: ParsedDocument) -> np.ndarray:
         [_FENCE.match(sentence) is not None for sentence in sentences]
     )
     return code | is_inside | opens | (fences % 2 == 1)
+
+
+def _are_open_quotations(document: ParsedDocument) -> np.ndarray:
+    """Returns True for sentences with half of a quotation, whose speaker is unknown."""
+    return np.array(
+        [
+            sentence.count("\u201c") != sentence.count("\u201d")
+            or sentence.count('"') % 2 == 1
+            for sentence in document.sentences
+        ],
+        bool,
+    )
+
+
+def _are_loose_questions(document: ParsedDocument) -> np.ndarray:
+    """Returns True for questions, except in stories."""
+    if is_story(document):
+        return np.zeros(len(document.sentences), bool)
+    return are_questions(document)
+
+
+def _are_broken_talk(document: ParsedDocument) -> np.ndarray:
+    """Returns True for sentences of talk with a word that breaks off ("the colour and s")."""
+    broken = np.zeros(len(document.sentences), bool)
+    for number, name in enumerate(speakers(document)):
+        if name:
+            words = fluent(without_speaker(document.sentences[number]))
+            broken[number] = _BROKEN.search(words) is not None
+    return broken
 
 
 def _are_announcements(document: ParsedDocument) -> np.ndarray:

@@ -29,6 +29,9 @@ _NAMED = re.compile(
 )
 # share after a blank line below which lines are paragraphs
 RARE_BLANK_LINES = 0.02
+_STORY_SHARE = 0.2  # minimum share of sentences with "he" or "she" in a story
+_SAMPLE = 500  # sentences that are searched for them
+_THIRD_PERSON = re.compile(r"\b(?:he|she|his|her|him)\b", re.IGNORECASE)
 _STOPS = tuple(".!?,;…।؟、。」』\u06d4\uff01\uff0c\uff1b\uff1f")
 _QUOTATION_MARKS = "\"'\u2019”»"
 _LAST_CODE = 0x3001  # characters above count as letters
@@ -283,3 +286,14 @@ def without_speaker(sentence: str) -> str:
     if name:
         return sentence[len(name) + 1 :].lstrip()
     return sentence
+
+
+def is_story(document: ParsedDocument) -> bool:
+    """Returns True if many sentences have "he" or "she"."""
+    if document.language not in ("en", ""):
+        return False
+    sample = document.sentences[:: max(1, len(document.sentences) // _SAMPLE)]
+    count = sum(
+        _THIRD_PERSON.search(sentence) is not None for sentence in sample
+    )
+    return count >= _STORY_SHARE * len(sample)

@@ -1,14 +1,18 @@
 """Ranks and extracts the sentences of documents with trained trees."""
 
+import bisect
 import functools
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.ranking.aims import with_aims
+from longsum_jax.ranking.dependence import depend_on_previous
 from longsum_jax.ranking.explanations import explain
 from longsum_jax.ranking.fallback import Fallback, load_fallback
 from longsum_jax.ranking.features import (
@@ -19,24 +23,44 @@ from longsum_jax.ranking.features import (
 from longsum_jax.ranking.fragments import (
     are_fragments,
     are_notes,
-    depend_on_previous,
 )
 from longsum_jax.ranking.parsing import (
     ParsedDocument,
+    is_story,
     name_before_colon,
     parse_document,
     speakers,
 )
+from longsum_jax.ranking.passages import (
+    num_passages,
+    num_story_parts,
+    select_passages,
+    without_dialogue,
+)
 from longsum_jax.ranking.selection import select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
+from longsum_jax.ranking.wording import (
+    capitalized,
+    connective_end,
+    fluent,
+    plain,
+)
 from longsum_jax.text.lengths import Length, parse_length
 from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import join_wrapped_lines
-from longsum_jax.text.statements import NO_OUTLINE, Outline, Statement
+from longsum_jax.text.statements import (
+    NO_OUTLINE,
+    Outline,
+    Statement,
+    in_line,
+)
 from longsum_jax.text.support import PlacedSentences
 
 WEIGHTS = Path(__file__).with_name("builtin_extractor.npz")
-DEFAULT_LENGTH = "medium"
+DEFAULT_LENGTH = "auto"
+# standard deviations by which a neighbor of a selected sentence is better
+CLOSENESS = 0.6
+_CLOSENESS_IN_STORIES = 1.5
 _CELLS = " | "  # separator of table cells in the output of readers
 
 
@@ -44,9 +68,12 @@ class Extract(NamedTuple):
     """Sentences of a document that form its summary, in document order.
 
     Attributes:
-        text: text of the summary, one sentence per line.
+        text: text of the summary, one sentence per line; passages of a long
+            text are separated by empty lines and lines with chapters.
         statements: sentences of the summary, each with its source in the
             document; in talk the sentence is prefixed with the speaker's name.
+            Its text is the sentence without marks, hesitations and loose
+            connectives, see ``wording``.
         document_words, document_sentences: length of the document, which is
             always read completely.
         summary_words: length of the summary in words.
@@ -171,8 +198,8 @@ class Ranker:
 
         Args:
             text: document of any length.
-            length: "short", "medium", "long", "150 words", "7 sentences" or
-                "5%" of the words; a number counts words. At least one sentence
+            length: "auto", "short", "medium", "long", "150 words",
+                "7 sentences" or "5%" of the words; a number counts words. At least one sentence
                 is selected.
             query: topic of the summary; None for the whole document.
             outline: outline of the document; if it has no headings, they are
@@ -194,12 +221,14 @@ class Ranker:
         mixed = self._mixed(features, tree_scores)
         scores = without_fragments(document, mixed)
         scores[_is_layout(document, outline)] = -np.inf
-        labels = _labels(document)
-        selected = select_sentences(
+        names_of_speakers = speakers(document)
+        labels = _labels(document, names_of_speakers)
+        selected, is_by_parts = summary_sentences(
             document,
             scores,
             parsed_length,
-            dependent=depend_on_previous(document),
+            has_query=query is not None,
+            names_of_speakers=names_of_speakers,
             label_words=np.array([num_words(label) for label in labels]),
         )
         names, contributions = self._contributions(
@@ -207,14 +236,16 @@ class Ranker:
         )
         explanations = explain(names, contributions, mixed, selected)
         placed = _placed(text, document, outline)
-        unexplained = _statements(placed, selected, labels)
+        is_talk = any(names_of_speakers)
+        texts = _texts(document, placed, selected, labels, is_talk)
+        headings = _part_headings(placed, selected, is_by_parts)
+        summary, unexplained = _statements(placed, selected, texts, headings)
         statements = [
             statement._replace(explanation=explanation)
             for statement, explanation in zip(
                 unexplained, explanations, strict=True
             )
         ]
-        summary = "\n".join(statement.text for statement in statements)
         return Extract(
             text=summary,
             statements=statements,
@@ -262,35 +293,195 @@ def _placed(
     )
 
 
-def _labels(document: ParsedDocument) -> list[str]:
+def summary_sentences(
+    document: ParsedDocument,
+    scores: np.ndarray,
+    length: Length,
+    *,
+    has_query: bool = False,
+    names_of_speakers: Sequence[str] | None = None,
+    label_words: np.ndarray | None = None,
+) -> tuple[list[int], bool]:
+    """Returns the sentences of a summary, and True if they are passages by parts.
+
+    Args:
+        document: document of n sentences.
+        scores: float [n]; minus infinity for fragments.
+        length: length of the summary.
+        has_query: True if the scores are for a topic.
+        names_of_speakers: speaker of each sentence; None to detect them.
+        label_words: int [n], words of the label of a sentence; None for no
+            labels.
+    """
+    if names_of_speakers is None:
+        names_of_speakers = speakers(document)
+    dependent = depend_on_previous(document)
+    num_words = int(document.lengths.sum())
+    limit = length.limit(num_words)
+    is_talk = any(names_of_speakers)
+    num_parts = None
+    if length.unit != "sentences" and not has_query:
+        count = num_passages(num_words, limit)
+        costs = document.lengths
+        if label_words is not None:
+            costs = costs + label_words
+        if count:
+            selected = select_passages(
+                document,
+                scores,
+                costs,
+                limit,
+                dependent=dependent,
+                is_talk=is_talk,
+                count=count,
+            )
+            if selected:
+                return selected, True
+        if not is_talk:
+            num_parts = num_story_parts(document, limit)
+            if num_parts == 1:
+                num_parts = None
+                scores = with_aims(document, scores)
+    if has_query and is_story(document):
+        # Answers may be in a dialogue, where every line is a paragraph.
+        dependent &= np.diff(document.paragraphs, prepend=-1) == 0
+    closeness = CLOSENESS
+    if num_parts is not None:
+        closeness = _CLOSENESS_IN_STORIES
+        scores = without_dialogue(document, scores)
+    selected = select_sentences(
+        document,
+        scores,
+        length,
+        dependent=dependent,
+        label_words=label_words,
+        closeness=closeness,
+        num_parts=num_parts,
+    )
+    return selected, num_parts is not None
+
+
+def _labels(document: ParsedDocument, names: Sequence[str]) -> list[str]:
     """Returns a label with the speaker for each sentence of talk that lacks it; "" for others."""
     return [
         f"{name}: " if name and name_before_colon(sentence) != name else ""
-        for name, sentence in zip(
-            speakers(document), document.sentences, strict=True
-        )
+        for name, sentence in zip(names, document.sentences, strict=True)
     ]
 
 
+def _texts(
+    document: ParsedDocument,
+    placed: PlacedSentences,
+    selected: Sequence[int],
+    labels: Sequence[str],
+    is_talk: bool,
+) -> list[str]:
+    """Returns the words of the selected sentences for a reader, see ``wording``."""
+    texts = []
+    for number in selected:
+        text = plain(placed.source(number, 1.0).text, is_talk)
+        label = labels[number]
+        if is_talk:
+            name = name_before_colon(text)
+            if name and not label:
+                label = f"{name}: "
+                text = text[len(label) :]
+            spoken = fluent(text)
+            if spoken != text.lstrip():
+                text = capitalized(spoken)
+        elif document.language in ("en", "") and number - 1 not in selected:
+            end = connective_end(text)
+            if end:
+                text = capitalized(text[end:])
+        texts.append(label + text)
+    return texts
+
+
+_DIVISION = re.compile(
+    r"(?:chapter|book|part|volume|canto|act|scene|letter|section|episode|act|stave|kapitel|"
+    r"chapitre|cap[\u00edi]tulo)\b|(?-i:[IVXLC]{1,7})(?=[.:\u2014-]|\Z)|\d{1,3}(?=[.:]|\Z)",
+    re.IGNORECASE,
+)
+_LONGEST_DIVISION = 80  # characters
+# headings so close together are a table of contents
+_RUN, _RUN_CHARACTERS = 3, 200
+
+
+def _part_headings(
+    placed: PlacedSentences, selected: Sequence[int], is_by_parts: bool
+) -> dict[int, str]:
+    """Returns the line before each passage: its chapter, or an empty line.
+
+    Keys are the first sentences of passages.
+    """
+    if not is_by_parts:
+        return {}
+    lines: dict[int, str] = {}
+    previous: str | None = None
+    headings = placed.outline.headings
+    divisions = [
+        span
+        for number, span in enumerate(headings)
+        if span[1] - span[0] <= _LONGEST_DIVISION
+        and not (
+            number >= _RUN
+            and span[0] - headings[number - _RUN][1] < _RUN_CHARACTERS
+        )
+        and _DIVISION.match(placed.text[span[0] : span[1]].lstrip("#*_ "))
+    ]
+    for number in selected:
+        if number - 1 in selected:
+            continue
+        heading = _division(placed, divisions, number)
+        is_new = heading is not None and heading != previous
+        lines[number] = f"[{heading}]" if is_new else ""
+        if is_new:
+            previous = heading
+    return lines
+
+
+def _division(
+    placed: PlacedSentences, divisions: Sequence[tuple[int, int]], number: int
+) -> str | None:
+    """Returns the last heading of a chapter or other division before a sentence."""
+    count = bisect.bisect_right(
+        divisions, int(placed.starts[number]), key=lambda span: span[1]
+    )
+    if not count:
+        return None
+    start, end = divisions[count - 1]
+    return in_line(placed.text[start:end]).strip("#*_[] ")
+
+
 def _statements(
-    placed: PlacedSentences, selected: Sequence[int], labels: Sequence[str]
-) -> list[Statement]:
-    """Returns sentences of a document as sentences of its summary, one per line.
+    placed: PlacedSentences,
+    selected: Sequence[int],
+    texts: Sequence[str],
+    headings: Mapping[int, str],
+) -> tuple[str, list[Statement]]:
+    """Returns a summary and its statements: sentences of a document, one per line.
 
     Args:
         placed: sentences of the document.
         selected: indices of the selected sentences.
-        labels: text before each sentence of the document.
+        texts: words of these sentences in the summary.
+        headings: line before a sentence that begins a passage.
     """
+    lines: list[str] = []
     statements = []
     start = 0
-    for number in selected:
+    for number, text in zip(selected, texts, strict=True):
+        if number in headings:
+            before = [""] if lines else []
+            before += [headings[number]] if headings[number] else []
+            lines += before
+            start += sum(len(line) + 1 for line in before)
         source = placed.source(number, 1.0)
-        text = labels[number] + source.text
         end = start + len(text)
         statements.append(Statement(text, start, end, (source,), 1.0, True))
+        lines.append(text)
         start = end + 1
-    return statements
+    return "\n".join(lines), statements
 
 
 @functools.cache

@@ -26,6 +26,8 @@ def select_sentences(
     alike: float = ALIKE,
     dependent: np.ndarray | None = None,
     label_words: np.ndarray | None = None,
+    closeness: float = 0.0,
+    num_parts: int | None = None,
 ) -> list[int]:
     """Returns the sentences of a summary with a given length; see ``take_sentences``.
 
@@ -42,19 +44,15 @@ def select_sentences(
             None if none does.
         label_words: int [n], words of the label of a sentence in the summary;
             None for no labels.
+        closeness: see ``take_sentences``.
+        num_parts: number of parts that share the length; None to decide by the
+            lengths of document and summary.
     """
-    limit = length.value
     costs = document.lengths
-    num_words = costs.sum()
-    if length.unit == "percent":
-        limit = length.value / 100 * num_words
-    num_parts = 1
-    if num_words > BOOK_WORDS and limit < _SHORT_SHARE * num_words:
-        if length.unit == "sentences":
-            words_of_part = 1
-        else:
-            words_of_part = _WORDS_OF_PART
-        num_parts = int(np.clip(limit // words_of_part, 1, _MOST_PARTS))
+    num_words = int(costs.sum())
+    limit = length.limit(num_words)
+    if num_parts is None:
+        num_parts = _num_parts(length, limit, num_words)
     if length.unit == "sentences":
         costs = np.ones_like(costs)
     elif label_words is not None:
@@ -67,7 +65,19 @@ def select_sentences(
         alike=alike,
         dependent=dependent,
         num_parts=num_parts,
+        closeness=closeness,
     )
+
+
+def _num_parts(length: Length, limit: float, num_words: int) -> int:
+    """Returns the number of parts of a document that share a summary."""
+    if num_words > BOOK_WORDS and limit < _SHORT_SHARE * num_words:
+        if length.unit == "sentences":
+            words_of_part = 1
+        else:
+            words_of_part = _WORDS_OF_PART
+        return int(np.clip(limit // words_of_part, 1, _MOST_PARTS))
+    return 1
 
 
 def take_sentences(
@@ -79,6 +89,7 @@ def take_sentences(
     alike: float = ALIKE,
     dependent: np.ndarray | None = None,
     num_parts: int = 1,
+    closeness: float = 0.0,
 ) -> list[int]:
     """Returns the best sentences within a limit, in document order.
 
@@ -103,11 +114,15 @@ def take_sentences(
         num_parts: number of parts of the document, of equally many words, that
             share the limit equally; an unused remainder passes to the next
             part.
+        closeness: standard deviations of the scores by which a neighbor of a
+            selected sentence is better.
     """
     allowed = _allowed(document, scores)
     if dependent is None:
         dependent = np.zeros(len(scores), bool)
-    selection = _Selection(document, scores, costs, alike, allowed, dependent)
+    selection = _Selection(
+        document, scores, costs, alike, allowed, dependent, closeness
+    )
     words = np.cumsum(document.lengths)
     ends = (
         np.searchsorted(
@@ -151,6 +166,7 @@ class _Selection:
         alike: float,
         allowed: np.ndarray,
         dependent: np.ndarray,
+        closeness: float,
     ) -> None:
         self.selected: set[int] = set()
         # Lists, because reading single array elements is slow.
@@ -159,7 +175,10 @@ class _Selection:
         self._alike = alike
         self._allowed = allowed.tolist()
         self._dependent = dependent.tolist()
-        self._seen = _Seen(document)
+        self._seen = Seen(document)
+        finite = scores[np.isfinite(scores)]
+        deviation = float(finite.std()) if len(finite) else 0.0
+        self._bonus = closeness * deviation
 
     def fill(self, start: int, end: int, room: float) -> float:
         """Selects sentences from [start, end); returns the remaining room."""
@@ -180,7 +199,7 @@ class _Selection:
                 missing = self._missing(sentence)
             if not missing:
                 continue
-            current = -self._mean_score(missing)
+            current = -self._value(missing)
             # a better part of the group has been selected since
             if current > value:
                 heapq.heappush(queue, (current, sentence))
@@ -192,10 +211,38 @@ class _Selection:
                 self.selected.add(number)
                 self._seen.add(number)
             room -= cost
-            after = sentence + 1
-            if after < end and self._dependent[after] and self._allowed[after]:
-                heapq.heappush(queue, (-self._scores[after], after))
+            for neighbor in self._neighbors(missing, start, end):
+                best = self._scores[neighbor] + self._bonus
+                heapq.heappush(queue, (-best, neighbor))
         return room
+
+    def _neighbors(
+        self, sentences: Sequence[int], start: int, end: int
+    ) -> list[int]:
+        """Returns the sentences of [start, end) to be selected next to some others."""
+        before, after = sentences[0] - 1, sentences[-1] + 1
+        neighbors = []
+        if (
+            self._bonus
+            and before >= start
+            and self._allowed[before]
+            and not self._dependent[before]
+        ):
+            neighbors.append(before)
+        if (
+            after < end
+            and self._allowed[after]
+            and (self._bonus or self._dependent[after])
+        ):
+            neighbors.append(after)
+        return neighbors
+
+    def _value(self, sentences: Sequence[int]) -> float:
+        """Returns the mean score, with a bonus for neighbors of selected sentences."""
+        neighbors = (sentences[0] - 1, sentences[-1] + 1)
+        if self._bonus and not self.selected.isdisjoint(neighbors):
+            return self._mean_score(sentences) + self._bonus
+        return self._mean_score(sentences)
 
     def _mean_score(self, sentences: Sequence[int]) -> float:
         if len(sentences) == 1:
@@ -235,7 +282,7 @@ class _Selection:
         )
 
 
-class _Seen:
+class Seen:
     """An inverted index of the selected sentences: (sentence, weight) pairs for each word."""
 
     def __init__(self, document: ParsedDocument) -> None:

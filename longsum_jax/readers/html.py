@@ -22,6 +22,7 @@ _NEVER_SHOWN = (
     "audio, video, head, select, datalist, textarea"
 )
 
+_SCRIPT = re.compile(r"<script\b", re.IGNORECASE)
 _META_CHARSET = re.compile(
     rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE
 )
@@ -83,6 +84,11 @@ def page_document(source: Source, declared: str | None) -> Document:
     if not source.options.keep_all:
         notes += page.drop_boilerplate()
     blocks = page.blocks()
+    if not blocks and not notes and _SCRIPT.search(text):
+        raise InputError(
+            f"{source.name}: has no text before its scripts run; open it in a browser and save the "
+            "page as PDF or text"
+        )
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
     return source.document(

@@ -85,6 +85,11 @@ _LABEL = re.compile(r"\\label\{[^{}]*\}")
 # Mark of a footnote or a reference, which is removed together with the space
 # before it.
 _MARK = "\x18"
+# words after which a citation is a word of its sentence
+_BEFORE_WORK = re.compile(
+    r"\b(?:in|see|by|of|from|with|than|to|and|or|cf\.|e\.g\.,?)[\s\xa0]*\Z",
+    re.IGNORECASE,
+)
 _ABSENT = re.compile(rf"[ \xa0]*{_MARK}")
 _BLANKS = re.compile(r"[ \t\r\f\v\xa0]+")
 # classes of states and tags in Org
@@ -254,6 +259,11 @@ def _compact(node: dict[str, Any]) -> Any:
     return node
 
 
+def _keys(citations: list[Any]) -> str:
+    """Returns the keys of the works that are cited together."""
+    return ", ".join(citation["citationId"] for citation in citations)
+
+
 class _TreeReader:
     """Converts pandoc's blocks and inlines to blocks of a document.
 
@@ -418,17 +428,26 @@ class _TreeReader:
         return self._join(content)  # emphasis and the like
 
     def _join(self, inlines: list[Any]) -> str:
-        return "".join(
-            inline
-            if isinstance(inline, str)
-            else self._inline(inline["t"], inline.get("c"))
-            for inline in inlines
-        )
+        text = ""
+        for inline in inlines:
+            if isinstance(inline, str):
+                text += inline
+                continue
+            part = self._inline(inline["t"], inline.get("c"))
+            if (
+                part == _MARK
+                and inline["t"] == "Cite"
+                and _BEFORE_WORK.search(text)
+            ):
+                # "as in [key]", because "as in." is not a sentence
+                part = f"[{_keys(inline['c'][0])}]"
+            text += part
+        return text
 
     def _citation(self, citations: list[Any], inlines: list[Any]) -> str:
         """Returns the citation keys if they are words of a sentence; other keys are removed."""
         if citations[0]["citationMode"]["t"] == "AuthorInText":
-            return ", ".join(citation["citationId"] for citation in citations)
+            return _keys(citations)
         if self._keep_all:
             return self._join(inlines)
         return _MARK

@@ -140,6 +140,7 @@ _ZIP_MEMBERS = {
     "content.xml": "odt",
 }
 # Common files that no reader supports, by first bytes at an offset.
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # files of the old Office
 _REFUSED: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG", "a PNG image"),
     (0, b"\xff\xd8\xff", "a JPEG image"),
@@ -168,7 +169,7 @@ _REFUSED: tuple[tuple[int, bytes, str], ...] = (
     (0, b"AT&TFORM", "a DjVu document; convert it to PDF"),
     (
         0,
-        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+        _OLE,
         "a Word, Excel or Outlook file of the old format, or an encrypted one; save it as .docx "
         "without a password",
     ),
@@ -257,7 +258,8 @@ def kind_of(source: Source) -> Kind:
             readable text.
     """
     head = source.content[:_BEYOND_JUNK]
-    refused = _refused(head)
+    suffix = PurePath(source.file_name).suffix.casefold()
+    refused = _refused(head, suffix)
     if refused is not None:
         raise InputError(
             f"{source.name}: is {refused}; documents with text can be read"
@@ -267,7 +269,6 @@ def kind_of(source: Source) -> Kind:
     for kind in KINDS.values():
         if head.startswith(kind.magic):
             return kind
-    suffix = PurePath(source.file_name).suffix.casefold()
     named = next(
         (kind for kind in KINDS.values() if suffix in kind.suffixes), None
     )
@@ -285,10 +286,12 @@ def kind_of(source: Source) -> Kind:
     return _named(named, suffix, source)
 
 
-def _refused(head: bytes) -> str | None:
+def _refused(head: bytes, suffix: str) -> str | None:
     """Returns the description of an unsupported file type; None for others."""
     for offset, magic, what in _REFUSED:
         if head[offset:].startswith(magic):
+            if magic == _OLE and suffix == ".msg":
+                return "an Outlook message; save it as .eml, .html or .txt"
             return what
     if head.startswith(b"RIFF"):
         return _RIFF.get(head[_RIFF_PLACE:][:4])

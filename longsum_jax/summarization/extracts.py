@@ -31,17 +31,19 @@ def summarize(
 
     Args:
         text: document of any length. The ranker was trained on English.
-        length: length of the summary: "short" (75 words), "medium" (150),
-            "long" (400), "250 words", "7 sentences" or "5%" of the document's
-            words; a number counts words. Summaries do not exceed it, unless
+        length: length of the summary: "auto" (150 words for documents of up to
+            1,000 words, 340 for 10,000, 600 for books), "short" (75 words),
+            "medium" (150), "long" (400), "250 words", "7 sentences" or "5%" of
+            the document's words; a number counts words. Summaries do not exceed it, unless
             every sentence of the document does.
         query: topic of the summary; None for the whole document.
         outline: headings and pages of the document, which sources then name;
             None for a document without them.
 
     Returns:
-        The summary, one sentence per line; its ``sources`` contain the location
-        of each sentence.
+        The summary, one sentence per line. Empty lines and lines with chapters
+        in brackets separate the passages of a long text. Its ``sources``
+        contain the location of each sentence.
 
     Raises:
         InputError: an empty document, a file name instead of a text, a blank

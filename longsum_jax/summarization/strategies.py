@@ -116,9 +116,7 @@ def budget_of(length: Length, text: str, num_tokens: int) -> Budget:
             math.ceil(length.value * per_sentence),
         )
     words = num_words(text)
-    limit = length.value
-    if length.unit == "percent":
-        limit = max(1, length.value / 100 * words)
+    limit = max(1, length.limit(words))
     # Convert words to tokens with the document's ratio.
     return Budget(limit, num_words, math.ceil(limit * num_tokens / words))
 

@@ -9,9 +9,12 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 
-Unit = Literal["words", "sentences", "percent"]
+Unit = Literal["words", "sentences", "percent", "auto"]
 # Lengths by name, in words.
 NAMED = {"short": 75, "medium": 150, "long": 400}
+# Words of the default length: for a document of ``_AUTO_DOCUMENT`` words and
+# less, and at most. Between them it grows with a power of the document.
+_AUTO_DOCUMENT, _AUTO_FEWEST, _AUTO_MOST, _AUTO_POWER = 1_000, 150, 600, 0.35
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(words?|sentences?|%|percent)?")
 
 
@@ -22,7 +25,8 @@ class Length:
     Attributes:
         value: positive length; an integer for words or sentences, at most 100
             for percent.
-        unit: "words", "sentences", or "percent" of the document's words.
+        unit: "words", "sentences", "percent" of the document's words, or "auto"
+            for words of a short document, which grow with longer documents.
     """
 
     value: float
@@ -41,7 +45,18 @@ class Length:
                 "sentences, at least 1, or more than 0 and at most 100 percent"
             )
 
+    def limit(self, num_words: int) -> float:
+        """Returns the maximum of words, or of sentences, for a document of ``num_words`` words."""
+        if self.unit == "percent":
+            return self.value / 100 * num_words
+        if self.unit == "auto":
+            growth = max(num_words / _AUTO_DOCUMENT, 1.0) ** _AUTO_POWER
+            return float(round(min(self.value * growth, _AUTO_MOST)))
+        return self.value
+
     def __str__(self) -> str:
+        if self.unit == "auto":
+            return "auto"
         if self.value == 1:
             unit = self.unit.removesuffix("s")
         else:
@@ -49,12 +64,15 @@ class Length:
         return f"{self.value:g} {unit}"
 
 
+AUTO = Length(_AUTO_FEWEST, "auto")
+
+
 def parse_length(text: str | int | Length) -> Length:
     """Parses the length of a summary.
 
     Args:
-        text: "short", "medium", "long", "150", "150 words", "7 sentences" or
-            "5%"; a number counts words.
+        text: "auto", "short", "medium", "long", "150", "150 words",
+            "7 sentences" or "5%"; a number counts words.
 
     Raises:
         InputError: the text is not a length.
@@ -62,12 +80,14 @@ def parse_length(text: str | int | Length) -> Length:
     if isinstance(text, Length):
         return text
     name = str(text).strip().lower()
+    if name == "auto":
+        return AUTO
     if name in NAMED:
         return Length(NAMED[name])
     match = _LENGTH.fullmatch(name)
     if not match:
         raise InputError(
-            f'length="{text}"; write {", ".join(NAMED)}, "150 words", "7 sentences" or "5%"'
+            f'length="{text}"; write {", ".join(NAMED)}, "150 words", "7 sentences", "5%" or auto'
         )
     value, unit = match.groups(default="words")
     if unit in ("%", "percent"):

@@ -672,7 +672,7 @@ def test_directories_without_a_model(extract, folder, tmp_path):
     assert (about["unit"], about["document_tokens"]) == ("words", 18)
     assert (about["strategy"], about["coverage"][0]) == ("extract", 1)
     assert about["settings"]["model"] is None
-    assert about["settings"]["length"] == "150 words"
+    assert about["settings"]["length"] == "auto"
     *_, err = extract("--out=out", "--sources", "files")
     assert err.splitlines()[-1] == "3 summaries in out, 3 of them before"
     *_, err = extract("--out=out", "--sources", "--length=1 sentence", "files")

@@ -5,7 +5,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.ranking import selection
 from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.selection import select_sentences
-from longsum_jax.text.lengths import Length, parse_length
+from longsum_jax.text.lengths import AUTO, Length, parse_length
 
 
 def slow_selection(document, scores, room, costs, alike):
@@ -117,6 +117,7 @@ def test_something_is_always_taken():
         ("10 percent", Length(10, "percent")),
         ("short", Length(75)),
         ("medium", Length(150)),
+        ("auto", AUTO),
         (Length(3), Length(3)),
     ],
 )

@@ -282,7 +282,12 @@ CASES = [
     Case("damaged RTF", one("a.rtf", r"{\rtf1 Some {\b words"), text="Some words"),
     # HTML, subtitles, mail, tables
     Case("an empty page", one("a.html", "<html><body></body></html>"), "the file is empty"),
-    Case("a page of scripts", one("a.html", "<script>alert(1)</script>"), "the file is empty"),
+    Case("a page of scripts", one("a.html", "<script>alert(1)</script>"), "before its scripts"),
+    Case(
+        "an Outlook message",
+        one("a.msg", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
+        "Outlook message; save",
+    ),
     Case("a page of menus", one("a.html", "<nav>Home</nav>"), "no text remains .*boilerplate"),
     Case("an instruction in a page", one("a.html", "<p>One<?x><p>Two"), text="One\n\nTwo"),
     Case("tags never closed", one("a.html", "<p>One<p>Two<b><i>"), text="One\n\nTwo"),

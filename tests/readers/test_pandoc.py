@@ -18,7 +18,7 @@ LATEX = r"""% a comment
 \maketitle
 \begin{abstract}Short.\end{abstract}
 \section{One}\label{c}
-The ``old'' \dam{} of $x^2$~\cite{a,b}.\footnote{A note.} See \citet{ann}.
+The ``old'' \dam{} of $x^2$~\cite{a,b}, as in \cite{a,b}.\footnote{A note.} See \citet{ann}.
 \begin{equation}\label{e} a = b \end{equation}
 \begin{itemize}\item First. \item Second.\end{itemize}
 \input{/etc/hostname}
@@ -37,7 +37,7 @@ Short.
 
 One
 
-The “old” harbour dam of $x^2$. See ann. $$a = b$$
+The “old” harbour dam of $x^2$, as in [a, b]. See ann. $$a = b$$
 
 First.
 

@@ -1,0 +1,179 @@
+"""Words extracted sentences for a reader: without marks, hesitations and loose connectives.
+
+Nothing is added but a capital; the sentence of the document remains in the
+sources of a summary.
+"""
+
+import html
+import re
+
+_ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{1,6});")
+_PLACEHOLDERS = re.compile(
+    r"\s*[(\[]?<(?:cit|ref|citation|sup|sub)>(?:[\w,;\u2013-]{0,12}</(?:sup|sub)>)?[)\]]?"
+)
+_MARKS = re.compile(r"[`*_\[<>&:\u00b6\\]")
+_REPLACEMENTS = (
+    (re.compile(r":(?i:pep):`(\d+)`"), r"PEP \1"),
+    (re.compile(r":(?i:rfc):`(\d+)`"), r"RFC \1"),
+    # roles of reStructuredText: ":pep:`327`", ":py:data:`typing.TypeGuard`"
+    (
+        re.compile(
+            r":[\w.+-]+:(?:[\w.+-]+:)*`~?([^`<]{1,200}?)\s*(?:<[^`>]{1,200}>)?`"
+        ),
+        r"\1",
+    ),
+    (re.compile(r"``([^`]{1,200})``"), r"`\1`"),
+    (
+        re.compile(r"`([^`<]{1,200}?)\s*(?:<[^`>]{1,300}>)?`__?(?!\w)"),
+        r"\1",
+    ),  # its links
+    (re.compile(r"\s?\[[\w#]{1,12}\]_(?!\w)"), ""),  # its footnotes
+    # links of Markdown
+    (
+        re.compile(
+            r"!?\[([^\[\]]{1,300})\](?:\([^()\s]{0,500}(?:\s+\"[^\"]{0,300}\")?\)|"
+            r"\[[\w-]{0,40}\])"
+        ),
+        r"\1",
+    ),
+    (re.compile(r"<(https?://[^<>\s]{1,300})>"), r"\1"),
+    # emphasis, and labels of notes: "> **Warning**", "[!NOTE]"
+    (
+        re.compile(
+            r"\A[>\s]*(?:\*\*(?:warning|note|tip|important|caution)s?:?\*\*:?|"
+            r"\[!(?:warning|note|tip|important|caution)\])\s*",
+            re.IGNORECASE,
+        ),
+        "",
+    ),
+    (re.compile(r"\A>\s+"), ""),
+    (
+        re.compile(
+            r"(?<![\w*])(\*{1,3})(?=[^\s*])([^*\n]{1,300})(?<=[^\s*])\1(?!\*)"
+        ),
+        r"\2",
+    ),
+    (
+        re.compile(
+            r"(?<![\w_])_(?=[^\s_])([^_\n]{1,300})(?<=[^\s_])_(?![\w_])"
+        ),
+        r"\1",
+    ),
+    # numbers of paragraphs in judgments
+    (re.compile(r"\A\u00b6\s*\d{1,4}\.?\s+"), ""),
+)
+# Texts that were split into tokens: "well , I do n't know ."
+_SPACED = re.compile(r"(?<=[\w)\]\"'\u2019%-])\s+([,.;:?!]+)(?=\s|\Z)")
+_SPLIT_WORDS = re.compile(
+    r"(?<=\w)\s(n't|'(?:s|re|ve|ll|d|m))\b|\b([Gg]on|[Ww]an|[Gg]ot|[Gg]im|[Ll]em)\s(na|"
+    r"ta|me)\b"
+)
+# "intro- duction", but not "first- and second-order"
+_HYPHENATED = re.compile(
+    r"(?<=[a-z]{2})- (?!(?:and|or|to|und|oder)\b)(?=[a-z]{2})"
+)
+_GLUED_HEADING = re.compile(
+    r"\A(?:\d{1,2}(?:\.\d{1,2})*\.? )?(?:Introduction|Conclusions?|Discussion|Abstract|"
+    r"Summary|"
+    r"Background|Results|Motivation|Overview|BACKGROUND|RESULTS|CONCLUSIONS?|DISCUSSION|"
+    r"INTRODUCTION|ABSTRACT|METHODS)[:.]? (?=[^\W\d_])(?=[A-Z]|[a-z]+ [a-z])"
+)
+# Connectives without which a sentence can begin, if a comma follows.
+_CONNECTIVE = re.compile(
+    r"(?:however|moreover|furthermore|in addition|additionally|also|besides|similarly|"
+    r"likewise|"
+    r"finally|lastly|first|firstly|second|secondly|third|thirdly|consequently|therefore|"
+    r"thus|"
+    r"hence|indeed|in fact|of course|in particular|nevertheless|nonetheless|meanwhile|"
+    r"accordingly|subsequently|as a result|in contrast|by contrast|on the other hand|"
+    r"in turn|most of all|first of all|to (?:begin|start) with|for starters|after all|"
+    r"in short|"
+    r"partly because of (?:this|that)|for (?:this|that) reason|on the contrary|"
+    r"as a consequence|still|again|and|but|so|anyway|in conclusion|in summary),\s+"
+    r"(?=[^\W\d_])",
+    re.IGNORECASE,
+)
+_HESITATION = re.compile(
+    r"(?:(?<=\s)|\A)(?:um+|uh+|uhm|er|erm|mm-?hmm|hmm+|mm|mhm|eh)(?:\s*[,.\u2026](?=\s)|"
+    r"\.\.\.)?(?=\s|\Z)[ ]?",
+    re.IGNORECASE,
+)
+_TWICE = re.compile(
+    r"\b(?!(?:that|had|very|really|so|no|ha|bye|"
+    r"\d+)\b)([^\W\d_]+(?: [^\W\d_]+)?)(?:\s*,?\s+\1\b)+",
+    re.IGNORECASE,
+)
+_STUTTER = re.compile(
+    r"(?<=\s)([b-hj-z]|th|wh|sh|st|pr|tr|fl|wi|ha|ca)\s+(?=\1\w)"
+)
+_TAIL = re.compile(
+    r"(?:\s*,\s*(?:yeah|okay|ok|right|you know|so|huh|like|i think|i guess|and|or|"
+    r"but))+\s*(?=[.?!]?\Z)",
+    re.IGNORECASE,
+)
+OPENERS = re.compile(
+    r"(?:(?:and|so|but|well|okay|ok|o-kay|'?kay|yeah|yes|yep|oh|ah|uh|um|uhm|er|hmm|mm|"
+    r"mm-hmm|"
+    r"alright|all right|right|now|anyway|i mean|you know|like|actually|basically|sure|"
+    r"hey|also|"
+    r"then|because)\b[\s,.\u2026-]*)+",
+    re.IGNORECASE,
+)
+_SHORTEST_REST = 20  # characters after an opener
+
+
+def without_openers(words: str) -> str:
+    """Returns a sentence of talk without the fillers and connectives in front of it."""
+    opener = OPENERS.match(words)
+    if opener is None or len(words) - opener.end() < _SHORTEST_REST:
+        return words
+    return words[opener.end() :]
+
+
+def connective_end(words: str) -> int:
+    """Returns the length of a connective, with comma, without which a sentence can "
+    "begin."""
+    match = _CONNECTIVE.match(words)
+    if match is None or len(words) - match.end() < _SHORTEST_REST:
+        return 0
+    return match.end()
+
+
+def plain(sentence: str, is_talk: bool = False) -> str:
+    """Returns a sentence without marks of markup, and with spaces as in print.
+
+    In talk, hyphens are not at the ends of lines but of words that break off.
+    """
+    if _MARKS.search(sentence):
+        if _ENTITY.search(sentence):
+            sentence = html.unescape(sentence)
+        sentence = _PLACEHOLDERS.sub("", sentence)
+        for pattern, replacement in _REPLACEMENTS:
+            sentence = pattern.sub(replacement, sentence)
+    sentence = _SPLIT_WORDS.sub(r"\1\2\3", sentence)
+    if not is_talk:
+        sentence = _HYPHENATED.sub("", sentence)
+    sentence = _GLUED_HEADING.sub("", sentence)
+    return _SPACED.sub(r"\1", sentence)
+
+
+def fluent(words: str) -> str:
+    """Returns a sentence of talk without hesitations, repeated words and openers."""
+    words = _HESITATION.sub("", words)
+    words = _TWICE.sub(r"\1", words)
+    words = _STUTTER.sub("", words)
+    words = _TWICE.sub(r"\1", words)
+    words = _SPACED.sub(r"\1", words)
+    words = re.sub(r",(?:\s*,)+", ",", words)
+    words = without_openers(words.lstrip(" ,."))
+    words = _TAIL.sub("", words)
+    return words
+
+
+def capitalized(words: str) -> str:
+    """Returns words with a capital first letter, unless the first word has one inside "
+    "("iPhone")."""
+    first = words.split(maxsplit=1)[0] if words.strip() else ""
+    if first[1:].islower() or len(first) == 1 or "'" in first:
+        return words[:1].upper() + words[1:]
+    return words

@@ -1,0 +1,50 @@
+import pytest
+
+from longsum_jax.ranking.wording import capitalized, connective_end, fluent, plain
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("See :pep:`327` and :py:data:`typing.TypeIs`.", "See PEP 327 and typing.TypeIs."),
+        ("Use ``len`` or `Other`_ [1]_.", "Use `len` or Other."),
+        ('In [part 4](https://a.b/c#d "Part") we **ask** _twice_.', "In part 4 we ask twice."),
+        ("Buffalo <cit> carry it<sup>2</sup> &amp; more.", "Buffalo carry it & more."),
+        ("> **Warning** The old bridge is closed.", "The old bridge is closed."),
+        ("\u00b6 5 We do not agree.", "We do not agree."),
+        (
+            "An intro- duction to first- and second-order logic.",
+            "An introduction to first- and second-order logic.",
+        ),
+        ("Well , I do n't know .", "Well, I don't know."),
+        (
+            "Names such as my_long_name and 2 * 3 * 4 stay.",
+            "Names such as my_long_name and 2 * 3 * 4 stay.",
+        ),
+    ],
+)
+def test_marks_are_not_shown(sentence, expected):
+    assert plain(sentence) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("um so yeah, it has to be uh a remote control.", "it has to be a remote control."),
+        ("it it only takes a little energy, you know.", "it only takes a little energy."),
+        ("I had had that that day.", "I had had that that day."),
+        ("So no.", "So no."),  # nothing would be left
+    ],
+)
+def test_talk_has_no_hesitations(words, expected):
+    assert fluent(words) == expected
+
+
+def test_capitals():
+    assert capitalized("the bridge") == "The bridge"
+    assert capitalized("iPhone owners") == "iPhone owners"
+
+
+def test_connectives_before_a_comma():
+    assert connective_end("However, the old bridge is in danger.") == len("However, ")
+    assert connective_end("However old the bridge is, it stands.") == 0
