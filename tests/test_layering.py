@@ -80,7 +80,7 @@ NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own comm
 # The application of the extra "serve", which `longsum serve` imports.
 NEED_STARLETTE = tuple(
     f"longsum_jax.serving.{name}"
-    for name in ("app", "bodies", "chat", "events", "guard", "jobs", "uploads")
+    for name in ("app", "bodies", "chat", "events", "guard", "jobs", "served_models", "uploads")
 )
 
 NEEDS_UVICORN = "longsum_jax.serving.connections"  # the same

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.options import S4DOptions
 from longsum_jax.models import t5
 from longsum_jax.models.config import check_divisible
 from longsum_jax.models.family import Family
@@ -89,7 +88,7 @@ def encoder_rows(config: LocostConfig) -> list[WeightRow]:
     key = "encoder.block.{i}.layer"
     ssm = f"{key}.0.ssm_layer"
     projections: tuple[str, ...] = ("k_proj", "output_linear")
-    if S4DOptions.of(config.attention).gating:
+    if config.option("gating"):
         projections = ("q_proj", *projections)
     kernel = ("C", "B", "log_dt", "inv_A_real", "A_imag")
     return [

@@ -100,7 +100,7 @@ _HESITATION = re.compile(
 )
 _TWICE = re.compile(
     r"\b(?!(?:that|had|very|really|so|no|ha|bye|"
-    r"\d+)\b)([^\W\d_]+(?: [^\W\d_]+)?)(?:\s*,?\s+\1\b)+",
+    r"\d+)\b)([^\W\d_]+(?: [^\W\d_]+)?)(?:\s*,?\s+\1\b(?! know\b))+",
     re.IGNORECASE,
 )
 _STUTTER = re.compile(
@@ -131,8 +131,7 @@ def without_openers(words: str) -> str:
 
 
 def connective_end(words: str) -> int:
-    """Returns the length of a connective, with comma, without which a sentence can "
-    "begin."""
+    """Returns the length of a connective and its comma before a sentence that can begin without."""
     match = _CONNECTIVE.match(words)
     if match is None or len(words) - match.end() < _SHORTEST_REST:
         return 0
@@ -171,8 +170,7 @@ def fluent(words: str) -> str:
 
 
 def capitalized(words: str) -> str:
-    """Returns words with a capital first letter, unless the first word has one inside "
-    "("iPhone")."""
+    """Returns words with a capital letter, unless the first word has one inside ("iPhone")."""
     first = words.split(maxsplit=1)[0] if words.strip() else ""
     if first[1:].islower() or len(first) == 1 or "'" in first:
         return words[:1].upper() + words[1:]

@@ -33,6 +33,7 @@ def test_marks_are_not_shown(sentence, expected):
         ("um so yeah, it has to be uh a remote control.", "it has to be a remote control."),
         ("it it only takes a little energy, you know.", "it only takes a little energy."),
         ("I had had that that day.", "I had had that that day."),
+        ("my view of you , you know , is high .", "my view of you, you know, is high."),
         ("So no.", "So no."),  # nothing would be left
     ],
 )
