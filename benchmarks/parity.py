@@ -40,7 +40,7 @@ def same_tensors(name: str, theirs: Any, ours: Any, directory: str) -> bool:
     again = type(theirs).from_pretrained(directory).state_dict()
     for key, x in theirs.state_dict().items():
         atol = 1e-6 if "embed_positions" in key else 0
-        if key in reference.unused_keys(name):
+        if key in reference.unused_keys(name) | reference.image_keys([key]):
             continue
         if key not in again or not torch.allclose(again[key], x, rtol=0, atol=atol):
             return False
@@ -93,7 +93,10 @@ def main() -> None:
     args = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    names = [*reference.ENCODER_DECODERS, *reference.ENCODERS]
+    # Further heads are the same encoders with another map, which the tests compare.
+    further = reference.HEADS.keys() | reference.DECODERS.keys()
+    encoders = [name for name in reference.ENCODERS if name not in further]
+    names = [*reference.ENCODER_DECODERS, *encoders]
     rows = [compare(name) for name in names]
     print_table(rows)
     if args.out:
