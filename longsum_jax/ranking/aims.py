@@ -1,4 +1,4 @@
-"""Finds the sentences that tell what a document is about and what it is for."""
+"""Finds the sentences that tell what a document is for."""
 
 import re
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from longsum_jax.ranking.parsing import ParsedDocument
 
-# Standard deviations of the scores by which these sentences are better.
-_AIM, _FIRST = 1.0, 1.0
+# standard deviations of the scores by which these sentences are better
+_BONUS = 1.0
 _TEXT = (
     r"(?:paper|pep|eip|kep|rfc|proposal|article|study|work|document|report|thesis|specification|"
     r"research|investigation)"
@@ -25,7 +25,7 @@ _AIM_OF_TEXT = re.compile(
 
 
 def with_aims(document: ParsedDocument, scores: np.ndarray) -> np.ndarray:
-    """Returns higher scores for the first sentence and for sentences such as "This paper presents".
+    """Returns higher scores for sentences such as "This paper presents".
 
     Args:
         document: document of n sentences, neither talk nor a story.
@@ -34,9 +34,9 @@ def with_aims(document: ParsedDocument, scores: np.ndarray) -> np.ndarray:
     usable = np.flatnonzero(np.isfinite(scores))
     if not len(usable):
         return scores
-    bonus = np.zeros(len(scores))
+    deviation = scores[usable].std()
+    raised = scores.copy()
     for number in usable.tolist():
         if _AIM_OF_TEXT.search(document.sentences[number]):
-            bonus[number] = _AIM
-    bonus[usable[0]] += _FIRST
-    return scores + bonus * scores[usable].std()
+            raised[number] += _BONUS * deviation
+    return raised

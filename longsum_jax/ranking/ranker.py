@@ -61,6 +61,8 @@ DEFAULT_LENGTH = "auto"
 # standard deviations by which a neighbor of a selected sentence is better
 CLOSENESS = 0.6
 _CLOSENESS_IN_STORIES = 1.5
+# Summaries below these lengths select no neighbors.
+_SHORT_WORDS, _SHORT_SENTENCES = 100, 6
 _CELLS = " | "  # separator of table cells in the output of readers
 
 
@@ -345,7 +347,11 @@ def summary_sentences(
     if has_query and is_story(document):
         # Answers may be in a dialogue, where every line is a paragraph.
         dependent &= np.diff(document.paragraphs, prepend=-1) == 0
-    closeness = CLOSENESS
+    # Neighbors would leave no room for the rest of the document.
+    is_short = limit < (
+        _SHORT_SENTENCES if length.unit == "sentences" else _SHORT_WORDS
+    )
+    closeness = 0.0 if is_short else CLOSENESS
     if num_parts is not None:
         closeness = _CLOSENESS_IN_STORIES
         scores = without_dialogue(document, scores)
