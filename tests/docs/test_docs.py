@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import importlib.util
+import json
 import pkgutil
 import re
 import shlex
@@ -347,3 +348,35 @@ def test_api_pages_cover_every_public_room():
     assert set(rooms) <= found
     namespaces = set(longsum_jax.__all__) & found
     assert namespaces <= set(rooms)
+
+
+# Families of benchmarks/parity.py by the beginning of a row of README's table.
+MODELS_OF_ROW = {
+    "T5 1.0": "t5 t5_v1_1 ul2 mt5 umt5",
+    "LongT5": "longt5",
+    "T5Gemma,": "t5gemma t5gemma2",
+    "BART": "bart mbart barthez",
+    "PEGASUS (": "pegasus pegasus_tables",
+    "PEGASUS-X": "pegasus_x",
+    "LED": "led",
+    "BigBird-PEGASUS": "bigbird_pegasus",
+    "BERT2BERT": "bert2bert longformer2roberta electra2electra",
+    "BERT,": "bert roberta xlm_roberta camembert mpnet distilbert electra albert",
+    "ModernBERT": "modernbert",
+    "DeBERTaV3": "deberta",
+    "Longformer": "longformer big_bird",
+}
+
+
+def test_errors_of_families_in_the_readme_are_measured():
+    readme = (ROOT / "README.md").read_text()
+    rows = json.loads((ROOT / "benchmarks" / "results" / "parity.json").read_text())["rows"]
+    variant = re.compile("_(local|global|wide|windows|labels|states)$")
+    for start, names in MODELS_OF_ROW.items():
+        errors = [
+            max(row["states_error"], row.get("logits_error", 0))
+            for row in rows
+            if variant.sub("", row["family"]) in names.split()
+        ]
+        (line,) = [line for line in readme.splitlines() if line.startswith(f"| {start}")]
+        assert float(line.split("|")[-2]) == float(f"{max(errors):.0e}"), start

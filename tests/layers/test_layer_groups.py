@@ -1,7 +1,6 @@
 """Stacks whose layers are not all alike: against the same layers in one stack, and through
 files."""
 
-import dataclasses
 import functools
 
 import flax.linen as nn
@@ -183,9 +182,7 @@ def test_hybrids_come_back_from_files(make, tmp_path, family, values):
 def test_a_hybrid_starts_from_equal_layers_and_its_own_parts_are_new(make, tmp_path):
     plain = make("bart", BART)
     plain.save(tmp_path / "plain")
-    config = dataclasses.replace(
-        plain.config, encoder_attention="full,linformer*2", linformer_max_length=48
-    )
+    config = plain.config.replace(encoder_attention="full,linformer*2", linformer_max_length=48)
     start = WarmStart(str(tmp_path / "plain"), plain.family, config)
     assert start.fresh == ["encoder/layers_1_2/self_attention/length_projection"]
     found, there = flat(start.params), flat(plain.params)

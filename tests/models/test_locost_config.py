@@ -41,7 +41,7 @@ def test_presets_are_consistent(name):
     ("options", "message"),
     [
         ({"d_state": 7}, "d_state is 7; it must be even"),
-        ({"d_state": 0}, "d_state is 0"),
+        ({"d_state": 0}, "d_state=0 must be at least 1"),
         ({"d_model": 100, "num_heads": 3}, "d_model 100 is not divisible by num_heads 3"),
         ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),
         ({"num_layers": -1}, "num_layers=-1 must be"),

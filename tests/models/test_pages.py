@@ -1,6 +1,5 @@
 """Sources encoded in pages, compared with one page after another by the model without pages."""
 
-import dataclasses
 from functools import partial
 
 import flax.linen as nn
@@ -158,9 +157,7 @@ def assert_same_gradients(result, expected):
 def test_recomputed_pages_have_the_gradients_of_one_tape(name, draw_params):
     family_name, options = RECOMPUTED[name]
     family = get_family(family_name)
-    config = dataclasses.replace(
-        family.presets["tiny"], page_length=32, page_recompute=True, **options
-    )
+    config = family.presets["tiny"].replace(page_length=32, page_recompute=True, **options)
     at_once = config.replace(page_recompute=False)
     params = draw_params(family.init_params(config))
     assert family.parameter_shapes(config) == family.parameter_shapes(at_once)
@@ -171,8 +168,7 @@ def test_recomputed_pages_have_the_gradients_of_one_tape(name, draw_params):
 @pytest.mark.slow
 def test_recomputed_pages_drop_the_same_entries(draw_params, monkeypatch):
     """Without ``nn.remat`` the backward pass reads the stored activations of all pages."""
-    config = dataclasses.replace(
-        FAMILY.presets["tiny"],
+    config = FAMILY.presets["tiny"].replace(
         page_length=32,
         page_recompute=True,
         dropout=0.3,
@@ -225,7 +221,7 @@ def test_memory_of_recomputed_pages_grows_by_their_states():
     options = sizes | {"max_position_embeddings": 64, "page_length": 64, "remat": True}
 
     def bytes_per_token(**changes):
-        config = dataclasses.replace(FAMILY.presets["tiny"], **options, **changes)
+        config = FAMILY.presets["tiny"].replace(**options, **changes)
         module = FAMILY.module_class(config)
         params = nn.meta.unbox(jax.eval_shape(FAMILY.init_params(config), jax.random.key(0)))
 

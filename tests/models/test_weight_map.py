@@ -1,5 +1,3 @@
-import dataclasses
-
 import jax
 import ml_dtypes
 import numpy as np
@@ -37,7 +35,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("options", VARIANTS)
 def test_every_parameter_has_one_name_and_every_name_a_parameter(config, shapes_of, options):
-    config = dataclasses.replace(config, **options)
+    config = config.replace(**options)
     rows = weight_map(config).rows
     assert sorted(row.path for row in rows) == sorted(shapes_of(config))
     assert len({row.key for row in rows}) == len(rows)
@@ -45,7 +43,7 @@ def test_every_parameter_has_one_name_and_every_name_a_parameter(config, shapes_
 
 @pytest.mark.parametrize("options", VARIANTS)
 def test_random_parameters_survive_the_round_trip(config, shapes_of, options):
-    config = dataclasses.replace(config, **options)
+    config = config.replace(**options)
     shapes, table, rng = shapes_of(config), weight_map(config), np.random.default_rng(0)
     arrays = {row.path: rng.normal(size=shapes[row.path]).astype(np.float32) for row in table.rows}
     params = {}
