@@ -40,9 +40,9 @@ class S4D(nn.Module):
 
     where u is the input, and k_proj, q_proj and output_linear are linear maps
     with biases. conv convolves each channel with a kernel as long as the input,
-    in one or both directions, and adds D times its own input. The kernels are
-    those that the parameters A, B, C and the step size dt of one diagonal
-    state-space model (SSM) per channel define. The mask is applied after
+    in one or both directions, and adds D times its own input. The kernel of a
+    channel is computed from a diagonal state-space model (SSM), with the
+    parameters A, B, C and the step size dt. The mask is applied after
     ``k_proj``, whose bias would otherwise enter the convolution at padding
     positions. Outputs outside the mask are arbitrary.
 
@@ -187,7 +187,9 @@ class S4D(nn.Module):
             Output states; without a residual connection or norm.
 
         Raises:
-            ValueError: the input is longer than ``ops.ssm.kernel.MAX_LENGTH``.
+            ValueError: the input is longer than ``ops.ssm.kernel.MAX_LENGTH``
+                with a convolution by FFT, or cached spectra are for another
+                length.
         """
         if mask is None:
             mask = jnp.ones(u.shape[:2], bool)

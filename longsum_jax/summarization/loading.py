@@ -44,13 +44,14 @@ def load(
         base: base model of an adapter, in any form that ``path`` accepts; by
             default the model named in its adapter_config.json.
         decoder_storage: storage type in decoding, for the decoder's weights,
-            the output embeddings, and the keys and values of the document; for
-            a single CPU. Decoding still computes in float32. "bfloat16" rounds
-            each number by at most 2^-8 of its value, and halves the bytes read
-            per token. "int8" quarters them, and rounds each number by at most
-            1/254 of the largest one for the same output (weights) or in the
-            same vector (keys and values). The stored copies are made at the
-            first summary, and need memory in addition to the parameters.
+            the output embeddings, and the keys and values of the document; only
+            on a single CPU, elsewhere decoding raises InputError. Decoding
+            still computes in float32. "bfloat16" rounds each number by at most
+            2^-8 of its value, and halves the bytes read per token. "int8"
+            quarters them, and rounds each number by at most 1/254 of the
+            largest one for the same output (weights) or in the same vector
+            (keys and values). The stored copies are made at the first summary,
+            and need memory in addition to the parameters.
 
     Returns:
         The model with its parameters and, if there is one, its tokenizer.
