@@ -34,12 +34,12 @@ class ProgramPlan:
 
     Attributes:
         name: name of the program.
-        memory: bytes of "arguments", of which "parameters" and "optimizer" are
-            parts; "results" not written over arguments; "temporary" values;
-            "code"; data that is "idle" on the device during the run; and the
-            "total", in which "parameters" and "optimizer" are counted only as
-            arguments. For a program that XLA rejects, only "parameters",
-            "optimizer" and "total" are given.
+        memory: bytes by kind: "arguments"; "parameters" and "optimizer", which
+            are parts of the arguments; "results" that are not written over
+            arguments; "temporary" values; "code"; data that is "idle" on the
+            device during the run; and the "total", which counts the parts only
+            as arguments. A program that XLA rejects has only "parameters",
+            "optimizer" and "total".
         fits: True if the total fits into the device's memory; None if its size
             is unknown.
         work: work of all parts; None for rejected programs.
@@ -148,6 +148,14 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
     Args:
         program: program whose arrays or mesh use the devices of the target.
         target: target from ``devices.find_target``.
+
+    Returns:
+        The plan. If XLA rejects the program because it needs too much memory,
+        ``fits`` is False, and there are no work and no times.
+
+    Raises:
+        jax.errors.JaxRuntimeError: XLA cannot compile the program for another
+            reason.
     """
     parts = {name: device_bytes(tree) for name, tree in program.parts.items()}
     lowered = program.lower()

@@ -20,23 +20,29 @@ Sequences = Int[Array, "batch beams positions"]
 
 
 class CachedDecoder(NamedTuple):
-    """Functions of a model over a cache, which includes the position of every row.
+    """The functions of a model that a search calls, and the texts that it looks up.
+
+    The functions take and return a cache: any pytree with the keys and values
+    of earlier tokens, and the position of every row.
 
     Attributes:
         step: function (ids [batch, beams] int32, cache) -> (logits [batch,
             beams, vocab], cache) that reads one token for every beam.
-        reorder: function (cache, beams [batch, beams] int32) -> cache; row b,
-            beam r continues from old beam ``beams[b, r]``. Only self-attention
-            entries move: encoder-side keys and values are stored once per batch
-            row.
-        keep: function (cache, counts [batch] int32) -> cache that keeps the
-            first ``counts`` of the consecutive tokens that the last step has
-            read in each row. For searches with drafts, whose ``step`` reads the
-            newest token followed by a draft instead of beams.
-        documents: ids of the documents, -1 for no token. Drafts are looked up
-            in them, and their n-grams may be forbidden.
+        reorder: function (cache, beams [batch, beams] int32) -> cache in which
+            beam r of row b continues beam ``beams[b, r]`` of the old cache.
+            Only entries of self-attention move; keys and values of the
+            document are stored once per row.
+        keep: function (cache, counts [batch] int32) -> cache without the tokens
+            of the last step after the first ``counts[b]`` of row b; None for a
+            decoder that takes no drafts. With drafts
+            (``prompt_lookup_num_tokens``), ``step`` reads the newest token and
+            a draft of consecutive tokens in place of beams.
+        documents: ids of the documents, -1 for no token, in which drafts are
+            looked up and whose n-grams ``encoder_no_repeat_ngram_size``
+            forbids; None without these options.
         earlier: ids of the summaries of earlier segments, -1 between and after
-            them, whose n-grams may be forbidden; None if they may be repeated.
+            them, whose n-grams ``segments_no_repeat_ngram_size`` forbids; None
+            without them.
     """
 
     step: Callable[
@@ -52,16 +58,17 @@ Decoder = CachedDecoder  # public name before version 0.3
 
 
 class TokenLimits(NamedTuple):
-    """Limits of each row that replace the options of the whole search.
+    """Limits of each row, in place of the limits in the options of the search.
 
     They are arrays, so that rows with different limits share a program, which
-    is compiled for the ``max_new_tokens`` of the options.
+    is compiled for the ``max_new_tokens`` of the options. Limits of one row are
+    int32 (), of a batch int32 [batch].
 
     Attributes:
         shortest: minimum number of new tokens before the end, in place of
             ``min_new_tokens``.
-        longest: maximum number of new tokens, in place of ``max_new_tokens``,
-            and at most as large.
+        longest: maximum number of new tokens, at most ``max_new_tokens`` of the
+            options, which it replaces.
     """
 
     shortest: Int[AnyArray, "*batch"]
@@ -71,7 +78,7 @@ class TokenLimits(NamedTuple):
 def max_tokens(
     limits: TokenLimits | None, options: GenerationOptions
 ) -> Int[AnyArray, "*batch"] | int:
-    """Returns the maximum number of new tokens: of each row, or without limits of all rows."""
+    """Returns the maximum number of new tokens, one per row, or one for all without limits."""
     return options.max_new_tokens if limits is None else limits.longest
 
 

@@ -112,12 +112,12 @@ class GenerationOptions:
             end-of-sequence id or, without one, the start token.
         min_new_tokens: minimum number of new tokens before the end.
         num_beams: number of beams; 1 for greedy search or sampling.
-        length_penalty: exponent of the length by which the scores of beams are
-            divided (``num_beams`` > 1); above 0, it favors longer beams.
-        early_stopping: end of a beam search: True as soon as ``num_beams``
-            sequences are finished; False when no running beam would improve on
-            them at its current length; "never" when none could at any length
-            (``num_beams`` > 1).
+        length_penalty: exponent p of beam scores, log-probability / length**p
+            (``num_beams`` > 1); a larger p favors longer beams.
+        early_stopping: time at which a beam search ends (``num_beams`` > 1):
+            True for as soon as ``num_beams`` sequences are finished; False for
+            when no running beam has a better score at its current length than
+            the worst of them; "never" for when none can have one at any length.
         no_repeat_ngram_size: size of n-grams that a sequence does not repeat;
             0 for no limit.
         encoder_no_repeat_ngram_size: size of n-grams that are not copied from
@@ -202,11 +202,14 @@ class GenerationOptions:
         Args:
             config: parsed file; ``max_length`` and ``min_length`` include the
                 start token, and are used if ``max_new_tokens`` and
-                ``min_new_tokens`` are absent. Null means "not set". A minimum
-                length above the maximum is lowered to it: no sequence then ends
-                before the maximum, as in transformers.
-            **overrides: options by name; they override ``config``, and an
-                explicit None disables an option.
+                ``min_new_tokens`` are absent. Null means "not set". Without
+                ``decoder_start_token_id``, ``bos_token_id`` is the start token.
+                A minimum length above the maximum is lowered to it, as in
+                transformers: no sequence then ends before the maximum.
+            **overrides: options by name; they override ``config``. None
+                disables an option, but leaves the maximum length and the start
+                token as they are. A minimum length above the maximum is an
+                error here.
 
         Raises:
             InputError: an unknown name, a value of the wrong type or out of

@@ -1,7 +1,10 @@
-"""ROUGE, bit-identical to rouge-score 0.1.2 and many times as fast.
+"""ROUGE, bit-identical to rouge-score 0.1.2 with its settings, and many times as fast.
 
-The final arithmetic is that package's; n-grams and common subsequences are
-counted here, which is faster.
+These settings are ``tokenizer="default"`` and ``splitter="lines"``. With the
+defaults here, ROUGE-Lsum differs, because lines are split into sentences, and
+so do scores with references in non-Latin scripts, because words of any script
+are counted. The final arithmetic is done by rouge-score; n-grams and common
+subsequences are counted here, which is faster.
 """
 
 import collections
@@ -31,11 +34,17 @@ EQUALED_VERSION = "0.1.2"  # of rouge-score; a test compares both
 class Rouge(PairMetric):
     """ROUGE of the selected types (Lin, 2004), from 0 to 100; see ``Options``.
 
-    Columns are the F-measures with the names of the types and, with
-    ``details``, precision and recall; "mean_rouge" is the mean of ROUGE-1, -2
-    and -Lsum (as in LOCOST), if these types are selected; "geometric_rouge" is
-    the geometric mean of ROUGE-1, -2 and -L (SCROLLS), if these types are
-    selected. For a data set, it is the geometric mean of the three means.
+    ``score`` returns these columns for each example:
+
+        rouge1, ...       F-measure of every type
+        rouge1_precision, rouge1_recall, ...
+                          also of every type, with ``details``
+        mean_rouge        mean of rouge1, rouge2 and rougeLsum (LOCOST)
+        geometric_rouge   geometric mean of rouge1, rouge2 and rougeL (SCROLLS)
+
+    The two means are present if their three types are selected. The geometric
+    mean of a data set is computed from the means of the three types over its
+    examples.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -56,8 +65,12 @@ class Rouge(PairMetric):
             splitter: splitter of ROUGE-Lsum. "sentences" splits every line into
                 sentences; "lines" treats each line as a sentence, as
                 rouge-score does.
-            references: aggregation over several references: "max" uses the
-                reference with the best F-measure of the type, "mean" averages.
+            references: aggregation over several references: for each type,
+                "max" uses the reference with the highest F-measure, "mean"
+                averages over the references.
+
+        Raises:
+            InputError: no type, or a type named twice.
         """
 
         types: tuple[RougeType, ...] = ROUGE_TYPES
@@ -165,8 +178,8 @@ _NOTHING = Score(0.0, 0.0, 0.0)
 def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> Scores:
     """Returns the F-measures of ROUGE-1, ROUGE-2 and ROUGE-Lsum, and their mean, from 0 to 100.
 
-    ROUGE-Lsum compares sentence by sentence (Lin, 2004, section 3.2): every
-    line of either text is split into sentences. LOCOST reports values without
+    ROUGE-Lsum compares sentence by sentence (Lin, 2004, section 3.2): each line
+    of both texts is split into sentences. LOCOST reports values without
     stemming and their mean; Hepos, LSG and AWESOME use stemming.
 
     Args:

@@ -1,10 +1,11 @@
 """Confidence intervals of scores, and significance tests for two systems on the same documents.
 
-All functions take one column of scores, [documents], or several columns,
-[documents, columns], and use the same random rounds for every column. They
-compare means over documents, or a ``statistic`` of the means, such as the
-geometric mean of several columns: a function from means [rounds, columns] to
-values [rounds, values].
+The tests and intervals take one column of scores, [documents], or several
+columns, such as metrics, [documents, columns], and use the same random rounds
+for every column. They are for the means over documents, or for a ``statistic``
+of the means, such as the geometric mean of several columns: a function from
+means [rounds, columns] to values [rounds, values]. Without a statistic, the
+values are the means, one per column.
 """
 
 import statistics
@@ -32,11 +33,11 @@ def randomization_test(
 ) -> np.ndarray:
     """Tests whether two systems differ, by paired approximate randomization.
 
-    Each round swaps the scores of each document with probability 1/2. The
-    p-value is the share of rounds whose difference is at least as large as the
-    observed one, which counts as a round itself (Noreen, 1989). If there are at
-    most ``rounds`` ways to swap, all of them are enumerated, and the p-value is
-    exact.
+    Each round swaps the two systems' scores of each document with probability
+    1/2. The p-value is the share of rounds whose absolute difference of means
+    is at least as large as the observed one; the observed difference counts as
+    an additional round (Noreen, 1989). If there are at most ``rounds`` ways to
+    swap, 2**documents, each of them is computed once, and the p-value is exact.
 
     Args:
         first, second: scores of two systems, [documents] or [documents,
@@ -46,11 +47,11 @@ def randomization_test(
         statistic: function of the means; None for the means themselves.
 
     Returns:
-        Two-sided p-values, float64, () or [values].
+        Two-sided p-values, float64 [values]; a scalar for scores [documents].
 
     Raises:
-        InputError: no documents, mismatched shapes, or scores that are not
-            finite.
+        InputError: no documents, mismatched shapes, scores that are not finite,
+            or ``rounds`` below 1.
     """
     tables = _pair(first, second)
     count, columns = tables[0].shape
@@ -108,11 +109,11 @@ def bootstrap_test(
         statistic: function of the means; None for the means themselves.
 
     Returns:
-        Two-sided p-values, float64, () or [values].
+        Two-sided p-values, float64 [values]; a scalar for scores [documents].
 
     Raises:
-        InputError: no documents, mismatched shapes, or scores that are not
-            finite.
+        InputError: no documents, mismatched shapes, scores that are not finite,
+            or ``rounds`` below 1.
     """
     tables = _pair(first, second)
     means = [table.mean(0)[None] for table in tables]
@@ -176,21 +177,23 @@ def bootstrap_intervals(
     seed: int = 0,
     statistic: Statistic | None = None,
 ) -> np.ndarray:
-    """Returns percentile intervals of means (Efron & Tibshirani, 1993, chapter 13).
+    """Returns confidence intervals of means, by the percentile bootstrap.
+
+    Source: Efron & Tibshirani, 1993, chapter 13.
 
     Args:
-        scores: [documents] or [documents, columns].
-        level: share of resamples inside the interval.
+        scores: scores of one system, [documents] or [documents, columns].
+        level: confidence level, the share of resamples inside an interval.
         rounds: number of resamples of the documents.
         seed: random seed of the resamples.
         statistic: function of the means; None for the means themselves.
 
     Returns:
-        Lower and upper bounds, float64 [2] or [2, values].
+        Lower and upper bounds, float64 [2, values]; [2] for scores [documents].
 
     Raises:
-        InputError: no documents, scores that are not finite, or a level outside
-            of (0, 1).
+        InputError: no documents, scores that are not finite, a level outside of
+            (0, 1), or ``rounds`` below 1.
     """
     values = _apply(statistic, _resampled_means(_table(scores), rounds, seed))
     ends = percentile_interval(values, level)

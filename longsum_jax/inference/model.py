@@ -40,16 +40,16 @@ _OTHER_USES = {"extraction": "extract", "question_answering": "answer"}
 
 
 class AuxiliaryModels(NamedTuple):
-    """Functions that load the auxiliary models of a model; None if no weights are needed.
+    """Functions that load the auxiliary models of a model; None for methods without a model.
 
     The field names match ``SegmentInputOptions`` and the subdirectories of a
     model directory.
 
     Attributes:
-        extractor: loader of a model that selects important sentences; None for
-            central ones.
+        extractor: loader of a model that selects important sentences; None to
+            select central sentences (``text.salient_text``).
         sentence_encoder: loader of a model that embeds sentences; None for
-            TF-IDF.
+            TF-IDF vectors.
     """
 
     extractor: "Callable[[], LoadedModel] | None" = None
@@ -87,13 +87,15 @@ class AuxiliaryModels(NamedTuple):
 class LoadedModel:
     """A model family's module with parameters and a tokenizer.
 
-    Arrays of ids may have any length: they are padded to one of a few lengths
-    (``bucket_length``), each compiled once, and neither padding nor other rows
-    change the result of a row. Threads may share a model; a process forked
-    after the model was loaded gets an InputError when it uses it.
+    Arrays of ids may have any length up to the model's maximum: they are padded
+    to one of a few lengths (``inference.padding.bucket_length``), each compiled
+    once, and neither padding nor other rows change the result of a row. Results
+    are without the padding. Threads may share a model; a process forked after
+    the model was loaded gets an InputError when it uses the model.
 
     Attributes:
-        config: the family's config dataclass.
+        family: the model family, see ``models.registry``.
+        config: the family's config dataclass, a ``ModelConfig``.
         module: the Flax module.
         params: the module's parameter tree, which may be replaced.
         tokenizer: the tokenizer. A model that was loaded without one
@@ -105,15 +107,14 @@ class LoadedModel:
         summarization: settings of ``summarize`` in the checkpoint's
             config.json: "prefix", options of ``generate``, and "segments" for
             models that read segment by segment.
-        auxiliary: extractor and sentence encoder of a model that reads segment
-            by segment.
-        decoder_storage: storage type of the decoder's weights and the
-            document's keys in decoding, see ``load``.
+        auxiliary: functions that load the extractor and the sentence encoder of
+            a model that reads segment by segment.
+        decoder_storage: storage type of the decoder's weights and of the
+            document's keys and values in decoding, see ``load``.
         sentence_modules: pooling, dense layers and normalization that map the
-            encoder states to the embedding of a sentence, as read from the
-            modules.json of a sentence-transformers directory; None if the
-            directory has no modules.json: a sentence embedding is then the mean
-            of the states.
+            encoder states to the embedding of a sentence, from the modules.json
+            of a sentence-transformers directory; None without that file, for
+            the mean of the states.
     """
 
     def __init__(
@@ -167,6 +168,7 @@ class LoadedModel:
 
     @property
     def params(self) -> Params:
+        """The module's parameter tree."""
         return self._runner.params
 
     @params.setter
@@ -250,19 +252,23 @@ class LoadedModel:
         """Returns encoder states, float32 [batch, length, d_model].
 
         Encoder-decoders with LSG attention and
-        ``pass_global_tokens_to_decoder`` return [batch, num_globals + length,
-        d_model], global tokens first: the full input of their decoders.
+        ``pass_global_tokens_to_decoder`` return [batch, num_global_tokens +
+        length, d_model], global tokens first: the states that their decoders
+        attend to.
 
         Args:
             input_ids: int [batch, length].
-            attention_mask: nonzero on real tokens, [batch, length]; default as for
-                ``generate``.
+            attention_mask: [batch, length], nonzero on real tokens; default:
+                all except padding ids.
             layer: number of layers to apply, from 0 (embeddings) to the number
                 of layers; None for all. The states are equal to the output of
                 an encoder with only this many layers: if the encoder ends with
                 a final norm (T5, mBART, PEGASUS), the norm is applied to them.
-            bucket: number of tokens; inputs are padded to a multiple of it. A
-                smaller value means less padding, but more compilations.
+            bucket: number of tokens to a multiple of which inputs are padded;
+                above eight buckets, multiples are larger
+                (``inference.padding.bucket_length``). A smaller value means
+                less padding, but more compilations. Without effect if the
+                attention itself requires padded lengths.
             **inputs: further inputs of some models under their Hugging Face
                 names, [batch, length]: for LED and Longformer
                 ``global_attention_mask``, nonzero on tokens with global
@@ -270,8 +276,8 @@ class LoadedModel:
                 token); for BERT ``token_type_ids``.
 
         Raises:
-            InputError: ids outside the vocabulary, mismatched shapes, or an
-                invalid layer.
+            InputError: ids outside the vocabulary, more tokens than the model
+                reads, mismatched shapes, or an invalid layer.
         """
         return forward.encode(
             self._runner, input_ids, attention_mask, inputs, layer, bucket
@@ -288,8 +294,9 @@ class LoadedModel:
     ) -> Array:
         """Returns teacher-forced logits, float32 [batch, target_length, vocab].
 
-        Models without a decoder accept no ``decoder_input_ids``. Their logits
-        depend on the head:
+        Entry [b, i] scores the token after ``decoder_input_ids[b, i]``. Models
+        with a head other than "language_model" accept no ``decoder_input_ids``;
+        their logits depend on the head:
 
             masked_lm               [batch, length, vocab]
             causal_lm               [batch, length, vocab], next-token logits
@@ -301,7 +308,12 @@ class LoadedModel:
         Args:
             input_ids, attention_mask, bucket, **inputs: inputs as for
                 ``encode``; [batch, choices, length] for "multiple_choice".
-            decoder_input_ids: int [batch, target_length].
+            decoder_input_ids: int [batch, target_length], beginning with the
+                start token (``config.decoder_start_token_id``).
+
+        Raises:
+            InputError: as ``encode``; missing, superfluous or mismatched
+                ``decoder_input_ids``; or a model without a head.
         """
         return forward.logits(
             self._runner,
@@ -359,20 +371,21 @@ class LoadedModel:
                 all except padding ids.
             seed: random seed for sampling.
             **options: further inputs as for ``encode``, and generation options
-                under their generation_config names (max_new_tokens, num_beams,
-                length_penalty, no_repeat_ngram_size, early_stopping,
-                min_new_tokens, repetition_penalty, do_sample, temperature,
-                top_k, top_p, ...). Defaults come from ``generation_config``;
-                None disables an option.
+                under their generation_config names, such as ``num_beams``, see
+                ``decoding.options.GenerationOptions``. Defaults come from the
+                attribute ``generation_config``. None disables an option, except
+                for the maximum length and the start token, which keep their
+                defaults.
 
         Returns:
             int32 [batch * num_return_sequences, <= 1 + max_new_tokens], in the
             layout of transformers' ``generate``: start token first, padding
-            after the end.
+            after the end, and the sequences of a row in succession.
 
         Raises:
-            InputError: unknown or invalid options, ids outside the vocabulary,
-                mismatched shapes.
+            InputError: a model that generates no text, unknown or invalid
+                options, ids outside the vocabulary, more tokens than the model
+                reads, mismatched shapes.
         """
         # Separate the encoder's inputs from generation options.
         inputs = {
@@ -388,7 +401,12 @@ class LoadedModel:
         )
 
     def generation_options(self, **options: Any) -> GenerationOptions:
-        """Returns the options that ``generate`` would use."""
+        """Returns the options that ``generate`` would use.
+
+        Raises:
+            InputError: a model that generates no text, or unknown or invalid
+                options.
+        """
         return self._options(self.generation_config, options)
 
     def _options(
@@ -437,14 +455,14 @@ class LoadedModel:
     ) -> None:
         """Writes config.json, generation_config.json, model.safetensors and tokenizer files.
 
+        The directory is in Hugging Face layout, for ``longsum_jax.load``.
         Auxiliary models are written to the subdirectories ``extractor`` and
-        ``sentence_encoder``. Parameters that are None are omitted.
+        ``sentence_encoder``. If ``params`` is None, no weights are written.
 
         Args:
-            path: a new directory.
+            path: directory to create; an existing one must be empty.
             dtype: dtype of the weights in the file; state-space kernels and
-                auxiliary models keep theirs. None keeps the dtype of
-                ``params``.
+                auxiliary models keep theirs. None for the dtype of ``params``.
 
         Raises:
             InputError: the directory is not empty or not writable, a weight is

@@ -1,4 +1,8 @@
-"""The gated bidirectional state-space layer of LOCOST (section 4.2), as in its published code."""
+"""The gated state-space layer of LOCOST (Le Bronnec et al. 2024, section 4.2).
+
+"Paper" and "published code" mean LOCOST's; the defaults are as in the published
+code.
+"""
 
 import math
 from collections.abc import Callable
@@ -34,29 +38,33 @@ class S4D(nn.Module):
 
         out = output_linear(conv(mask * k_proj(u)) * q_proj(u))
 
-    where u is the input. All linear maps have biases; the kernels of the
-    convolution come from a learned diagonal state-space model (SSM) per
-    channel, with the matrices A, B, C, D and step sizes dt. The mask is applied
-    after ``k_proj``, whose bias would otherwise enter the convolution at padding
+    where u is the input, and k_proj, q_proj and output_linear are linear maps
+    with biases. conv convolves each channel with a kernel as long as the input,
+    in one or both directions, and adds D times its own input. The kernel of a
+    channel is computed from a diagonal state-space model (SSM), with the
+    parameters A, B, C and the step size dt. The mask is applied after
+    ``k_proj``, whose bias would otherwise enter the convolution at padding
     positions. Outputs outside the mask are arbitrary.
 
-    The kernels only depend on the parameters and the length. If the collection
-    "kernels" (``KERNELS``) is mutable, a layer that convolves by FFT
-    (``ops.ssm.backends.caches_kernels``) stores the spectra of its kernels there,
-    for the length of the input; if the collection contains spectra, the layer
-    uses them instead of recomputing them.
+    The kernels only depend on the parameters and the length. A layer that
+    convolves by FFT (``ops.ssm.backends.caches_kernels``) can cache their
+    spectra in the Flax collection "kernels" (``KERNELS``): if the collection is
+    mutable, the layer stores the spectra for the length of its input; if it
+    contains spectra, the layer uses them, and the input must have their length.
 
     Attributes:
-        d_model: size of the input and output states.
-        d_state: state size in real numbers, twice the number of complex modes.
+        d_model: size of the input and output states, and number of channels.
+        d_state: state size in real numbers, even: twice the number of complex
+            modes.
         bidirectional: True to read both directions, False for a causal layer.
-        gating: True to multiply by q_proj(u).
+        gating: True to multiply by q_proj(u); False for a layer without q_proj.
         shared_dynamics: True if both directions share A, B and dt (published
-            code); otherwise each has separate ones (paper, section 4.1).
+            code); False if each has its own (paper, section 4.1).
         dt_min, dt_max, dt_init: range and distribution of the initial step
-            sizes.
-        b_init: initial B, "one" (published code) or "normal" (paper, appendix
-            E), a standard complex normal, as for C.
+            sizes, in units of time per token (A is per unit of time).
+        b_init: initial B: 1 ("one", published code), or random from a standard
+            complex normal distribution ("normal", paper, appendix E). C is
+            always initialized in the second way.
         discretization: "zoh" (published code) or "none" (paper, equation 2).
         backend: method of the convolution, see
             ``ops.ssm.convolution.ssm_convolution``.
@@ -174,6 +182,14 @@ class S4D(nn.Module):
         Args:
             u: input states.
             mask: True on real positions; None for all.
+
+        Returns:
+            Output states; without a residual connection or norm.
+
+        Raises:
+            ValueError: the input is longer than ``ops.ssm.kernel.MAX_LENGTH``
+                with a convolution by FFT, or cached spectra are for another
+                length.
         """
         if mask is None:
             mask = jnp.ones(u.shape[:2], bool)

@@ -1,10 +1,11 @@
 """The base classes of model configs: the attributes that the library reads, and shared checks.
 
-A family's config is a frozen dataclass. It has fields that are keys of its
-config.json, and a few objects: the options of the encoder attention in use, of
-the cross-attention in use, of memories and of pages. In config.json, in the
-"model" section of a run and in flags all options are flat, side by side with
-the fields; ``ModelConfig.from_flat`` and ``ModelConfig.flat`` translate.
+A family's config is a frozen dataclass. Most of its fields are keys of its
+config.json. A few fields ("groups") hold an object with options: of the encoder
+attention in use, of the cross-attention in use, of memories and of pages. In
+config.json, in the "model" section of a run and in flags, options are flat:
+they are keys on the same level as the fields. ``ModelConfig.from_flat`` makes a
+config of flat values, and ``ModelConfig.flat`` returns them.
 
 Other modules read a config through the attributes of ``ModelConfig`` (every
 family) and ``EncoderDecoderConfig`` (families with a decoder).
@@ -64,24 +65,30 @@ _IGNORED = frozenset({"adaptive"})
 class ModelConfig:
     """The attributes of every model config.
 
-    ``T5Config(encoder_attention="lsg")`` has the default options of an
-    attention; ``T5Config.of(encoder_attention="lsg", block_size=64)`` takes
-    options by their flat names, as config.json does, and ``replace`` changes
-    fields and options.
+    There are two ways to make a config:
 
-    Class attributes define properties that are fixed in every family.
-    Properties that are fixed in some families and fields in others are Python
-    properties here.
+        T5Config(encoder_attention="lsg", attention=LsgOptions(block_size=64))
+        T5Config.of(encoder_attention="lsg", block_size=64)
+
+    The constructor takes fields, with objects of options; without them, the
+    attention has its default options. ``of`` takes fields and options by their
+    keys in config.json, and ``replace`` changes them in the same way.
+
+    Class attributes are constants of a family. A value that is a constant in
+    some families and a field in others is a Python property here.
 
     Attributes:
         encoder_attention: name in
             ``layers.attention.registry.ENCODER_ATTENTIONS``, patterns joined by
             "+" ("window+global"), or the attention of each layer, beginning
             with the first ("window*3,full").
-        attention: options of the encoder attention; ``ENCODER_DEFAULTS``
-            stands for its defaults.
-        attention_backend: kernel of attention to all keys, windows and blocks,
-            without a bias or dropout, in encoders and decoders; see
+        attention: options of the encoder attention, an object of its
+            ``Options`` class (``layers.attention.options``);
+            ``ENCODER_DEFAULTS`` is replaced by its default options.
+        unused_options: pairs (key, value) of ``published_options`` that the
+            encoder attention in use does not have, for ``flat``.
+        attention_backend: kernel for attention without a bias or dropout, to
+            all keys or in windows and blocks, in encoders and decoders; see
             ``ops.attention.fused.choose_kernel``. Checkpoints do not store it.
         ssm_backend: backend of convolutions, see
             ``ops.ssm.convolution.ssm_convolution``. Checkpoints do not store
@@ -99,24 +106,30 @@ class ModelConfig:
             of storing expensive results.
         length_chunk: number of positions that dense maps of the encoder compute
             at a time; 0 for all.
-        prefix: prefix of the bare model's keys in state dicts.
-        heads: heads that models of the family may have.
-        has_token_types: True if the model adds an embedding of
+        prefix: class attribute; prefix that the keys of the model without its
+            head have in state dicts of the model with a head.
+        heads: class attribute; values of ``head`` that models of the family may
+            have.
+        has_token_types: class attribute; True if the model adds an embedding of
             ``token_type_ids``.
-        absent: meaning of fields that a config.json lacks, if it differs from
-            the default here. Defaults are the values of published models;
-            transformers' defaults differ.
-        option_defaults: default of options, by key, if it differs from the
-            default of their class.
-        option_classes: classes of the options that a config may have.
-        published_options: keys of options that the published config.json has with
-            any attention.
-        unused_options: values of these options if the attention in use does not have
-            them: pairs of key and value.
-        groups: fields with options.
-        fixed: fields whose value the class in transformers ignores in any
-            config.json; here they keep their defaults, and other values are
-            rejected.
+        absent: class attribute; value of a field, by name, if a config.json
+            lacks it. transformers leaves out values that equal its defaults,
+            while the defaults here are the values of published models; only
+            fields for which they differ are listed.
+        option_defaults: class attribute; default of options, by key, if it
+            differs from the default of their class.
+        option_classes: class attribute; classes of the options that a config
+            may have.
+        published_options: class attribute; keys of options that the published
+            config.json has with any attention.
+        groups: class attribute; names of the fields with objects of options.
+        fixed: class attribute; fields whose value the class in transformers
+            ignores in any config.json; here they keep their defaults, and other
+            values are rejected.
+
+    Raises:
+        InputError: a value out of range, an unknown attention, or options of
+            another attention.
     """
 
     prefix: ClassVar[str] = ""
@@ -150,18 +163,30 @@ class ModelConfig:
 
     @classmethod
     def of(cls, **values: Any) -> Self:
-        """Returns the config with these fields and options; see ``from_flat``."""
+        """Returns the config with these fields and options, by key of config.json.
+
+        Keys that are absent have their defaults, the options as well.
+
+        Args:
+            **values: values of fields and options, such as ``d_model=512`` and
+                ``block_size=64``. Options of attentions that are not in use are
+                checked and have no effect.
+
+        Raises:
+            InputError: as ``from_flat``.
+        """
         return cls.from_flat(values, "")
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any], where: str) -> Self:
-        """Returns the config with these fields and options.
+        """Returns the config with the fields and options in ``values``, the inverse of ``flat``.
 
         Options of attentions that are not in use are checked and have no
         effect: config.json and the "model" section of a run may have them.
 
         Args:
-            values: values of fields and options by key of config.json.
+            values: values of fields and options by key of config.json; the
+                others have their defaults.
             where: name of the values in error messages, "" for none.
 
         Raises:
@@ -231,12 +256,24 @@ class ModelConfig:
     def replace(self, **changes: Any) -> Self:
         """Returns the config with other values of fields and options, by key of config.json.
 
-        With another attention it keeps the options that both attentions have.
+        If the attention changes, the options that both attentions have keep
+        their values, and the other options of the new one have their defaults.
+
+        Args:
+            **changes: new values, as for ``of``.
+
+        Raises:
+            InputError: as ``from_flat``.
         """
         return type(self).from_flat(self.flat() | changes, "")
 
     def flat(self) -> dict[str, Any]:
-        """Returns all fields and the options in use, by key of config.json."""
+        """Returns all fields and the options in use, by key of config.json.
+
+        They include fields that checkpoints do not store, such as ``dtype``;
+        the config.json of a family may have further keys or other formats
+        (``Family.config_json``).
+        """
         values = {name: getattr(self, name) for name in self._field_keys()}
         for group in self.groups:
             values |= getattr(self, group).flat()
@@ -263,7 +300,14 @@ class ModelConfig:
         return {**defaults, **cls.option_defaults}
 
     def option(self, key: str) -> Any:
-        """Returns an option by its key: the one in use, else its default."""
+        """Returns the value of an option that is in use, or else its default.
+
+        Args:
+            key: key of the option in config.json.
+
+        Raises:
+            KeyError: configs of this family have no such option.
+        """
         values = self.flat()
         return values[key] if key in values else self.default_options()[key]
 
@@ -302,9 +346,7 @@ class ModelConfig:
 
     @property
     def head(self) -> str:
-        """The model head; "language_model" generates with a decoder, ``models.bert``
-        lists others.
-        """
+        """The model head; "language_model" generates, ``models.bert`` lists others."""
         return "none"
 
     @property
@@ -353,7 +395,7 @@ class ModelConfig:
 
     @property
     def has_more_globals(self) -> bool:
-        """True if global tokens besides the first one are selected by their ids or places."""
+        """True if ids or positions select global tokens in addition to the first token."""
         return False
 
     def with_max_source_length(self, length: int) -> "ModelConfig":
@@ -364,10 +406,11 @@ class ModelConfig:
         raise NotImplementedError
 
     def source_position_table(self) -> np.ndarray | None:
-        """Returns the encoder's position table, float32 [max_source_length, d_model], if computed.
+        """Returns the encoder's position table if it is computed, not learned.
 
-        None if the positions are parameters, or if the model has no absolute
-        positions.
+        Returns:
+            float32 [max_source_length, d_model]; None if the positions are
+            parameters, or if the model has no absolute positions.
         """
         return None
 
@@ -383,11 +426,13 @@ class EncoderDecoderConfig(ModelConfig):
 
     Attributes:
         cross_attention: name in ``layers.attention.registry.CROSS_ATTENTIONS``.
-        cross: options of the cross-attention; ``CROSS_DEFAULTS`` stands for its
-            defaults. config.json has them unless the cross-attention is
-            "full".
-        memory: memories that layers carry from segment to segment.
-        pages: division of sources into pages.
+        cross: options of the cross-attention, an object of its ``Options``
+            class; ``CROSS_DEFAULTS`` is replaced by its default options. "full"
+            has no options.
+        memory: options of the memories that layers carry from segment to
+            segment of a document.
+        pages: options for dividing sources into pages that are encoded
+            separately.
         eos_token_id: id of the token that ends a generated sequence.
         decoder_start_token_id: id of the first token of the decoder's input.
     """
@@ -458,7 +503,7 @@ class EncoderDecoderConfig(ModelConfig):
 
     @property
     def head(self) -> str:
-        """Returns "language_model", unless a family has other heads."""
+        """The model head: "language_model", unless the family has other heads."""
         return "language_model"
 
     @property
@@ -701,16 +746,17 @@ def read_fields(
     runtime_fields: Iterable[str],
     json_names: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Returns the fields of ``config_class`` in a config.json, and its defaults for absent fields
-    if they differ from the values of ``config_class``.
+    """Returns the flat values for ``config_class`` in a config.json.
 
-    If there are several end-of-sequence tokens, all of which end generation,
-    the config gets the first.
+    Values of ``config_class.absent`` are added for keys that the file lacks. If
+    there are several end-of-sequence tokens, all of which end generation, the
+    config gets the first.
 
     Args:
         raw: content of the config.json; its other keys, and keys with null
             values, are left out.
-        runtime_fields: fields that are never read from a file, like
+        config_class: config class of the family.
+        runtime_fields: fields that are never read from a file, in addition to
             ``config_class.fixed``.
         json_names: field name to its key in the file, if they differ.
     """

@@ -1,7 +1,7 @@
 """T5 1.0 and 1.1 (Raffel et al. 2020; Shazeer 2020) and LongT5 (Guo et al. 2022).
 
-They reproduce transformers' outputs for their published checkpoints. LOCOST is
-a T5 with a state-space encoder; see ``models.locost``.
+The models reproduce the outputs of transformers for the published checkpoints.
+LOCOST is a T5 with a state-space encoder; see ``models.locost``.
 """
 
 import dataclasses
@@ -65,17 +65,36 @@ class T5Config(EmbeddingOptions):
     """The config of T5; keys as in config.json, defaults of T5 small.
 
     Attributes:
+        d_model: size of a hidden state.
+        d_kv: size of one head; ``num_heads * d_kv`` may differ from
+            ``d_model``.
+        d_ff: size of the feed-forward's inner states.
+        num_layers: number of encoder layers.
+        num_heads: number of heads of every attention.
+        relative_attention_num_buckets: number of buckets of the relative
+            position bias, at least 4.
+        relative_attention_max_distance: distance in tokens from which all
+            positions share a bucket.
+        dropout_rate: dropout rate of embeddings, feed-forwards and the outputs
+            of layers.
+        layer_norm_epsilon: constant added to the mean square in norms.
+        feed_forward_proj: kind of the feed-forward, a key of
+            ``layers.dense.FEED_FORWARD_KINDS`` such as "relu" (T5 1.0) or
+            "gated-gelu" (T5 1.1).
         num_decoder_layers: number of decoder layers; None for ``num_layers``.
         scale_decoder_outputs: True to multiply states by d_model**-0.5 before
-            the output weights (T5 1.0, not 1.1); None to scale if the weights are
-            tied.
+            the output weights (T5 1.0, not 1.1); None for the value of
+            ``tie_word_embeddings``.
         attention_dropout_rate: dropout rate of attention weights; None for
             ``dropout_rate``, as published. With 0, accelerators also use fused
             kernels in training for attention without a position bias.
         attention_init: initialization of attention weights, "t5", or "torch"
             for PyTorch's default of linear layers.
-        bias_per_layer: True if every layer has a relative bias; a constant of
-            the model type.
+        bias_per_layer: class attribute; True if every layer has a relative bias
+            of its own, False if all share the bias of the first.
+
+    Raises:
+        InputError: a value out of range, or incompatible values.
     """
 
     bias_per_layer: ClassVar[bool] = False
@@ -184,7 +203,7 @@ class T5Config(EmbeddingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LongT5Config(T5Config):
-    """The config of LongT5: T5 with one of two encoder attentions."""
+    """The config of LongT5: T5 with "local" or "transient_global" encoder attention."""
 
     absent: ClassVar[Mapping[str, Any]] = {
         "feed_forward_proj": "relu",

@@ -19,15 +19,18 @@ def read_documents(
     on_failure: Callable[[Failure], None] | None = None,
     exclude: Collection[str | os.PathLike[str]] = (),
 ) -> Iterator[Document]:
-    """Yields documents one by one.
+    """Reads the documents of files, folders, patterns and archives, one at a time.
+
+    This is a generator: files are read, and errors raised, in the course of the
+    iteration.
 
     Args:
         *paths: files, folders, glob patterns, file:// URLs; "-" is standard
             input.
-        options: options and limits of reading.
+        options: options and limits of reading; None for the defaults.
         on_failure: callback for every document that cannot be read; reading
-            continues with the others. By default the first failure raises an
-            error.
+            continues with the others. None to raise an error at the first
+            failure.
         exclude: folders and files to skip inside folders and among the matches
             of patterns.
 
@@ -36,7 +39,8 @@ def read_documents(
         yield several.
 
     Raises:
-        InputError: a document cannot be read and ``on_failure`` is None.
+        InputError: a document cannot be read and ``on_failure`` is None, or a
+            path is not a path, such as a list of paths.
     """
     options = options or ReadOptions()
     for path in expand(

@@ -291,13 +291,17 @@ def make_app(
     limits: Limits | None = None,
     options: ReadOptions | None = None,
 ) -> Starlette:
-    """Returns the application; it closes the engines when it shuts down.
+    """Returns the ASGI application, whose endpoints ``/docs`` lists.
+
+    At its start it compiles programs in the background, and ``/health/ready``
+    answers 503 until they are ready. At its shutdown it closes the engines.
 
     Args:
-        *engines: engines that summarize, each with another name; the first one
-            for requests that name no model.
-        limits: limits of one request.
-        options: limits for reading uploaded files.
+        *engines: engines that summarize, at least one, with distinct names; the
+            first one summarizes for requests that name no model.
+        limits: limits of one request, keys and origins; None for the defaults.
+        options: limits for reading uploaded files; None for the defaults. Files
+            are read in a sandbox in any case.
     """
     limits = limits or Limits()
     models = ServedModels(*engines)

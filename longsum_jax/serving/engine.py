@@ -96,10 +96,12 @@ class Engine:
         replicas: copies of the model, see ``make_replicas``; () for a single
             one, ``model`` on its current devices.
         max_queue: maximum number of unfinished documents.
-        max_tokens: maximum number of tokens read of a document; without a
-            model, of words.
-        max_new_tokens: maximum number of tokens of a summary.
-        batch_size: maximum number of inputs that are decoded together.
+        max_tokens: maximum number of tokens to read of a document, or of words
+            without a model; longer documents are rejected.
+        max_new_tokens: maximum number of tokens that a request may ask of a
+            summary.
+        batch_size: maximum number of inputs that are decoded together in a
+            batch.
 
     Attributes:
         name: name of the model in requests and responses.
@@ -175,21 +177,24 @@ class Engine:
 
         Args:
             requests: documents to summarize.
-            options: arguments of ``Model.summaries`` except batch_size; without
-                a model only ``length``.
+            options: fields of ``SummaryOptions`` except ``batch_size`` and
+                ``generation``, and options of ``Model.generate``, by name;
+                without a model only ``length``.
             on_part: callback for the parts of summaries as they are decoded,
                 called in the thread of a replica: token by token if the summary
                 is the output for a single piece, segment by segment with the
                 strategies "segments" and "memory", otherwise once at the end.
 
         Returns:
-            Futures of the summaries. The future of an invalid document raises
-            InputError; the others are not affected.
+            Futures of the summaries, in the order of ``requests``. The future
+            of an invalid document raises InputError, of a document that is too
+            long TooLongError; the others are not affected.
 
         Raises:
             InputError: an option is invalid, or there are more than
                 ``max_queue`` documents.
-            QueueFullError: the queue has no room for them at the moment.
+            QueueFullError: the queue has no room for them at the moment, or the
+                engine is closed.
         """
         count = len(requests)
         if count > self.max_queue:

@@ -1,4 +1,4 @@
-"""Extractive summaries without a model: document sentences selected by a ranker."""
+"""Extractive summaries without a neural model: sentences of the document, chosen by a ranker."""
 
 from collections.abc import Iterable, Iterator
 
@@ -24,26 +24,27 @@ def summarize(
     query: str | None = None,
     outline: Outline | None = None,
 ) -> Summary:
-    """Summarizes a document extractively, with the ranker bundled with the package.
+    """Summarizes a document by its most important sentences, chosen by the built-in ranker.
 
-    No model is loaded and nothing is downloaded. For abstractive summaries, use
-    ``longsum_jax.load`` and ``Model.summarize``.
+    No neural model is loaded and nothing is downloaded. For abstractive
+    summaries, use ``longsum_jax.load`` and ``Model.summarize``.
 
     Args:
         text: document of any length. The ranker was trained on English.
         length: length of the summary: "auto" (150 words for documents of up to
             1,000 words, 340 for 10,000, 600 for books), "short" (75 words),
             "medium" (150), "long" (400), "250 words", "7 sentences" or "5%" of
-            the document's words; a number counts words. Summaries do not exceed it, unless
-            every sentence of the document does.
+            the document's words; a number counts words. The summary is not
+            longer, unless every sentence of the document is.
         query: topic of the summary; None for the whole document.
-        outline: headings and pages of the document, which sources then name;
-            None for a document without them.
+        outline: positions of headings and pages in ``text``, so that
+            ``sources`` can name them (``Document.outline`` of
+            ``readers.read_documents``); None to detect headings.
 
     Returns:
-        The summary, one sentence per line. Empty lines and lines with chapters
-        in brackets separate the passages of a long text. Its ``sources``
-        contain the location of each sentence.
+        The summary. Its ``text`` has one sentence per line; in summaries of
+        long texts, empty lines and lines with the chapter in brackets separate
+        the passages. Its ``sources`` contain the location of each sentence.
 
     Raises:
         InputError: an empty document, a file name instead of a text, a blank

@@ -22,8 +22,7 @@ def load(
     base: str | Path | None = None,
     decoder_storage: Storage = "float32",
 ) -> Model:
-    """Loads a model directory, a training workdir, an adapter, or a repository of the Hugging Face
-    Hub.
+    """Loads a model from a directory, a training workdir, an adapter, or the Hugging Face Hub.
 
     Args:
         path: a directory in Hugging Face layout (as published, or written by
@@ -38,26 +37,30 @@ def load(
         tokenizer: .model file or directory to use instead of the tokenizer in
             ``path``.
         which: checkpoint of a training run: the one with the best evaluation,
-            or the latest.
+            or the latest. Without effect on other kinds of ``path``.
         revision: branch, tag or commit of a repository.
         architecture: transformers class of the weights in ``path``, if its
             config.json names the wrong class or none.
         base: base model of an adapter, in any form that ``path`` accepts; by
             default the model named in its adapter_config.json.
-        decoder_storage: storage type of the decoder's weights, the output
-            embeddings and the document's keys and values in decoding, on a
-            single CPU; its computation is in float32. "bfloat16" rounds each weight by at most
-            2^-8 of its value and halves the bytes read per token; "int8" rounds by at most
-            1/254 of the largest weight of the same output, or entry of the
-            same key or value, and quarters them. The copies are made at the
-            first summary, in addition to the parameters.
+        decoder_storage: storage type in decoding, for the decoder's weights,
+            the output embeddings, and the keys and values of the document; only
+            on a single CPU, elsewhere decoding raises InputError. Decoding
+            still computes in float32. "bfloat16" rounds each number by at most
+            2^-8 of its value, and halves the bytes read per token. "int8"
+            quarters them, and rounds each number by at most 1/254 of the
+            largest one for the same output (weights) or in the same vector
+            (keys and values). The stored copies are made at the first summary,
+            and need memory in addition to the parameters.
 
     Returns:
-        The model with its parameters and, if found, its tokenizer.
+        The model with its parameters and, if there is one, its tokenizer.
 
     Raises:
         InputError: a missing, damaged or incompatible file, whose name is in
-            the message, or a device that JAX cannot initialize.
+            the message; an unsupported ``param_dtype`` or ``decoder_storage``;
+            ``base`` for a path that is not an adapter; or a device that JAX
+            cannot initialize.
     """
     options = LoadOptions(
         dtype=dtype,

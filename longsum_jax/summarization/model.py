@@ -89,7 +89,11 @@ class Model(ConvertibleModel):
         options: SummaryOptions | None = None,
         **changes: Unpack[OptionChanges],
     ) -> list[str]:
-        """Returns a summary of every document; takes the arguments of ``summaries``."""
+        """Returns the text of each summary; takes the arguments of ``summaries``.
+
+        Raises:
+            InputError: as ``summaries``.
+        """
         summaries = self.summaries(texts, options, **changes)
         return [summary.text for summary in summaries]
 
@@ -106,42 +110,45 @@ class Model(ConvertibleModel):
         """Summarizes documents in batches of ``batch_size`` documents of similar length.
 
         A finished document is replaced in its batch by the next one
-        (``inference.continuous``). With segment memories, or on a mesh, the
-        documents of a batch start and end together instead.
+        (``inference.continuous``). With strategy "memory", or on several
+        devices (``on_all_devices``), the documents of a batch start and end
+        together instead.
 
-        The checkpoint's settings (attribute ``summarization``) are the
-        defaults: its prefix is prepended to every input, and its options apply
-        unless overridden here. If they contain "segments", documents of any
-        length are read segment by segment, with strategy "memory".
+        The defaults are the checkpoint's settings (attribute
+        ``summarization``): their prefix is prepended to every input unless
+        ``prompt`` is set, and their generation options apply unless overridden
+        here. If they contain "segments", strategy "auto" is "memory", which
+        reads documents of any length segment by segment.
 
         Args:
             texts: one or more documents; an element that is itself a list of
                 documents is read as one, as with ``join``.
             options: options for reading documents and generating summaries;
                 None for the defaults.
-            names: document names for error messages; default: "document 1",
-                "document 2", ...
-            queries: question or topic of each summary, or None; a query is
-                prepended to its document or to every segment, or replaces
-                "{query}" in the prompt.
+            names: document names for error messages, one per document;
+                default: "document 1", "document 2", ...
+            queries: question or topic of each summary, one per document, or
+                None; a query is prepended to its document or to every segment,
+                or replaces "{query}" in the prompt.
             join: True to read all documents as one, with the first name and
                 query. If the tokenizer has PRIMERA's document token "<doc-sep>",
                 this token follows each document and has global attention;
                 otherwise an empty line separates the documents.
-            **changes: changes to ``options`` by name: any field of
-                ``SummaryOptions``, such as ``length="short"``, and any option
-                of ``generate``, such as ``num_beams=4``, except
-                ``num_return_sequences`` above 1.
+            **changes: changes to ``options`` by name: fields of
+                ``SummaryOptions`` except ``generation``, such as
+                ``length="short"``, and options of ``generate``, such as
+                ``num_beams=4``, except ``num_return_sequences`` above 1.
 
         Returns:
-            A summary of every document, or one of all documents with ``join``,
-            and statistics on the tokens read.
+            One ``Summary`` per document, in the order of ``texts``, with its
+            text and token counts; with ``join`` a single one.
 
         Raises:
-            InputError: no tokenizer, an empty text, a document that exceeds the
-                limit (with on_overflow="error") or the model's maximum, an unknown or
-                unsupported strategy, a number or length out of range, or
-                num_return_sequences above 1.
+            InputError: no tokenizer, an empty text, a wrong number of names or
+                queries, a document longer than ``max_source_length`` or, with
+                strategy "direct", than the model's maximum (only with
+                on_overflow="error"), an unknown or unsupported strategy, a
+                number or length out of range, or num_return_sequences above 1.
         """
         options = make_options(options, **changes)
         engine = make_engine(self, options)
@@ -189,16 +196,17 @@ class Model(ConvertibleModel):
     ) -> Iterator[list[Result]]:
         """Summarizes a stream of documents; a thread reads and tokenizes ahead.
 
-        With batch_size="auto", documents of similar lengths are grouped within
-        a window of 64.
+        Documents of similar lengths are batched within a window of consecutive
+        documents: 64 with batch_size="auto", else four batches; with
+        batch_size=1, documents are summarized in order.
 
         Args:
             requests: documents with their names and queries
                 (``summary.Request``); may be a generator.
             options, **changes: options as for ``summaries``.
-            on_segment: callback with the summary of each segment as soon as it
-                is finished; for strategies "segments" and "memory" with
-                batch_size=1.
+            on_segment: callback with the text of each segment's summary as
+                soon as it is finished; only for strategies "segments" and
+                "memory" with batch_size=1.
 
         Yields:
             In order of completion, lists of pairs (index in ``requests``,
@@ -207,7 +215,8 @@ class Model(ConvertibleModel):
 
         Raises:
             InputError: as ``summaries``, except for errors that concern a
-                single document.
+                single document; or ``on_segment`` with another strategy or
+                batch size.
         """
         options = make_options(options, **changes)
         engine = make_engine(self, options, on_segment)

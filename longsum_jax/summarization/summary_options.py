@@ -32,9 +32,9 @@ class SummaryOptions:
     """All options of a summary: for reading the document, and for generating text.
 
     ``Model.summaries``, ``Model.stream``, the flags of commands, the server and
-    evaluations during training take them from here. The descriptions are also
-    the help of the flags; the words after "None for" are shown there as the
-    default.
+    evaluations during training have these options. The descriptions below are
+    also the help texts of the flags, in which the words after "None for" are
+    the default.
 
     Attributes:
         strategy: strategy for reading a document: direct (in one piece,
@@ -132,11 +132,13 @@ READING_OPTIONS = tuple(
 
 
 class OptionChanges(TypedDict, total=False):
-    """The keywords of ``Model.summaries``, so that type checkers and editors show them.
+    """The types of the keywords of ``Model.summaries``, for type checkers and editors.
 
-    The names and types of ``SummaryOptions`` and ``GenerationOptions``, which
-    also document them, and lengths that count the start token. Other options of
-    transformers have to be passed to ``make_options``.
+    They are the fields of ``SummaryOptions`` and ``GenerationOptions``, which
+    document them, and ``max_length`` and ``min_length``, which include the
+    start token. ``make_options`` also takes the options of transformers that
+    are not implemented here; the call then raises InputError unless their
+    values have no effect.
     """
 
     strategy: Strategy | str

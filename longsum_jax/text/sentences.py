@@ -39,11 +39,12 @@ _STOP_AT_END = re.compile(r"[.!?…:;।؟。\u06d4\uff01\uff1b\uff1f]\W*\Z")
 def split_sentences(text: str) -> list[str]:
     """Splits text into sentences, by the stops and abbreviations of its language.
 
-    Blank lines end a sentence. Line breaks within a block count as spaces,
-    except before list items, if all its lines are short, or if all but a few
-    are prose wrapped at one width. Otherwise every line is a paragraph (or a speaker's
-    turn). All characters are kept except white space around line breaks and
-    sentences.
+    Blank lines end a sentence; the lines between them are a block. If no line
+    of a block is longer than ``LONGEST_WRAPPED_LINE``, or if the block is prose
+    that is wrapped at one width except for a few lines, its line breaks count
+    as spaces, except before list items. In other blocks, every line is a
+    paragraph, such as a speaker's turn. All characters are kept except white
+    space around line breaks and sentences.
 
     Args:
         text: text of any length, with any line ends.

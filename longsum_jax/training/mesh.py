@@ -7,9 +7,9 @@ partitioning), such as:
     activations   batch, length, act_embed, act_heads, channels
 
 A preset maps some of these names to the mesh axes "batch" (rows of the batch),
-"fsdp" (rows of the batch, and slices of every parameter), "tensor" (slices of
-the wide dimensions) and "sequence" (slices of every document); axes with other
-names are not sharded. This module is independent of models.
+"fsdp" (rows of the batch, and slices of parameters along "embed"), "tensor"
+(slices of the wide dimensions) and "sequence" (slices of every document); axes
+with other names are not sharded. This module is independent of models.
 """
 
 import contextlib
@@ -57,11 +57,16 @@ class MeshOptions:
         preset: sharding preset: "replicated" (every device has every
             parameter), "fsdp" (parameters and optimizer state sharded along
             their "embed" dimension), "fsdp+tensor" (additionally heads, mlp,
-            vocab and channels sharded) or "fsdp+sequence" (the encoder's
-            positions sharded, for documents that do not fit on a single device;
-            ``ops.sequence_sharding``).
+            vocab and channels sharded) or "fsdp+sequence" (as "fsdp", and the
+            encoder's positions sharded, for documents that do not fit on a
+            single device; ``ops.sequence_sharding``).
         batch, fsdp, tensor, sequence: numbers of devices along each mesh axis;
-            one of them may be -1, for all remaining devices.
+            one of them may be -1, for all remaining devices. Axes that the
+            preset does not use must be 1.
+
+    Raises:
+        InputError: an unknown preset, a number of devices that is neither
+            positive nor -1, or more than one device along an unused axis.
     """
 
     preset: Literal["replicated", "fsdp", "fsdp+tensor", "fsdp+sequence"] = (
@@ -108,9 +113,10 @@ def make_mesh(
         devices: devices of the mesh; None for all devices of all processes.
 
     Raises:
-        InputError: more than one -1, sizes whose product is not the number of
-            devices, a duplicate device, or "tensor" and "sequence" axes that
-            neither divide a host nor are whole hosts.
+        InputError: more than one -1; sizes whose product is not the number of
+            devices; a duplicate device; or a product of ``tensor`` and
+            ``sequence`` that is neither a divisor nor a multiple of the number
+            of devices per host.
     """
     if devices is None:
         devices = jax.devices()
@@ -231,10 +237,20 @@ def place(
     mesh: Mesh,
     rules: Rules,
 ) -> Placement:
-    """Shards an array on the mesh by the logical names of its dimensions, from the left.
+    """Returns the sharding of an array by the logical names of its dimensions, from the left.
 
     A dimension is not sharded if its mesh axes do not divide it or already
-    shard an earlier one.
+    shard an earlier dimension.
+
+    Args:
+        names: logical name of each dimension; None for a dimension that is not
+            sharded.
+        shape: shape of the array.
+        mesh: result of `make_mesh`.
+        rules: mapping from logical names to mesh axes, see `MeshOptions.rules`.
+
+    Raises:
+        ValueError: the numbers of names and dimensions differ.
     """
     spec: list[str | tuple[str, ...] | None] = []
     notes: list[str] = []
@@ -280,9 +296,16 @@ class Layout(NamedTuple):
 def plan_layout(
     init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any
 ) -> Layout:
-    """Shards the parameters that ``init(*args)`` would create, without creating them.
+    """Returns the shardings of the parameters that ``init(*args)`` would create.
 
-    Leaves that are not boxed with logical names are replicated.
+    Nothing is computed or allocated. Leaves that are not boxed with logical
+    names (`nn.with_logical_partitioning`) are replicated.
+
+    Args:
+        init: function that returns a parameter tree.
+        mesh: result of `make_mesh`.
+        rules: mapping from logical names to mesh axes, see `MeshOptions.rules`.
+        *args: arguments of ``init``, usually a PRNG key.
     """
     # Shapes and names only; no parameter is computed.
     boxed = jax.eval_shape(init, *args)
@@ -328,11 +351,17 @@ def create_sharded(init: Callable[..., Any], shardings: Any, *args: Any) -> Any:
 
 
 def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
-    """Shards the optimizer state ``slots`` (shapes suffice) like its parameters.
+    """Returns the shardings of an optimizer state: moments like their parameters.
 
-    A slot belongs to a parameter if its path ends with that parameter's path
-    and the shapes agree; all other slots (step counts, Adafactor's row and
-    column sums) are replicated.
+    An array of the state (a slot) belongs to a parameter if its path ends with
+    the parameter's path and the shapes agree; all other slots (step counts,
+    Adafactor's means over rows and columns) are replicated.
+
+    Args:
+        slots: optimizer state, of arrays or shapes.
+        params: parameter tree, of arrays or shapes.
+        shardings: tree of the parameters' shardings.
+        mesh: mesh of the shardings.
     """
     shardings_by_name = {}
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
@@ -357,7 +386,10 @@ def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
 
 
 def sharding_table(layout: Layout) -> str:
-    """Returns a table of all parameters: shape, mesh axes, bytes per device, notes; totals."""
+    """Returns a text table of all parameters: shape, mesh axes, bytes per device, notes.
+
+    The last line has the totals.
+    """
     rows = [("parameter", "shape", "sharding", "bytes/device", "")]
     paths, _ = jax.tree_util.tree_flatten_with_path(layout.shapes)
     count = total = local = 0
@@ -435,13 +467,17 @@ def _other_remedies(rows: int, devices: int, accumulation: int) -> str:
 def put_batch(
     batch: NumpyBatch, mesh: Mesh, accumulation: int = 1
 ) -> dict[str, Array]:
-    """Makes global arrays from this host's rows of a batch; rows are sharded over the mesh.
+    """Makes global arrays from this process's rows of a batch; rows are sharded over the mesh.
 
     Args:
-        batch: arrays of this host's rows, see `feed_of`.
+        batch: arrays [rows, ...] of the rows that this process feeds, see
+            `feed_of`.
         mesh: mesh of the run.
         accumulation: number of micro-batches into which a step divides the
             rows.
+
+    Returns:
+        Arrays [rows * feeds, ...] by name, with the rows of all processes.
 
     Raises:
         InputError: the global number of rows is not divisible by the devices

@@ -59,13 +59,13 @@ class OptimizerOptions:
     """An optimizer, its learning-rate schedule, and gradient clipping.
 
     Attributes:
-        name: optimizer: "adamw" adds eps to the bias-corrected root, as in
-            torch, apex and optax; "lion", "nadamw" and "sgd" (with momentum
-            b1) are optax's, with ``weight_decay`` for all of them;
-            "adamw_hf" adds eps before the correction, as in transformers'
-            AdamW; "adafactor" is ``adafactor.scale_by_adafactor``.
-        learning_rate: peak learning rate, in parameter units per step; at most
-            ``MAX_LEARNING_RATE``.
+        name: optimizer: "adamw" adds eps to the root of the bias-corrected
+            second moment, as in torch, apex and optax; "adamw_hf" adds eps to
+            the root before the correction, as in transformers' AdamW; "lion",
+            "nadamw" and "sgd" (with momentum b1) are optax's; "adafactor" is
+            ``adafactor.scale_by_adafactor``. ``weight_decay`` applies to all.
+        learning_rate: peak learning rate, by which ``schedule``'s factor is
+            multiplied; at most ``MAX_LEARNING_RATE``.
         schedule: learning-rate schedule, see `schedule`.
         warmup_steps: number of warm-up steps, whose effect depends on the
             schedule.
@@ -74,9 +74,9 @@ class OptimizerOptions:
         b1, b2, eps: decay rates of Adam's moments, and constant of its
             denominator; optax's default of b2 for "lion" is 0.99.
         weight_decay: decoupled weight decay, multiplied by the learning rate.
-        decays_all: True to also decay norms and biases, as fairseq does;
-            transformers and the default spare them, see ``is_decayed``.
-        clip_norm: largest global gradient norm; None or 0 disables clipping.
+        decays_all: True to also decay norms and biases, as fairseq does; False
+            to exempt them, as transformers does, see ``is_decayed``.
+        clip_norm: maximum global gradient norm; None or 0 disables clipping.
         clip_threshold: for Adafactor, largest root mean square of the update of
             one layer's parameter.
         scale_parameter: True for Adafactor to multiply its step by the root
@@ -88,6 +88,10 @@ class OptimizerOptions:
         skip_spikes: ratio of a step's gradient norm to the mean of earlier
             norms above which the step is skipped, see ``without_spikes``; None
             to skip no steps.
+
+    Raises:
+        InputError: an unknown name or schedule, a value out of range, or a
+            schedule that ends (``total_steps``) before the warm-up does.
     """
 
     name: Literal["adamw", "lion", "nadamw", "sgd", "adamw_hf", "adafactor"] = (
@@ -154,8 +158,8 @@ class OptimizerOptions:
 def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
     """Returns the learning rate as a function of the number of updates so far (0 at the first).
 
-    With w = warmup_steps, n = total_steps and s the step, the factor of
-    `learning_rate` is
+    With w = warmup_steps, n = total_steps and s updates so far, the learning
+    rate is `learning_rate` times
 
         t5        sqrt(w + 1) / sqrt(max(s, w) + 1): constant, then 1/sqrt, as published by LOCOST
         constant  1 after the warm-up
@@ -202,22 +206,26 @@ def make_optimizer(
     axes: ParameterAxes | None = None,
     trained: str = "",
 ) -> optax.GradientTransformation:
-    """Returns clipping, the optimizer and its schedule as one transformation.
+    """Returns clipping, the optimizer, weight decay and the schedule as one transformation.
 
     Its state contains the learning rate of the last update under the name
-    "learning_rate" (`optax.tree_utils.tree_get(state, "learning_rate")`), from
-    which training metrics read it.
+    "learning_rate" (`optax.tree_utils.tree_get(state, "learning_rate")`), and
+    with ``skip_spikes`` the number of skipped steps under "spikes"; training
+    metrics read them there.
 
     Args:
         options: optimizer options.
         axes: names of the parameters' axes, by which Adafactor distinguishes
             layers and matrices; None for parameters that are not stacks of
             layers.
-        trained: pattern of the trained parameters, see ``find_trained``; the
-            others do not change and have no state. Empty trains all.
+        trained: regular expression for the paths of the trained parameters, see
+            ``find_trained``; the others do not change and have no optimizer
+            state. Empty trains all.
 
     Raises:
-        InputError: raised by its ``init`` if no path contains ``trained``.
+        InputError: schedule "linear" or "cosine" without ``total_steps``
+            (``OptimizerOptions.for_run``). Also raised by ``init`` of the
+            result, if no path contains a match of ``trained``.
     """
     # The chain, in order: clipping; the rule of the optimizer; weight decay;
     # minus the learning rate as a factor.
@@ -268,7 +276,7 @@ def find_trained(tree: Any, pattern: str) -> Any:
             ("encoder/attention/global_embeddings").
 
     Raises:
-        InputError: no path contains it.
+        InputError: no path contains a match.
     """
     flat = flax.traverse_util.flatten_dict(tree, sep="/")
     matches = {path: re.search(pattern, path) is not None for path in flat}
@@ -311,7 +319,14 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
 
 
 class SpikesState(NamedTuple):
-    """The state of an optimizer, the mean gradient norm, its number of steps, and spikes so far."""
+    """The state of ``without_spikes``.
+
+    Attributes:
+        inner: state of the optimizer.
+        mean_norm: mean gradient norm of earlier steps, () float32.
+        count: number of steps in the mean, () int32.
+        spikes: number of skipped steps, () int32.
+    """
 
     inner: Any
     mean_norm: Array
@@ -322,7 +337,7 @@ class SpikesState(NamedTuple):
 def without_spikes(
     optimizer: optax.GradientTransformation, factor: float
 ) -> optax.GradientTransformation:
-    """Skips steps with a gradient norm above ``factor`` times the mean of earlier norms.
+    """Returns ``optimizer`` without steps whose gradient norm is far above the mean so far.
 
     Such steps precede spikes of the loss; Chowdhery et al. 2022 (PaLM, section
     5.1) skip batches around them manually. Parameters and moments do not
@@ -332,7 +347,8 @@ def without_spikes(
 
     Args:
         optimizer: optimizer for the other steps.
-        factor: ratio above which a step is skipped, above 1.
+        factor: ratio of the norm to the mean of earlier norms above which a
+            step is skipped; above 1.
     """
 
     def init(params: Any) -> SpikesState:

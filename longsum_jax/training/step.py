@@ -51,7 +51,7 @@ _COMPILER_OPTIONS: dict[str, dict[str, str | bool]] = {
 
 
 class TrainStep(Protocol):
-    """A step as returned by ``jax.jit``, which is compiled on its first call."""
+    """A step as returned by ``jax.jit``, which is compiled once for every batch shape."""
 
     def __call__(
         self, state: TrainState, batch: dict[str, Array]
@@ -71,18 +71,24 @@ def make_train_step(
     shardings: Any | None = None,
     donate: bool = True,
 ) -> TrainStep:
-    """Returns the jitted ``step(state, batch) -> (state, metrics)``, which may donate the state.
+    """Returns the jitted ``step(state, batch) -> (state, metrics)``.
 
-    The batch is split round-robin into ``accumulation`` micro-batches of equal
-    size. Gradients of the loss sums are added and divided by the summed weight
-    once, so that the update is the same as for the whole batch, for any
-    distribution of the weight over micro-batches. Randomness is a pure function
-    of seed, step and micro-batch; for a `SegmentedLoss` also of the position on
-    the mesh axis "batch", over which its gradients are summed once per update.
+    ``state`` is a `TrainState`, and ``batch`` a dictionary of arrays [rows,
+    ...], for a `SegmentedLoss` [rows, segments, ...]. The rows are split
+    round-robin into ``accumulation`` micro-batches of equal size. Gradients of
+    the loss sums are added and divided by the summed weight once, so that the
+    update is the same as for the whole batch, for any distribution of the
+    weight over micro-batches.
+
+    Randomness is a pure function of seed, step and micro-batch; for a
+    `SegmentedLoss` also of the position on the mesh axis "batch", over which
+    its gradients are summed once per update.
+
     If the loss or the gradient norm is not finite, the parameters and the
-    optimizer state do not change and the step counts as skipped. A step whose
-    batch has no weight also counts as skipped, but neither begins nor ends a
-    streak of bad steps.
+    optimizer state do not change, and the step increases ``skipped`` and
+    ``bad_streak`` of the state. A step whose batch has weight 0 increases
+    ``skipped`` and leaves ``bad_streak`` unchanged. Any other step sets
+    ``bad_streak`` to 0.
 
     Args:
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
@@ -91,19 +97,38 @@ def make_train_step(
         accumulation: number of micro-batches; the number of rows must be a
             multiple of it (`mesh.check_batch_size`).
         seed: random seed of dropout and other random operations.
-        shardings: `TrainState` of shardings on one mesh, matching the state;
-            None for one device.
-        donate: True if the step consumes the state; otherwise there are two
-            states while it runs.
+        shardings: `TrainState` with the sharding of every array of the state,
+            all on one mesh (`state.shardings_of`); None for one device.
+        donate: True to donate the state, whose arrays the caller then must not
+            use again; otherwise there are two states in memory while the step
+            runs.
 
     Returns:
-        The step. Its metrics are scalar arrays: loss (mean per unit of weight),
-        grad_norm (before clipping), param_norm (after the update),
-        learning_rate and spikes (if the optimizer state has them), weight,
-        skipped, bad_streak, padding (share of source positions that contain no
-        token, if the batch has an "attention_mask"), gradient_signal
-        and gradient_noise (see `_noise`; only if micro-batches consist of whole
-        documents), and the sums of the loss function's metrics.
+        The step. Its metrics are scalar arrays:
+
+            loss             sum of the losses over the weight
+            grad_norm        norm of the mean gradient, before clipping
+            param_norm       norm of the parameters, after the update
+            weight           summed weight, usually the number of target tokens
+            skipped          as in the new state
+            bad_streak       as in the new state
+            learning_rate    of this update, if the optimizer state has it
+            spikes           number of spikes so far, if the optimizer state
+                             has it
+            padding          share of source positions without a token, if the
+                             batch has an "attention_mask"
+            gradient_signal  estimate of the squared norm of the true gradient
+            gradient_noise   estimate of the squared norm of its error in this
+                             batch (McCandlish et al. 2018, appendix A.1)
+
+        The last two are present with ``accumulation`` above 1, but not with a
+        `SegmentedLoss`. The sums of the loss function's metrics are added under
+        their own names.
+
+    Raises:
+        ValueError: raised by the first call of the step, if the loss function
+            uses one of these names, or the rows do not divide into the
+            micro-batches.
     """
     summed_gradient = summed_gradient_fn(loss_fn, accumulation, shardings)
 
@@ -178,8 +203,8 @@ CountSeconds = Callable[[jax.stages.Compiled], float]
 class CompilationWatch:
     """Monitors the compilations of a step.
 
-    It reports a step that was recompiled for a batch shape that had already
-    been compiled.
+    It prints a warning if a step is compiled again for a batch shape for which
+    it was compiled before.
 
     Args:
         train_step: result of ``make_train_step``.

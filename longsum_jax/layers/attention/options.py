@@ -1,8 +1,9 @@
 """Options of encoder attentions and cross-attentions: one small dataclass for each.
 
 A model config holds the options of the attentions that it uses. The names of
-their fields are keys of config.json, the same as in Hugging Face configs if one
-has them.
+the fields are keys of config.json; if a config of Hugging Face has the same
+option, they are its names. Names in double backquotes without a module, such as
+``lsg``, are names of attentions (``layers.attention.registry``).
 """
 
 import dataclasses
@@ -27,17 +28,21 @@ from longsum_jax.schema import (
 
 @dataclass(frozen=True, kw_only=True)
 class FlatOptions:
-    """The base class of options that a model config groups and config.json has side by side."""
+    """The base class of options: one object in a model config, flat keys in config.json.
+
+    Raises:
+        InputError: a value out of range.
+    """
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
     @classmethod
     def of(cls, options: Any) -> Self:
-        """Returns ``options``, for type checkers an instance of this class.
+        """Returns ``options`` unchanged, after checking that they are an instance of this class.
 
         Raises:
-            TypeError: they are other options.
+            TypeError: they are not.
         """
         if not isinstance(options, cls):
             raise TypeError(
@@ -60,8 +65,8 @@ class CrossAttentionOptions(FlatOptions):
     """The options of a cross-attention; subclasses add fields."""
 
 
-# The options of attentions without any; in a config they stand for the default
-# options of the attention in use.
+# The options of attentions that have none. A config replaces them by the
+# default options of the attention in use.
 ENCODER_DEFAULTS = EncoderAttentionOptions()
 CROSS_DEFAULTS = CrossAttentionOptions()
 
@@ -71,14 +76,19 @@ class PartOptions(EncoderAttentionOptions):
     """Options of several attentions: of the layers of a hybrid, or of joined patterns.
 
     Attributes:
-        parts: name and options of each attention. Options with one name have
-            one value, because they have one key in config.json.
+        parts: name and options of each attention. An option that several of
+            them have has the same value in all, because it is one key in
+            config.json.
     """
 
     parts: tuple[tuple[str, EncoderAttentionOptions], ...]
 
     def part(self, name: str) -> EncoderAttentionOptions:
-        """Returns the options of the attention ``name``."""
+        """Returns the options of the attention ``name``.
+
+        Raises:
+            KeyError: it is not one of the attentions.
+        """
         return dict(self.parts)[name]
 
     def flat(self) -> dict[str, Any]:
@@ -142,7 +152,7 @@ class StrideOptions(EncoderAttentionOptions):
     """Options of ``stride``.
 
     Attributes:
-        attention_stride: number of tokens from one key to the next.
+        attention_stride: number of tokens from one key of a query to the next.
     """
 
     attention_stride: Size = 8
@@ -189,8 +199,8 @@ class TransientGlobalOptions(LocalOptions):
     """Options of ``transient_global``.
 
     Attributes:
-        global_block_size: number of tokens summed to one transient global
-            token.
+        global_block_size: number of tokens that are summed to make one
+            transient global token.
     """
 
     global_block_size: Size = 16
@@ -213,17 +223,23 @@ class LsgOptions(GlobalTokenOptions, BlockOptions):
     """Options of ``lsg``; see ``ops.attention.lsg``.
 
     Attributes:
-        sparse_block_size: number of sparse keys on either side of a block.
-        sparsity_factor: number of tokens per sparse key.
-        sparsity_type: method that selects the sparse keys.
+        sparse_block_size: number of sparse keys on either side of the window of
+            three blocks; 0 for none.
+        sparsity_factor: number of tokens per sparse key, a divisor of
+            ``block_size``; 0 for no sparse keys.
+        sparsity_type: method that selects the sparse keys, see
+            ``ops.attention.lsg_selection``.
         mask_first_token: True to hide the first token; the first global token
             replaces it.
         pool_with_global: True to return the first global token's state as the
             first token's state.
         pass_global_tokens_to_decoder: True if the encoder also returns the
-            states of the global tokens, before the others, and does not pool.
-        lsh_num_pre_rounds: number of rounds of clustering before the last one.
-        reference_quirks: True to reproduce the errors of the published code.
+            states of the global tokens, before the states of the text;
+            ``pool_with_global`` then has no effect.
+        lsh_num_pre_rounds: number of rounds of clustering before the last one,
+            for ``sparsity_type`` "lsh".
+        reference_quirks: True to reproduce the errors of the published code,
+            which ``ops.attention.lsg`` lists.
     """
 
     sparse_block_size: SizeOrNone = 128
@@ -312,9 +328,7 @@ class DisentangledOptions(EncoderAttentionOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class S4DOptions(EncoderAttentionOptions):
-    """Options of ``s4d``: attributes of ``layers.s4d.S4D`` with the same names, some of
-    them prefixed with "ssm_".
-    """
+    """Options of ``s4d``; ``layers.s4d.S4D`` documents them, without the prefix "ssm_"."""
 
     d_state: Size = 512
     bidirectional: bool = True
@@ -405,7 +419,7 @@ def option_names(options: type) -> tuple[str, ...]:
 def read_options(
     options: type[Options], values: Mapping[str, Any], where: str
 ) -> Options:
-    """Returns the options in flat values.
+    """Returns an instance of ``options`` with the values of its fields among flat values.
 
     Args:
         options: dataclass of options.

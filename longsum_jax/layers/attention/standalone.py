@@ -27,9 +27,11 @@ from longsum_jax.typing import AnyArray
 
 
 class Lsg(nn.Module):
-    """LSG self-attention: global tokens, a window of three blocks, and sparse
-    keys beyond it (Condevaux and Harispe 2022, section 3). Time and memory are
-    linear in the length.
+    """LSG self-attention: a window of three blocks, sparse keys beyond it, and global tokens.
+
+    Source: Condevaux and Harispe 2022, section 3. Time and memory are linear in
+    the length. Unlike the models' encoders, the layer adds no global tokens:
+    the first tokens of its input are global.
 
     Attributes:
         num_heads: number of heads.
@@ -39,21 +41,21 @@ class Lsg(nn.Module):
         sparse_block_size: number of sparse keys on either side of the window; 0
             for none.
         sparsity_factor: number of tokens per sparse key, a divisor of
-            ``block_size``.
-        sparsity_type: selection of the sparse keys: tokens with keys of large
-            norms ("norm"), every n-th token ("stride", "block_stride"), means
-            of neighbors ("pooling", "bos_pooling"), means of similar tokens
+            ``block_size``; 0 for no sparse keys.
+        sparsity_type: selection of the sparse keys: tokens whose keys have
+            large norms ("norm"), every ``sparsity_factor``-th token ("stride"),
+            a run of consecutive tokens of each block ("block_stride"), means of
+            neighbors ("pooling", "bos_pooling"), means of similar tokens
             ("lsh"), or "none"; see ``ops.attention.lsg_selection``.
         num_global_tokens: number of tokens at the beginning of the input that
             attend to all tokens, and that all tokens attend to. They must not
             be padding.
         causal: True to mask later tokens. Global tokens then attend to nothing:
-            the output map is applied to their queries directly, as in the
-            published code.
-        use_bias: True to add a bias to all four maps.
+            their outputs are ``o`` of their queries, as in the published code.
+        use_bias: True to add a bias in ``q``, ``k``, ``v`` and ``o``.
         dropout_rate: dropout rate of the attention weights, with the PRNG
             stream "dropout".
-        dtype: dtype of the computation.
+        dtype: dtype of the computation; parameters are float32.
     """
 
     num_heads: int
@@ -79,13 +81,16 @@ class Lsg(nn.Module):
         """Applies the layer. Outputs outside the mask are arbitrary.
 
         Args:
-            x: input states, the global tokens first.
+            x: input states of any length, the global tokens first.
             mask: True on real positions; None for all.
-            deterministic: False in training.
+            deterministic: False in training, with dropout and, for "lsh", new
+                random directions at each call; both need the PRNG stream
+                "dropout".
 
         Raises:
-            InputError: incompatible options (``LsgSpec.selection``), or more
-                global tokens than positions.
+            InputError: incompatible options
+                (``ops.attention.lsg.LsgSpec.selection``), or more global tokens
+                than positions.
         """
         if not 0 <= self.num_global_tokens <= x.shape[1]:
             raise InputError(
@@ -122,19 +127,21 @@ class Lsg(nn.Module):
 
 
 class HeposCrossAttention(nn.Module):
-    """Hepos cross-attention: head h attends to every ``stride``-th position of
-    the source, beginning at position h mod ``stride`` (Huang et al. 2021, equation 1).
-    Each head has ``stride`` times fewer keys, values and scores.
+    """Hepos cross-attention: each head attends to every ``stride``-th position of the source.
+
+    Head h begins at position h mod ``stride`` (Huang et al. 2021, equation 1).
+    Each head has ``stride`` times fewer keys, values and scores than in full
+    cross-attention, with the same parameters.
 
     Attributes:
         num_heads: number of heads.
         head_dim: size of one head.
         stride: distance between the positions of one head, at most
             ``num_heads``.
-        use_bias: True to add a bias to all four maps.
+        use_bias: True to add a bias in ``q``, ``k``, ``v`` and ``o``.
         dropout_rate: dropout rate of the attention weights, with the PRNG
             stream "dropout".
-        dtype: dtype of the computation.
+        dtype: dtype of the computation; parameters are float32.
     """
 
     num_heads: int
@@ -159,7 +166,7 @@ class HeposCrossAttention(nn.Module):
             x: states of the target.
             source: states of the source, at least ``stride`` positions.
             mask: True on real positions of the source; None for all.
-            deterministic: False in training.
+            deterministic: False in training, to apply dropout.
 
         Raises:
             InputError: a stride below 1, above the number of heads, or above
