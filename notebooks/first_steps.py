@@ -72,7 +72,7 @@ jax.jit(layer.apply)(variables, x, mask).shape
 from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.registry import get_family
 
-config = BartConfig(
+config = BartConfig.of(
     vocab_size=1000,
     d_model=64,
     encoder_layers=2,

@@ -39,9 +39,7 @@ def test_a_program_is_run(scripts, report, monkeypatch):
 def totals(scripts, optimized_compilation):
     """GB of every program of a small model, by length."""
     million = scripts("million_tokens")
-    config = million.dataclasses.replace(
-        million.PRESETS["tiny"], length_chunk=1024, num_layers=1, num_decoder_layers=1
-    )
+    config = million.PRESETS["tiny"].replace(length_chunk=1024, num_layers=1, num_decoder_layers=1)
 
     def at(length):
         return {row["program"]: row["total_gb"] for row in million.memory_rows(config, length, 4)}
