@@ -85,8 +85,12 @@ class Model(ConvertibleModel):
 
     def summarize(
         self,
-        texts: Sequence[str] | str,
+        texts: Sequence[str | list[str]] | str,
         options: SummaryOptions | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        queries: Sequence[str | None] | None = None,
+        join: bool = False,
         **changes: Unpack[OptionChanges],
     ) -> list[str]:
         """Returns the text of each summary; takes the arguments of ``summaries``.
@@ -94,7 +98,9 @@ class Model(ConvertibleModel):
         Raises:
             InputError: as ``summaries``.
         """
-        summaries = self.summaries(texts, options, **changes)
+        summaries = self.summaries(
+            texts, options, names=names, queries=queries, join=join, **changes
+        )
         return [summary.text for summary in summaries]
 
     def summaries(
