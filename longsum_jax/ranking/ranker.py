@@ -344,6 +344,9 @@ def summary_sentences(
             if num_parts == 1:
                 num_parts = None
                 scores = with_aims(document, scores)
+    if has_query and length.unit == "sentences" and limit < 2:
+        # The answer counts more than what it begins with: "Then ...".
+        dependent[:] = False
     if has_query and is_story(document):
         # Answers may be in a dialogue, where every line is a paragraph.
         dependent &= np.diff(document.paragraphs, prepend=-1) == 0
