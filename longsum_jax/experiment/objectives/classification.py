@@ -24,10 +24,10 @@ from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import (
     Evaluation,
-    HeadObjective,
     Row,
     loss_with_counts,
 )
+from longsum_jax.experiment.objectives.head_objective import HeadObjective
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.training.loss import LossOutput
 from longsum_jax.typing import Array, Params

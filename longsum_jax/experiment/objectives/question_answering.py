@@ -18,10 +18,10 @@ from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import (
     Evaluation,
-    HeadObjective,
     Row,
     loss_with_counts,
 )
+from longsum_jax.experiment.objectives.head_objective import HeadObjective
 from longsum_jax.inference.answers import (
     MAX_ANSWER_LENGTH,
     best_span,

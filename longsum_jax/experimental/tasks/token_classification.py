@@ -16,13 +16,13 @@ from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import (
     Evaluation,
-    HeadObjective,
     loss_with_counts,
 )
 from longsum_jax.experiment.objectives.classification import (
     MAJORITY,
     resolve_labels,
 )
+from longsum_jax.experiment.objectives.head_objective import HeadObjective
 from longsum_jax.experimental.metrics.tags import tag_scores
 from longsum_jax.experimental.tasks.tag_examples import word_places
 from longsum_jax.ops.losses import token_cross_entropy
