@@ -98,8 +98,8 @@ def replace_gone(results: list[dict[str, Any]], seed: int) -> None:
     """Replaces mutants that were not tried and whose lines have changed, by others of their rooms.
 
     Args:
-        results: of all mutants; changed in place.
-        seed: of the new ones.
+        results: results of all mutants, changed in place.
+        seed: random seed of the new mutants.
     """
     names = {result["name"] for result in results}
     rooms = files_by_room()

@@ -60,7 +60,7 @@ def trials(rows: Rows, section: str) -> Rows:
 
 
 def meshes_by(rows: Rows, key: str) -> Rows:
-    """Returns counts and largest differences by a key, and those of all cases."""
+    """Returns counts and largest differences by a key, and over all cases."""
     names = sorted({row[key] for row in rows})
     groups = {name: [row for row in rows if row[key] == name] for name in names}
     return [

@@ -90,6 +90,10 @@ _NAMED_WORK = re.compile(
     r"\A[\W\d]*(?:[A-Z][\w'\u2019-]+,? (?:[A-Z]\.[ -]?){1,3}(?:,|;| and|&|\()|"
     r"(?:[A-Z]\.[ -]?){1,3} ?[A-Z][\w'\u2019-]+(?:,| and) )"
 )
+_VENUE = re.compile(
+    r"arxiv|proceedings|preprint|doi|pages \d|pp\.? ?\d", re.IGNORECASE
+)
+_LONGEST_WORK = 300  # characters
 _YEAR = re.compile(r"\b(?:1[6-9]|20)\d\d[a-z]?\b")
 _NUMBERED_ENTRY = re.compile(r"\s*(?:\[(\d{1,3})\]|(\d{1,3})\.)\s")
 _BIBLIOGRAPHY = re.compile(
@@ -170,8 +174,7 @@ def _is_signpost(sentence: str) -> bool:
 
 
 def are_verbless(document: ParsedDocument) -> np.ndarray:
-    """Returns bool [n], True for short English phrases with a stop, but without a "
-    "finite verb."""
+    """Returns bool [n], True for short English phrases with a stop, but without a finite verb."""
     verbless = np.zeros(len(document.sentences), bool)
     if document.language not in ("en", ""):
         return verbless
@@ -191,8 +194,7 @@ def _may_be_verb(word: str) -> bool:
 
 
 def _in_lists_of_works(document: ParsedDocument) -> np.ndarray:
-    """Returns True for the sentences under a heading of references, and for numbered "
-    "works."""
+    """Returns True for sentences under a heading of references, and for numbered works."""
     sentences = document.sentences
     works = np.array([_is_work(sentence) for sentence in sentences], bool)
     inside = np.zeros(len(sentences), bool)
@@ -210,19 +212,11 @@ def _in_lists_of_works(document: ParsedDocument) -> np.ndarray:
 
 def _is_work(sentence: str) -> bool:
     """Returns True if a sentence is an entry of a list of works, by its year and place."""
-    return (
-        _YEAR.search(sentence) is not None
-        and _CITATION.search(sentence) is not None
-        and len(sentence) < 300
-        and (
-            _NAMED_WORK.match(sentence) is not None
-            or re.search(
-                r"arxiv|proceedings|preprint|doi|pages \d|pp\.? ?\d",
-                sentence,
-                re.IGNORECASE,
-            )
-            is not None
-        )
+    if len(sentence) >= _LONGEST_WORK or _YEAR.search(sentence) is None:
+        return False
+    return _CITATION.search(sentence) is not None and (
+        _NAMED_WORK.match(sentence) is not None
+        or _VENUE.search(sentence) is not None
     )
 
 
