@@ -379,6 +379,26 @@ def drawn_start():
         yield
 
 
+@pytest.fixture(scope="session")
+def run_worker():
+    """Runs a script in a process of its own and returns the JSON of its last line:
+    ``run_worker(path, *arguments)``. Warnings are errors there unless ``strict`` is false."""
+
+    def run(path, *arguments, strict=True):
+        options = ("-W", "error") if strict else ()
+        places = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        done = subprocess.run(
+            [sys.executable, *options, str(path), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": places},
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
 @pytest.fixture
 def free_port():
     """Finds a port that nobody listens on."""

@@ -234,7 +234,7 @@ BY_HEADS = {
     "lsh": {"lsh_chunk_length": 4, "lsh_num_buckets": 4, "lsh_num_hashes": 2},
     "sinkhorn": {"block_size": 4},
 }
-BY_HEADS_DAILY = ("full", "lsh")
+BY_HEADS_DAILY = {"full", "lsh"}
 
 
 def check_attention(name, length=36, **options):
@@ -414,9 +414,7 @@ def daily():
     report |= check_model(CONFIG, shards, 24)
     report |= named("lsg", check_model(LSG, {"fsdp+sequence": LONG}, 30))
     report |= named("pages", check_model(PAGES, {"fsdp+sequence": PRESETS["fsdp+sequence"]}, 30))
-    report |= {
-        f"{name} by heads": check_attention(name, **BY_HEADS[name]) for name in BY_HEADS_DAILY
-    }
+    report |= by_heads(BY_HEADS_DAILY)
     report["full, 2 heads"] = check_attention("full", 37, num_heads=2)
     report["full, 37 tokens"] = check_attention("full", 37)
     report["extra keys"] = check_full_attention(36, num_extra=5)
@@ -435,11 +433,14 @@ def weekly():
     meshes = {name: PRESETS[name] for name in ("replicated", "fsdp+tensor")} | {"fsdp": FSDP}
     report |= named("pages", check_model(PAGES, meshes, 30))
     report |= named("merged", check_model(MERGED, {"fsdp+sequence": LONG}, 30))
-    others = BY_HEADS.keys() - BY_HEADS_DAILY
-    report |= {f"{name} by heads": check_attention(name, **BY_HEADS[name]) for name in others}
+    report |= by_heads(BY_HEADS.keys() - BY_HEADS_DAILY)
     report["decoding by one attention"] = check_decoding("full", 2**31, MERGED)
     report["memory of block_staggered"] = check_stored_states("block_staggered")
     return report
+
+
+def by_heads(names):
+    return {f"{name} by heads": check_attention(name, **BY_HEADS[name]) for name in names}
 
 
 def named(prefix, report):

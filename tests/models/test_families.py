@@ -3,9 +3,6 @@ golden/make_families.py."""
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -148,22 +145,12 @@ ON_DEVICES = [*FAMILIES, *(f"bert, {kind}" for kind in ENCODER_ATTENTIONS)]
     ],
     ids=["some", "all families and encoder attentions"],
 )
-def test_devices_change_neither_states_nor_ids(names, tmp_path, draw_params):
+def test_devices_change_neither_states_nor_ids(names, tmp_path, draw_params, run_worker):
     for name in names:
         family, _, kind = name.partition(", ")
         options = {"encoder_attention": kind, "num_hidden_layers": 1} if kind else {}
         drawn_model(family, draw_params, **options).save(tmp_path / name)
-    directories = [str(tmp_path / name) for name in names]
-    root = str(WORKER.parents[2])
-    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, str(WORKER), *directories],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": path},
-    )
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout.splitlines()[-1])
+    rows = run_worker(WORKER, *(tmp_path / name for name in names), strict=False)
     found = dict(zip(names, rows, strict=True))
     assert [name for name, row in found.items() if row["difference"] > 1e-5] == []
     assert all(row["parallel"] == row["alone"] for row in found.values())

@@ -1,7 +1,3 @@
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,25 +7,15 @@ pytestmark = pytest.mark.slow
 WORKER = Path(__file__).with_name("sharding_worker.py")
 
 
-def run_worker(*arguments):
-    """Returns what the worker found on 8 virtual devices."""
-    path = os.pathsep.join([str(WORKER.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-W", "error", str(WORKER), *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+@pytest.fixture(scope="module")
+def report(run_worker):
+    """What the worker found on 8 virtual devices."""
+    return run_worker(WORKER)
 
 
 @pytest.fixture(scope="module")
-def report():
-    return run_worker()
-
-
-@pytest.fixture(scope="module")
-def weekly_report():
-    return run_worker("weekly")
+def weekly_report(run_worker):
+    return run_worker(WORKER, "weekly")
 
 
 @pytest.fixture
