@@ -111,10 +111,15 @@ def test_wide_heads_have_smaller_blocks_on_gpus():
     assert_same_values_and_gradients(attend, *arrays, gradient, None)
 
 
-@pytest.mark.parametrize("num_queries", [9, 10])
 @pytest.mark.parametrize(
-    ("num_keys", "mask_heads", "causal"),
-    [(13, 1, False), (13, H, False), (13, 0, False), (14, 1, False), (None, 0, True)],
+    ("num_queries", "num_keys", "mask_heads", "causal"),
+    [
+        *((9, num_keys, mask_heads, False) for num_keys, mask_heads in ((13, 1), (13, H), (14, 0))),
+        (10, 13, 0, False),
+        (10, 14, 1, False),
+        (9, None, 0, True),
+        (10, None, 0, True),
+    ],
 )
 def test_arguments_of_the_gpu_kernel_are_those_of_the_reference(
     num_queries, num_keys, mask_heads, causal, monkeypatch
