@@ -247,8 +247,12 @@ def pytest_collection_modifyitems(config, items):
     deselected = [item for item in items if any(map(item.get_closest_marker, missing))]
     config.hook.pytest_deselected(items=deselected)
     items[:] = [item for item in items if item not in deselected]
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    slow = Counter(item.path for item in items if _is_slow_every_day(item))
     items.sort(key=lambda item: slow[item.path], reverse=True)
+
+
+def _is_slow_every_day(item):
+    return item.get_closest_marker("slow") and not item.get_closest_marker("weekly")
 
 
 def _mark_further_cases_slow(items):
