@@ -52,6 +52,8 @@ _ENDS = re.compile(
 _FEWEST_WORDS_OF_ITEM = 8  # minimum of a list item that needs no stop
 # but not an identifier
 _FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")
+# beginnings of what stands inside a sentence
+_INSIDE = re.compile(r"[,;)\]}]|[.:]\s")
 _TAIL = 20  # characters at the end of a sentence that are searched for its stop
 # letters of words that break off, and sentences that do
 _BROKEN = re.compile(
@@ -282,6 +284,7 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
 
     Each criterion applies only to documents in which most sentences have a stop
     or a capital, respectively. List items of several words need no stop.
+    Sentences that begin with a comma or the like are unfinished in any document.
     """
     sentences = document.sentences
     stopped = np.array(
@@ -300,7 +303,9 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
     capital = np.array(
         [word is not None and word[0][0].isupper() for word in beginnings]
     )
-    unfinished = np.zeros(len(sentences), bool)
+    unfinished = np.array(
+        [_INSIDE.match(sentence) is not None for sentence in sentences], bool
+    )
     texts = ~document.headings
     if stopped[texts].sum() > _FINISHED * texts.sum():
         unfinished |= ~stopped & ~(items & is_long)

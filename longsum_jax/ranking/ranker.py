@@ -4,7 +4,7 @@ import bisect
 import functools
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,10 +43,12 @@ from longsum_jax.ranking.wording import (
     capitalized,
     connective_end,
     fluent,
+    is_hyphenated,
     plain,
+    without_line_hyphens,
 )
 from longsum_jax.text.lengths import Length, parse_length
-from longsum_jax.text.ngrams import num_words
+from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.sentences import join_wrapped_lines
 from longsum_jax.text.statements import (
     NO_OUTLINE,
@@ -387,8 +389,14 @@ def _texts(
 ) -> list[str]:
     """Returns the words of the selected sentences for a reader, see ``wording``."""
     texts = []
+    document_words: Set[str] | None = None
     for number in selected:
-        text = plain(placed.source(number, 1.0).text, is_talk)
+        text = plain(placed.source(number, 1.0).text)
+        # In talk, hyphens end words that break off.
+        if not is_talk and is_hyphenated(text):
+            if document_words is None:
+                document_words = set(unicode_words(placed.text.lower()))
+            text = without_line_hyphens(text, document_words)
         label = labels[number]
         if is_talk:
             name = name_before_colon(text)

@@ -33,6 +33,7 @@ def kept(text):
         "Fig. 3 The old bridge of stone and oak in the town",
         "The old bridge of stone and oak by the mill in the middle of the town",
         "of the old bridge nothing is left in the town.",
+        ", of the old bridge nothing is left in the town.",
         "- closing the old bridge",
         "![The old bridge of stone and oak.](bridge.png)",
         "[Illustration: The old bridge is in danger.]",

@@ -1,6 +1,12 @@
 import pytest
 
-from longsum_jax.ranking.wording import capitalized, connective_end, fluent, plain
+from longsum_jax.ranking.wording import (
+    capitalized,
+    connective_end,
+    fluent,
+    plain,
+    without_line_hyphens,
+)
 
 
 @pytest.mark.parametrize(
@@ -12,10 +18,14 @@ from longsum_jax.ranking.wording import capitalized, connective_end, fluent, pla
         ("Buffalo <cit> carry it<sup>2</sup> &amp; more.", "Buffalo carry it & more."),
         ("> **Warning** The old bridge is closed.", "The old bridge is closed."),
         ("\u00b6 5 We do not agree.", "We do not agree."),
-        (
-            "An intro- duction to first- and second-order logic.",
-            "An introduction to first- and second-order logic.",
-        ),
+        ("Spores <cit>, as in <cit>, of Lee et al. <cit>.", "Spores, as in <cit>, of Lee et al."),
+        ("*Use* ``[*a, *b]`` and **`*c` too**.", "Use `[*a, *b]` and `*c` too."),
+        ("RESULTS The mean rose.", "The mean rose."),
+        ("Conclusions: the mean rose.", "the mean rose."),
+        ("Introduction Long papers are read.", "Long papers are read."),
+        ("Results show that it rose.", "Results show that it rose."),
+        ("Discussion of the plan was long.", "Discussion of the plan was long."),
+        ("Summary Judgment was granted.", "Summary Judgment was granted."),
         ("Well , I do n't know .", "Well, I don't know."),
         (
             "Names such as my_long_name and 2 * 3 * 4 stay.",
@@ -39,6 +49,16 @@ def test_marks_are_not_shown(sentence, expected):
 )
 def test_talk_has_no_hesitations(words, expected):
     assert fluent(words) == expected
+
+
+def test_words_that_line_ends_cut():
+    words = {"hour", "hand", "heat", "killed", "notebook", "note", "book"}
+    for sentence, expected in (
+        ("An intro- duction to first- and last.", "An introduction to first- and last."),
+        ("The hour- hand of heat- killed cells.", "The hour-hand of heat-killed cells."),
+        ("A note- book.", "A notebook."),
+    ):
+        assert without_line_hyphens(sentence, words) == expected
 
 
 def test_capitals():
