@@ -176,7 +176,7 @@ def plain(sentence: str) -> str:
 
 
 def _without_placeholders(sentence: str) -> str:
-    """Removes placeholders of citations, except those that a preposition needs."""
+    """Removes placeholders of citations, unless a preposition needs them."""
 
     def kept(match: re.Match[str]) -> str:
         before = sentence[: match.start()]
