@@ -45,10 +45,11 @@ from longsum_jax.ranking.wording import (
     fluent,
     is_hyphenated,
     plain,
+    whole_words,
     without_line_hyphens,
 )
 from longsum_jax.text.lengths import Length, parse_length
-from longsum_jax.text.ngrams import num_words, unicode_words
+from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import join_wrapped_lines
 from longsum_jax.text.statements import (
     NO_OUTLINE,
@@ -395,7 +396,7 @@ def _texts(
         # In talk, hyphens end words that break off.
         if not is_talk and is_hyphenated(text):
             if document_words is None:
-                document_words = set(unicode_words(placed.text.lower()))
+                document_words = whole_words(placed.text)
             text = without_line_hyphens(text, document_words)
         label = labels[number]
         if is_talk:

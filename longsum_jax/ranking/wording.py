@@ -8,6 +8,8 @@ import html
 import re
 from collections.abc import Set
 
+from longsum_jax.text.ngrams import unicode_words
+
 _ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{1,6});")
 _PLACEHOLDERS = re.compile(
     r"\s*[(\[]?<(?:cit|ref|citation|sup|sub)>(?:[\w,;\u2013-]{0,12}</(?:sup|sub)>)?[)\]]?"
@@ -84,6 +86,7 @@ _SPLIT_WORDS = re.compile(
 _HYPHENATED = re.compile(
     r"(?<!\w)(\w*[a-z]{2})- (?!(?:and|or|to|und|oder)\b)([a-z]{2,})"
 )
+_CUT = re.compile(r"(?<!\w)\w+-\s+\w+")
 # Headings before a sentence in one line, as in text from PDF. Most also begin
 # sentences ("Results show that ..."), so a usual first word has to follow.
 _FIRST_OF_SENTENCE = (
@@ -207,6 +210,11 @@ def is_hyphenated(sentence: str) -> bool:
     return _HYPHENATED.search(sentence) is not None
 
 
+def whole_words(text: str) -> set[str]:
+    """Returns the words of a text in lower case, without parts of words that line ends cut."""
+    return set(unicode_words(_CUT.sub(" ", text).lower()))
+
+
 def without_line_hyphens(sentence: str, words: Set[str]) -> str:
     """Joins words that the end of a line cut: "intro- duction", "hour- hand".
 
@@ -215,7 +223,7 @@ def without_line_hyphens(sentence: str, words: Set[str]) -> str:
 
     Args:
         sentence: words of one sentence.
-        words: words of the document in lower case.
+        words: result of ``whole_words`` for the document.
     """
 
     def joined(match: re.Match[str]) -> str:

@@ -5,6 +5,7 @@ from longsum_jax.ranking.wording import (
     connective_end,
     fluent,
     plain,
+    whole_words,
     without_line_hyphens,
 )
 
@@ -52,7 +53,8 @@ def test_talk_has_no_hesitations(words, expected):
 
 
 def test_words_that_line_ends_cut():
-    words = {"hour", "hand", "heat", "killed", "notebook", "note", "book"}
+    words = whole_words("Hand, hour; heat, killed; a note, a book, a note-\nbook. A Notebook.")
+    words |= whole_words("Intro- duction: the cut ends of words are none.")
     for sentence, expected in (
         ("An intro- duction to first- and last.", "An introduction to first- and last."),
         ("The hour- hand of heat- killed cells.", "The hour-hand of heat-killed cells."),
