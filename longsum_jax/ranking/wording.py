@@ -94,7 +94,9 @@ _FIRST_OF_SENTENCE = (
     r"Since|Some|The|There|These|This|To|Two|We|While|With)\b"
 )
 _GLUED_HEADING = re.compile(
-    r"\A(?:\d{1,2}(?:\.\d{1,2})*\.? )?(?:"
+    r"\A(?:\d{1,2}(?:\.\d{1,2})*\.? "
+    rf"(?:[A-Z][\w-]* ){{1,5}}?(?={_FIRST_OF_SENTENCE})|"
+    r"(?:\d{1,2}(?:\.\d{1,2})*\.? )?(?:"
     r"(?:Introduction|Conclusions?|BACKGROUND|RESULTS|CONCLUSIONS?|DISCUSSION|"
     r"INTRODUCTION|ABSTRACT|METHODS) (?=[A-Z][a-z]* [a-z])|"
     r"(?:Abstract|Summary|Background|Results|Discussion|Motivation|Overview) "
@@ -102,7 +104,7 @@ _GLUED_HEADING = re.compile(
     r"(?:Introduction|Conclusions?|Discussion|Abstract|Summary|Background|Results|"
     r"Motivation|Overview|Methods)[:.] (?=[^\W\d_])|"
     r"(?:BACKGROUND|RESULTS|CONCLUSIONS?|DISCUSSION|INTRODUCTION|ABSTRACT|METHODS)[:.] "
-    r"(?=[^\W\d_]))"
+    r"(?=[^\W\d_])))"
 )
 # Connectives without which a sentence can begin, if a comma follows.
 _CONNECTIVE = re.compile(

@@ -24,6 +24,7 @@ from longsum_jax.ranking.wording import (
         ("RESULTS The mean rose.", "The mean rose."),
         ("Conclusions: the mean rose.", "the mean rose."),
         ("Introduction Long papers are read.", "Long papers are read."),
+        ("4.1 Data Sets The mean rose.", "The mean rose."),
         ("Results show that it rose.", "Results show that it rose."),
         ("Discussion of the plan was long.", "Discussion of the plan was long."),
         ("Summary Judgment was granted.", "Summary Judgment was granted."),
