@@ -35,7 +35,10 @@ _REPLACEMENTS = (
         re.compile(r"`([^`<]{1,200}?)\s*(?:<[^`>]{1,300}>)?`__?(?!\w)"),
         r"\1",
     ),  # its links
-    (re.compile(r"\s?\[[\w#]{1,12}\]_(?!\w)"), ""),  # its footnotes
+    (
+        re.compile(r"\A\[[\w#*.-]{1,40}\]_\s+|\s?\[[\w#*.-]{1,40}\]_(?!\w)"),
+        "",
+    ),  # its footnotes
 )
 # marks that are part of code where they stand inside of backticks
 _MARKUP_OUTSIDE_CODE = (
@@ -134,6 +137,8 @@ _TWICE = re.compile(
 _STUTTER = re.compile(
     r"(?<=\s)([b-hj-z]|th|wh|sh|st|pr|tr|fl|wi|ha|ca)\s+(?=\1\w)"
 )
+# "if- if it", "in- inserts"
+_CUT_SHORT = re.compile(r"(?<![\w-])([^\W\d_]+)-\s+(?=\1)", re.IGNORECASE)
 _TAIL = re.compile(
     r"(?:\s*,\s*(?:yeah|okay|ok|right|you know|so|huh|like|i think|i guess|and|or|"
     r"but))+\s*(?=[.?!]?\Z)",
@@ -241,6 +246,7 @@ def without_line_hyphens(sentence: str, words: Set[str]) -> str:
 def fluent(words: str) -> str:
     """Returns a sentence of talk without hesitations, repeated words and openers."""
     words = _HESITATION.sub("", words)
+    words = _CUT_SHORT.sub("", words)
     words = _TWICE.sub(r"\1", words)
     words = _STUTTER.sub("", words)
     words = _TWICE.sub(r"\1", words)

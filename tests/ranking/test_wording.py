@@ -13,6 +13,7 @@ from longsum_jax.ranking.wording import (
 @pytest.mark.parametrize(
     ("sentence", "expected"),
     [
+        ("[#a-b]_ Use it [#c]_, or not [*]_.", "Use it, or not."),
         ("See :pep:`327` and :py:data:`typing.TypeIs`.", "See PEP 327 and typing.TypeIs."),
         ("Use ``len`` or `Other`_ [1]_.", "Use `len` or Other."),
         ('In [part 4](https://a.b/c#d "Part") we **ask** _twice_.', "In part 4 we ask twice."),
@@ -46,6 +47,7 @@ def test_marks_are_not_shown(sentence, expected):
         ("it it only takes a little energy, you know.", "it only takes a little energy."),
         ("I had had that that day.", "I had had that that day."),
         ("my view of you , you know , is high .", "my view of you, you know, is high."),
+        ("use it if- if the tendon in- inserts.", "use it if the tendon inserts."),
         ("So no.", "So no."),  # nothing would be left
     ],
 )
