@@ -25,7 +25,7 @@ from longsum_jax.ranking.parsing import (
     without_speaker,
 )
 from longsum_jax.ranking.signposts import are_signposts, are_verbless
-from longsum_jax.ranking.wording import fluent
+from longsum_jax.ranking.wording import fluent, without_openers
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import without_list_mark
@@ -93,6 +93,18 @@ _ANNOUNCEMENT = re.compile(
     r"(?:now )?(?:turn|hand|pass) (?:the (?:call|conference|floor|meeting|program) |it |things )?"
     r"(?:back )?(?:over )?to\b"
     r"))"
+)
+# Greetings and advertisements of broadcasts, of any length.
+_BROADCAST = re.compile(
+    r"(?:hello|hi|hey|good (?:morning|evening|afternoon)|welcome(?: back)?)\b,? "
+    r"(?:and welcome\b|everyone\b|everybody\b|all\b|folks\b|guys\b|listeners\b|viewers\b|"
+    r"to (?:tonight|today|another|this|the))|"
+    r".{0,80}\b(?:our|tonight['\u2019]s|today['\u2019]s|fantastic|first|second) "
+    r"(?:\w+ ){0,2}sponsors?\b|"
+    r".{0,80}\bbrought to you by\b|"
+    r".{0,80}\b(?:have|got) (?:some|a (?:few|couple of)|our|these) "
+    r"(?:\w+ )?announcements\b",
+    re.IGNORECASE,
 )
 # Notices of Project Gutenberg and of the magazines that first published its
 # stories.
@@ -373,11 +385,19 @@ def _are_broken_talk(document: ParsedDocument) -> np.ndarray:
 
 
 def _are_announcements(document: ParsedDocument) -> np.ndarray:
-    """Returns True for short sentences that greet, thank or introduce the next speaker."""
+    """Returns True for sentences that greet, thank, advertise or introduce the next speaker.
+
+    Sentences outside of talk may be long and begin like announcements; they
+    contain information.
+    """
     announces = np.zeros(len(document.sentences), bool)
     for number in np.flatnonzero(document.lengths <= _LONGEST_ANNOUNCEMENT):
         words = without_speaker(document.sentences[number])
         announces[number] = _ANNOUNCEMENT.match(words) is not None
+    for number, name in enumerate(speakers(document)):
+        if name:
+            words = without_openers(without_speaker(document.sentences[number]))
+            announces[number] |= _BROADCAST.match(words) is not None
     return announces
 
 

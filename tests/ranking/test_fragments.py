@@ -91,6 +91,18 @@ def test_names_and_fillers_are_not_content_of_talk():
     ]
 
 
+def test_greetings_and_advertisements_are_not_content_of_talk():
+    turns = [
+        "MATT: Hello everyone, and welcome to the episode in which the old bridge of the town falls.",
+        "LAURA: We have two fantastic sponsors for tonight, first the makers of bridges of dice.",
+        "MATT: Before we cross the bridge, we have some announcements to read, so hang tight there.",
+        "LAURA: The old bridge by the mill falls into the river.",
+        "MATT: The sponsor of the bridge is the town, which paid for all of its stones.",
+        "LAURA: The council of the town repairs the bridge in winter.",
+    ]
+    assert kept("\n".join(turns)) == turns[3:]
+
+
 def test_text_after_a_fence_without_end_is_not_code():
     assert kept(f"{PROSE}\n\n```\n\n{PROSE}") == [PROSE, PROSE]
 
