@@ -102,8 +102,8 @@ _BROADCAST = re.compile(
     r".{0,80}\b(?:our|tonight['\u2019]s|today['\u2019]s|fantastic|first|second) "
     r"(?:\w+ ){0,2}sponsors?\b|"
     r".{0,80}\bbrought to you by\b|"
-    r".{0,80}\b(?:have|got) (?:some|a (?:few|couple of)|our|these) "
-    r"(?:\w+ )?announcements\b",
+    r".{0,80}\b(?:some|few|of|our|these) (?:\w+ )?announcements\b|"
+    r"before we (?:dive|get|go|hop|jump) (?:in|into|on|started)\b",
     re.IGNORECASE,
 )
 # Notices of Project Gutenberg and of the magazines that first published its

@@ -406,13 +406,20 @@ def _texts(
                 text = text[len(label) :]
             spoken = fluent(text)
             if spoken != text.lstrip():
-                text = capitalized(spoken)
+                text = _with_same_case(spoken, text)
         elif document.language in ("en", "") and number - 1 not in selected:
             end = connective_end(text)
             if end:
-                text = capitalized(text[end:])
+                text = _with_same_case(text[end:], text)
         texts.append(label + text)
     return texts
+
+
+def _with_same_case(words: str, sentence: str) -> str:
+    """Returns words with a capital, unless the sentence that they are from had none."""
+    if sentence.lstrip()[:1].islower():
+        return words
+    return capitalized(words)
 
 
 _DIVISION = re.compile(
