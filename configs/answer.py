@@ -7,12 +7,13 @@ question, or the correct one of several choices.
 `model` is a directory in Hugging Face layout, a training workdir, or a name on the Hub; without it,
 a small BERT is trained from scratch, with a tokenizer trained on the data. `data` are JSON lines
 {"context": ..., "question": ..., "answer": ...}, `questions/{split}.jsonl` or one file, of which a
-tenth is held out. An answer occurs verbatim in its context; a list contains several correct ones. Cloze questions, with a placeholder for the answer, are treated like other questions. The
-evaluation prints exact match and F1 as defined for SQuAD. The mode `choices` learns which of
-several texts is correct, {"context": ..., "question": ..., "choices": [...], "label": 2}, where a
-label is the index of a choice, from 0, or its text; the argument `choices` is the maximum number of
-choices. It prints the accuracy and, for comparison, the accuracy of guessing, and is for encoders.
-`tiny` runs in seconds on a CPU.
+tenth is held out. An answer occurs verbatim in its context; a list contains several correct ones.
+Cloze questions, with a placeholder for the answer, are treated like other questions. The evaluation
+prints exact match and F1 as defined for SQuAD. The mode `choices` learns which of several texts is
+correct, {"context": ..., "question": ..., "choices": [...], "label": 2}, where a label is the index
+of a choice, from 0, or its text; the argument `choices` is the maximum number of choices. It prints
+the accuracy and, for comparison, the accuracy of guessing, and is for encoders. `tiny` runs in
+seconds on a CPU.
 
 BERT's settings for SQuAD (Devlin et al. 2019, section 4.2): AdamW with learning rate 5e-5 (3e-4
 from scratch) and batches of 32; the 100 steps of warm-up and the total of 1,000 steps are our

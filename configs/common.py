@@ -30,7 +30,7 @@ _SHORT_OPTIONS = {
 KEPT_OBJECTIVES = (
     *("classify", "mlm", "lm", "extract", "answer", "choose", "claims", "cloze", "prefer"),
 )
-LENGTHS = ("max_source_length", "max_target_length")  # of tasks; models limit them by their positions
+LENGTHS = ("max_source_length", "max_target_length")  # of tasks; limited by positions
 OWN_FILES = "data/{split}.jsonl"  # files that configs read without ``data``
 
 

@@ -17,8 +17,8 @@ on the sentences that an extractor trained by configs/extractor.py predicts:
 `model` is a checkpoint of any encoder-decoder, `data` the output of `longsum extract`. Published:
 1,024 tokens of source, learning rate, passes, warm-up and 8 documents per step as for AWESOME; the
 defaults are GovReport's (`data_set=` selects the values for qmsum, summscreen, arxiv or booksum).
-The optimizer, its linear schedule and the generation options are not published; they are the
-same as in configs/awesome.py. Without `model`, a small LOCOST is trained from scratch. `tiny` runs in
+The optimizer, its linear schedule and the generation options are not published; they are the same
+as in configs/awesome.py. Without `model`, a small LOCOST is trained from scratch. `tiny` runs in
 seconds on a CPU.
 """
 

@@ -27,9 +27,9 @@ config.tokenizer.path=runs/copy/model. `tiny` runs in seconds.
 `size=6m` and `size=10m` are for a GPU: 6.4M and 10.2M parameters, 8,192 pieces; `copy`, `mix` and
 `finetune` then have longer rows, and more of them per step. Their mixes have 60, 280 and 600 words;
 the last one also contains rows generated with
-`--words=800 --pieces=extract --tasks=marked,lead,rank --most_copied=0.5`. Fine-tuning
-reads 1,152 tokens, selected from long documents by `longsum extract --length="600 words"`. For the
-results of the larger model after fifteen minutes, see docs/results/studies.md.
+`--words=800 --pieces=extract --tasks=marked,lead,rank --most_copied=0.5`. Fine-tuning reads 1,152
+tokens, selected from long documents by `longsum extract --length="600 words"`. For the results of
+the larger model after fifteen minutes, see docs/results/studies.md.
 
 Measured, mean of ROUGE-1, -2 and -Lsum on the 100 test papers of ScisummNet (stemmed), after 150
 steps of fine-tuning on 549 papers: 19.59 after copying and mixes, 18.24 after 450 steps of gap
