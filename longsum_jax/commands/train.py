@@ -217,7 +217,7 @@ def _parser() -> "argparse.ArgumentParser":
         default=0,
         metavar="STEPS",
         help="profile this many steps after the first: a trace, and profile/operations.md with "
-        "the ten dearest operations, in --workdir; default: 0, for none",
+        "the ten most expensive operations, in --workdir; default: 0, for none",
     )
     parser.add_argument(
         "--stopped_exit_code",

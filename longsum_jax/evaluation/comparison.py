@@ -66,7 +66,7 @@ class Difference(NamedTuple):
     """The difference of two systems in one column, with its significance.
 
     Attributes:
-        difference: difference of the values.
+        difference: value of the compared system minus value of the other one.
         low, high: bounds of its confidence interval.
         p_value: p-value of the null hypothesis of equal systems, adjusted for
             the number of other systems (Holm).
@@ -322,8 +322,8 @@ def compare(
     """Compares a system with others on the same documents.
 
     Args:
-        system: system from which the others are subtracted; result of
-            ``score_system``.
+        system: compared system, from which the others are subtracted; result
+            of ``score_system``.
         others: systems scored on the same documents.
         metrics: metrics with which the systems were scored.
         sampling: test, rounds, level and seed.

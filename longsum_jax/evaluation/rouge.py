@@ -1,7 +1,7 @@
-"""ROUGE, bit-identical to rouge-score 0.1.2 with its settings, and many times as fast.
+"""ROUGE, bit-identical to rouge-score 0.1.2 in its settings, and many times as fast.
 
-These settings are ``tokenizer="default"`` and ``splitter="lines"``. With the
-defaults here, ROUGE-Lsum differs, because lines are split into sentences, and
+Its settings are ``tokenizer="default"`` and ``splitter="lines"``. With the
+defaults of this module, ROUGE-Lsum differs, because lines are split into sentences, and
 so do scores with references in non-Latin scripts, because words of any script
 are counted. The final arithmetic is done by rouge-score; n-grams and common
 subsequences are counted here, which is faster.

@@ -34,7 +34,7 @@ KERNELS = "kernels"  # Flax collection of cached kernels, see ``S4D``
 
 
 class S4D(nn.Module):
-    """A gated state-space layer:
+    """A gated state-space layer (Le Bronnec et al. 2024, section 4.2):
 
         out = output_linear(conv(mask * k_proj(u)) * q_proj(u))
 
