@@ -43,7 +43,7 @@ class Pair(NamedTuple):
         other_references: additional references, for metrics with several
             references.
         borders: offsets in the source of all documents except the first, if it
-            is several that are read as one.
+            consists of several that are read as one.
     """
 
     id: str
