@@ -25,7 +25,7 @@ from longsum_jax.ranking.parsing import (
     without_speaker,
 )
 from longsum_jax.ranking.signposts import are_signposts, are_verbless
-from longsum_jax.ranking.wording import fluent
+from longsum_jax.ranking.wording import fluent, without_openers
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import without_list_mark
@@ -52,6 +52,8 @@ _ENDS = re.compile(
 _FEWEST_WORDS_OF_ITEM = 8  # minimum of a list item that needs no stop
 # but not an identifier
 _FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")
+# beginnings of what stands inside a sentence
+_INSIDE = re.compile(r"[,;)\]}]|[.:]\s")
 _TAIL = 20  # characters at the end of a sentence that are searched for its stop
 # letters of words that break off, and sentences that do
 _BROKEN = re.compile(
@@ -91,6 +93,18 @@ _ANNOUNCEMENT = re.compile(
     r"(?:now )?(?:turn|hand|pass) (?:the (?:call|conference|floor|meeting|program) |it |things )?"
     r"(?:back )?(?:over )?to\b"
     r"))"
+)
+# Greetings and advertisements of broadcasts, of any length.
+_BROADCAST = re.compile(
+    r"(?:hello|hi|hey|good (?:morning|evening|afternoon)|welcome(?: back)?)\b,? "
+    r"(?:and welcome\b|everyone\b|everybody\b|all\b|folks\b|guys\b|listeners\b|viewers\b|"
+    r"to (?:tonight|today|another|this|the))|"
+    r".{0,80}\b(?:our|tonight['\u2019]s|today['\u2019]s|fantastic|first|second) "
+    r"(?:\w+ ){0,2}sponsors?\b|"
+    r".{0,80}\bbrought to you by\b|"
+    r".{0,80}\b(?:some|few|of|our|these) (?:\w+ )?announcements\b|"
+    r"before we (?:dive|get|go|hop|jump) (?:in|into|on|started)\b",
+    re.IGNORECASE,
 )
 # Notices of Project Gutenberg and of the magazines that first published its
 # stories.
@@ -282,6 +296,7 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
 
     Each criterion applies only to documents in which most sentences have a stop
     or a capital, respectively. List items of several words need no stop.
+    Sentences that begin with a comma or the like are unfinished in any document.
     """
     sentences = document.sentences
     stopped = np.array(
@@ -300,7 +315,9 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
     capital = np.array(
         [word is not None and word[0][0].isupper() for word in beginnings]
     )
-    unfinished = np.zeros(len(sentences), bool)
+    unfinished = np.array(
+        [_INSIDE.match(sentence) is not None for sentence in sentences], bool
+    )
     texts = ~document.headings
     if stopped[texts].sum() > _FINISHED * texts.sum():
         unfinished |= ~stopped & ~(items & is_long)
@@ -368,11 +385,19 @@ def _are_broken_talk(document: ParsedDocument) -> np.ndarray:
 
 
 def _are_announcements(document: ParsedDocument) -> np.ndarray:
-    """Returns True for short sentences that greet, thank or introduce the next speaker."""
+    """Returns True for sentences that greet, thank, advertise or introduce the next speaker.
+
+    Sentences outside of talk may be long and begin like announcements; they
+    contain information.
+    """
     announces = np.zeros(len(document.sentences), bool)
     for number in np.flatnonzero(document.lengths <= _LONGEST_ANNOUNCEMENT):
         words = without_speaker(document.sentences[number])
         announces[number] = _ANNOUNCEMENT.match(words) is not None
+    for number, name in enumerate(speakers(document)):
+        if name:
+            words = without_openers(without_speaker(document.sentences[number]))
+            announces[number] |= _BROADCAST.match(words) is not None
     return announces
 
 

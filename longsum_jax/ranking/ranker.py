@@ -4,7 +4,7 @@ import bisect
 import functools
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +43,10 @@ from longsum_jax.ranking.wording import (
     capitalized,
     connective_end,
     fluent,
+    is_hyphenated,
     plain,
+    whole_words,
+    without_line_hyphens,
 )
 from longsum_jax.text.lengths import Length, parse_length
 from longsum_jax.text.ngrams import num_words
@@ -387,8 +390,14 @@ def _texts(
 ) -> list[str]:
     """Returns the words of the selected sentences for a reader, see ``wording``."""
     texts = []
+    document_words: Set[str] | None = None
     for number in selected:
-        text = plain(placed.source(number, 1.0).text, is_talk)
+        text = plain(placed.source(number, 1.0).text)
+        # In talk, hyphens end words that break off.
+        if not is_talk and is_hyphenated(text):
+            if document_words is None:
+                document_words = whole_words(placed.text)
+            text = without_line_hyphens(text, document_words)
         label = labels[number]
         if is_talk:
             name = name_before_colon(text)
@@ -397,13 +406,20 @@ def _texts(
                 text = text[len(label) :]
             spoken = fluent(text)
             if spoken != text.lstrip():
-                text = capitalized(spoken)
+                text = _with_same_case(spoken, text)
         elif document.language in ("en", "") and number - 1 not in selected:
             end = connective_end(text)
             if end:
-                text = capitalized(text[end:])
+                text = _with_same_case(text[end:], text)
         texts.append(label + text)
     return texts
+
+
+def _with_same_case(words: str, sentence: str) -> str:
+    """Returns words with a capital, unless the sentence that they are from had none."""
+    if sentence.lstrip()[:1].islower():
+        return words
+    return capitalized(words)
 
 
 _DIVISION = re.compile(

@@ -6,11 +6,19 @@ sources of a summary.
 
 import html
 import re
+from collections.abc import Set
+
+from longsum_jax.text.ngrams import unicode_words
 
 _ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{1,6});")
 _PLACEHOLDERS = re.compile(
     r"\s*[(\[]?<(?:cit|ref|citation|sup|sub)>(?:[\w,;\u2013-]{0,12}</(?:sup|sub)>)?[)\]]?"
 )
+# words after which a citation belongs to the sentence: "as in <cit>"
+_BEFORE_CITATION = re.compile(
+    r"\b(?:as|and|by|from|in|of|or|see|than|to|with)\Z", re.IGNORECASE
+)
+_DOUBLED = re.compile(r"([,;])\s*[,;]|(?<!\.)(\.)\s*\.(?!\.)")
 _MARKS = re.compile(r"[`*_\[<>&:\u00b6\\]")
 _REPLACEMENTS = (
     (re.compile(r":(?i:pep):`(\d+)`"), r"PEP \1"),
@@ -27,7 +35,13 @@ _REPLACEMENTS = (
         re.compile(r"`([^`<]{1,200}?)\s*(?:<[^`>]{1,300}>)?`__?(?!\w)"),
         r"\1",
     ),  # its links
-    (re.compile(r"\s?\[[\w#]{1,12}\]_(?!\w)"), ""),  # its footnotes
+    (
+        re.compile(r"\A\[[\w#*.-]{1,40}\]_\s+|\s?\[[\w#*.-]{1,40}\]_(?!\w)"),
+        "",
+    ),  # its footnotes
+)
+# marks that are part of code where they stand inside of backticks
+_MARKUP_OUTSIDE_CODE = (
     # links of Markdown
     (
         re.compile(
@@ -62,6 +76,9 @@ _REPLACEMENTS = (
     # numbers of paragraphs in judgments
     (re.compile(r"\A\u00b6\s*\d{1,4}\.?\s+"), ""),
 )
+_CODE = re.compile(r"`[^`]{1,300}`")
+# a number of a code span, between two characters of no meaning
+_MASKED = re.compile("\ue000(\\d+)\ue001")
 # Texts that were split into tokens: "well , I do n't know ."
 _SPACED = re.compile(r"(?<=[\w)\]\"'\u2019%-])\s+([,.;:?!]+)(?=\s|\Z)")
 _SPLIT_WORDS = re.compile(
@@ -70,13 +87,27 @@ _SPLIT_WORDS = re.compile(
 )
 # "intro- duction", but not "first- and second-order"
 _HYPHENATED = re.compile(
-    r"(?<=[a-z]{2})- (?!(?:and|or|to|und|oder)\b)(?=[a-z]{2})"
+    r"(?<!\w)(\w*[a-z]{2})- (?!(?:and|or|to|und|oder)\b)([a-z]{2,})"
+)
+_CUT = re.compile(r"(?<!\w)\w+-\s+\w+")
+# Headings before a sentence in one line, as in text from PDF. Most also begin
+# sentences ("Results show that ..."), so a usual first word has to follow.
+_FIRST_OF_SENTENCE = (
+    r"(?:A|All|Although|An|As|Both|By|For|Here|In|It|Many|Most|Our|Recent|Several|"
+    r"Since|Some|The|There|These|This|To|Two|We|While|With)\b"
 )
 _GLUED_HEADING = re.compile(
-    r"\A(?:\d{1,2}(?:\.\d{1,2})*\.? )?(?:Introduction|Conclusions?|Discussion|Abstract|"
-    r"Summary|"
-    r"Background|Results|Motivation|Overview|BACKGROUND|RESULTS|CONCLUSIONS?|DISCUSSION|"
-    r"INTRODUCTION|ABSTRACT|METHODS)[:.]? (?=[^\W\d_])(?=[A-Z]|[a-z]+ [a-z])"
+    r"\A(?:\d{1,2}(?:\.\d{1,2})*\.? "
+    rf"(?:[A-Z][\w-]* ){{1,5}}?(?={_FIRST_OF_SENTENCE})|"
+    r"(?:\d{1,2}(?:\.\d{1,2})*\.? )?(?:"
+    r"(?:Introduction|Conclusions?|BACKGROUND|RESULTS|CONCLUSIONS?|DISCUSSION|"
+    r"INTRODUCTION|ABSTRACT|METHODS) (?=[A-Z][a-z]* [a-z])|"
+    r"(?:Abstract|Summary|Background|Results|Discussion|Motivation|Overview) "
+    rf"(?={_FIRST_OF_SENTENCE})|"
+    r"(?:Introduction|Conclusions?|Discussion|Abstract|Summary|Background|Results|"
+    r"Motivation|Overview|Methods)[:.] (?=[^\W\d_])|"
+    r"(?:BACKGROUND|RESULTS|CONCLUSIONS?|DISCUSSION|INTRODUCTION|ABSTRACT|METHODS)[:.] "
+    r"(?=[^\W\d_])))"
 )
 # Connectives without which a sentence can begin, if a comma follows.
 _CONNECTIVE = re.compile(
@@ -106,6 +137,8 @@ _TWICE = re.compile(
 _STUTTER = re.compile(
     r"(?<=\s)([b-hj-z]|th|wh|sh|st|pr|tr|fl|wi|ha|ca)\s+(?=\1\w)"
 )
+# "if- if it", "in- inserts"
+_CUT_SHORT = re.compile(r"(?<![\w-])([^\W\d_]+)-\s+(?=\1)", re.IGNORECASE)
 _TAIL = re.compile(
     r"(?:\s*,\s*(?:yeah|okay|ok|right|you know|so|huh|like|i think|i guess|and|or|"
     r"but))+\s*(?=[.?!]?\Z)",
@@ -138,27 +171,82 @@ def connective_end(words: str) -> int:
     return match.end()
 
 
-def plain(sentence: str, is_talk: bool = False) -> str:
-    """Returns a sentence without marks of markup, and with spaces as in print.
-
-    In talk, hyphens are not at the ends of lines but of words that break off.
-    """
+def plain(sentence: str) -> str:
+    """Returns a sentence without marks of markup, and with spaces as in print."""
     if _MARKS.search(sentence):
         if _ENTITY.search(sentence):
             sentence = html.unescape(sentence)
-        sentence = _PLACEHOLDERS.sub("", sentence)
+        sentence = _without_placeholders(sentence)
         for pattern, replacement in _REPLACEMENTS:
             sentence = pattern.sub(replacement, sentence)
+        sentence = _without_markup(sentence)
     sentence = _SPLIT_WORDS.sub(r"\1\2\3", sentence)
-    if not is_talk:
-        sentence = _HYPHENATED.sub("", sentence)
     sentence = _GLUED_HEADING.sub("", sentence)
     return _SPACED.sub(r"\1", sentence)
+
+
+def _without_placeholders(sentence: str) -> str:
+    """Removes placeholders of citations, unless a preposition needs them."""
+
+    def kept(match: re.Match[str]) -> str:
+        before = sentence[: match.start()]
+        return match[0] if _BEFORE_CITATION.search(before) else ""
+
+    result = _PLACEHOLDERS.sub(kept, sentence)
+    if result == sentence:
+        return sentence
+    return _DOUBLED.sub(r"\1\2", result)
+
+
+def _without_markup(sentence: str) -> str:
+    """Removes links and emphasis of Markdown, but no character of code in backticks."""
+    spans: list[str] = []
+
+    def masked(match: re.Match[str]) -> str:
+        spans.append(match[0])
+        return f"\ue000{len(spans) - 1}\ue001"
+
+    sentence = _CODE.sub(masked, _MASKED.sub("", sentence))
+    for pattern, replacement in _MARKUP_OUTSIDE_CODE:
+        sentence = pattern.sub(replacement, sentence)
+    return _MASKED.sub(lambda match: spans[int(match[1])], sentence)
+
+
+def is_hyphenated(sentence: str) -> bool:
+    """Returns True if a hyphen and a space cut a word, as at the end of a line."""
+    return _HYPHENATED.search(sentence) is not None
+
+
+def whole_words(text: str) -> set[str]:
+    """Returns the words of a text in lower case, without parts of words that line ends cut."""
+    return set(unicode_words(_CUT.sub(" ", text).lower()))
+
+
+def without_line_hyphens(sentence: str, words: Set[str]) -> str:
+    """Joins words that the end of a line cut: "intro- duction", "hour- hand".
+
+    The hyphen stays if both parts are words of the document and their
+    compound is not.
+
+    Args:
+        sentence: words of one sentence.
+        words: result of ``whole_words`` for the document.
+    """
+
+    def joined(match: re.Match[str]) -> str:
+        first, second = match[1], match[2]
+        parts_are_words = {first.lower(), second} <= words
+        if parts_are_words and (first + second).lower() not in words:
+            return f"{first}-{second}"
+        return first + second
+
+    return _HYPHENATED.sub(joined, sentence)
 
 
 def fluent(words: str) -> str:
     """Returns a sentence of talk without hesitations, repeated words and openers."""
     words = _HESITATION.sub("", words)
+    words = _CUT_SHORT.sub("", words)
     words = _TWICE.sub(r"\1", words)
     words = _STUTTER.sub("", words)
     words = _TWICE.sub(r"\1", words)

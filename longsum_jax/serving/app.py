@@ -302,6 +302,9 @@ def make_app(
         limits: limits of one request, keys and origins; None for the defaults.
         options: limits for reading uploaded files; None for the defaults. Files
             are read in a sandbox in any case.
+
+    Raises:
+        InputError: if there is no engine, or two have one name.
     """
     limits = limits or Limits()
     models = ServedModels(*engines)

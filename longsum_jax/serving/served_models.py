@@ -1,10 +1,12 @@
 """The models of a server, which requests choose by name."""
 
+import collections
 from collections.abc import Iterator
 from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from longsum_jax.errors import InputError
 from longsum_jax.serving.engine import Engine
 from longsum_jax.serving.jobs import Jobs
 
@@ -15,9 +17,20 @@ class ServedModels:
     Args:
         *engines: engines with different names; the first one summarizes for
             requests that name no model.
+
+    Raises:
+        InputError: if there is no engine, or two have one name.
     """
 
     def __init__(self, *engines: Engine) -> None:
+        if not engines:
+            raise InputError("an application needs at least one engine; got 0")
+        names = collections.Counter(engine.name for engine in engines)
+        [(name, count)] = names.most_common(1)
+        if count > 1:
+            raise InputError(
+                f"{count} engines are named {name!r}; give each its own name"
+            )
         self._jobs = {engine.name: Jobs(engine) for engine in engines}
 
     def __iter__(self) -> Iterator[Engine]:

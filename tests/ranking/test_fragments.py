@@ -33,6 +33,7 @@ def kept(text):
         "Fig. 3 The old bridge of stone and oak in the town",
         "The old bridge of stone and oak by the mill in the middle of the town",
         "of the old bridge nothing is left in the town.",
+        ", of the old bridge nothing is left in the town.",
         "- closing the old bridge",
         "![The old bridge of stone and oak.](bridge.png)",
         "[Illustration: The old bridge is in danger.]",
@@ -88,6 +89,18 @@ def test_names_and_fillers_are_not_content_of_talk():
         turns[0],
         turns[4],
     ]
+
+
+def test_greetings_and_advertisements_are_not_content_of_talk():
+    turns = [
+        "MATT: Hello everyone, and welcome to the episode in which the old bridge of the town falls.",
+        "LAURA: We have two fantastic sponsors for tonight, first the makers of bridges of dice.",
+        "MATT: Before we cross the bridge, we have some announcements to read, so hang tight there.",
+        "LAURA: The old bridge by the mill falls into the river.",
+        "MATT: The sponsor of the bridge is the town, which paid for all of its stones.",
+        "LAURA: The council of the town repairs the bridge in winter.",
+    ]
+    assert kept("\n".join(turns)) == turns[3:]
 
 
 def test_text_after_a_fence_without_end_is_not_code():

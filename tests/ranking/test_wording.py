@@ -1,21 +1,34 @@
 import pytest
 
-from longsum_jax.ranking.wording import capitalized, connective_end, fluent, plain
+from longsum_jax.ranking.wording import (
+    capitalized,
+    connective_end,
+    fluent,
+    plain,
+    whole_words,
+    without_line_hyphens,
+)
 
 
 @pytest.mark.parametrize(
     ("sentence", "expected"),
     [
+        ("[#a-b]_ Use it [#c]_, or not [*]_.", "Use it, or not."),
         ("See :pep:`327` and :py:data:`typing.TypeIs`.", "See PEP 327 and typing.TypeIs."),
         ("Use ``len`` or `Other`_ [1]_.", "Use `len` or Other."),
         ('In [part 4](https://a.b/c#d "Part") we **ask** _twice_.', "In part 4 we ask twice."),
         ("Buffalo <cit> carry it<sup>2</sup> &amp; more.", "Buffalo carry it & more."),
         ("> **Warning** The old bridge is closed.", "The old bridge is closed."),
         ("\u00b6 5 We do not agree.", "We do not agree."),
-        (
-            "An intro- duction to first- and second-order logic.",
-            "An introduction to first- and second-order logic.",
-        ),
+        ("Spores <cit>, as in <cit>, of Lee et al. <cit>.", "Spores, as in <cit>, of Lee et al."),
+        ("*Use* ``[*a, *b]`` and **`*c` too**.", "Use `[*a, *b]` and `*c` too."),
+        ("RESULTS The mean rose.", "The mean rose."),
+        ("Conclusions: the mean rose.", "the mean rose."),
+        ("Introduction Long papers are read.", "Long papers are read."),
+        ("4.1 Data Sets The mean rose.", "The mean rose."),
+        ("Results show that it rose.", "Results show that it rose."),
+        ("Discussion of the plan was long.", "Discussion of the plan was long."),
+        ("Summary Judgment was granted.", "Summary Judgment was granted."),
         ("Well , I do n't know .", "Well, I don't know."),
         (
             "Names such as my_long_name and 2 * 3 * 4 stay.",
@@ -34,11 +47,23 @@ def test_marks_are_not_shown(sentence, expected):
         ("it it only takes a little energy, you know.", "it only takes a little energy."),
         ("I had had that that day.", "I had had that that day."),
         ("my view of you , you know , is high .", "my view of you, you know, is high."),
+        ("use it if- if the tendon in- inserts.", "use it if the tendon inserts."),
         ("So no.", "So no."),  # nothing would be left
     ],
 )
 def test_talk_has_no_hesitations(words, expected):
     assert fluent(words) == expected
+
+
+def test_words_that_line_ends_cut():
+    words = whole_words("Hand, hour; heat, killed; a note, a book, a note-\nbook. A Notebook.")
+    words |= whole_words("Intro- duction: the cut ends of words are none.")
+    for sentence, expected in (
+        ("An intro- duction to first- and last.", "An introduction to first- and last."),
+        ("The hour- hand of heat- killed cells.", "The hour-hand of heat-killed cells."),
+        ("A note- book.", "A notebook."),
+    ):
+        assert without_line_hyphens(sentence, words) == expected
 
 
 def test_capitals():

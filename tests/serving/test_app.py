@@ -17,6 +17,7 @@ pytest.importorskip("starlette")
 from starlette.testclient import TestClient
 
 from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.errors import InputError
 from longsum_jax.serving.app import Limits, make_app
 from longsum_jax.serving.engine import Engine, _extract
 from longsum_jax.serving.pieces import WholeJob
@@ -129,6 +130,16 @@ def test_the_client_of_openai():
         assert [model.id async for model in client.models.list()] == ["built-in"]
 
     asyncio.run(run())
+
+
+def test_engines_have_names_of_their_own():
+    with pytest.raises(InputError, match="at least one engine; got 0"):
+        make_app()
+    engines = Engine(), Engine()
+    with pytest.raises(InputError, match="2 engines are named 'built-in'; give each its own"):
+        make_app(*engines)
+    for engine in engines:
+        engine.close()
 
 
 def test_requests_choose_a_model_by_name():
