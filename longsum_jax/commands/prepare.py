@@ -270,7 +270,10 @@ def _parser() -> argparse.ArgumentParser:
     tasks = "\n".join(map(_task_line, TASKS.values()))
     description = "Processes the texts of a task once, and writes shards that training reads fast."
     parser = console.parser(
-        "prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}", EVERYDAY
+        "prepare",
+        description,
+        f"{EXAMPLES}\ntasks (name, objective, maximum tokens of source -> target, data):\n{tasks}",
+        EVERYDAY,
     )
     parser.add_argument(
         "--task", required=True, help="task; --help-all lists all names"
