@@ -439,7 +439,7 @@ def in_a_process(*arguments):
     return done
 
 
-@pytest.mark.slow
+@pytest.mark.weekly  # tests/experiment compiles for TPUs every day, tests above plan runs
 @pytest.mark.tpu_compiler
 def test_a_step_is_compiled_for_tpus(tiny_run, tmp_path):
     """Four chips that are not there: AdamW's step with parameters sharded over them."""
