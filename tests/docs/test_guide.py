@@ -94,6 +94,7 @@ def test_from_transformers(small_model, tmp_path, monkeypatch):
     assert found["logits"].shape[:2] == (1, 1)
 
 
+@pytest.mark.weekly  # tests/layers has these layers in Linen and NNX
 def test_own_models():
     namespace = run("own_models.md")
     assert namespace["states"].shape == (2, 1000, 64)
