@@ -64,26 +64,10 @@ def test_embedded_corpus_needs_no_file(tmp_path):
     assert store.lengths[:, 0].max() <= 4096
 
 
-def test_help_teaches(capsys):
-    with pytest.raises(SystemExit) as end:
-        prepare.main(["--help-all"])
-    said = capsys.readouterr().out
-    assert end.value.code == 0
-    for text in ("examples:", "--workers", "govreport", "4096 -> 910", "{split}", "Training reads"):
-        assert text in said
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--task=c5"], 'unknown task "c5"; did you mean "c4"'),
-        (["--split=tran"], 'no split "tran"; did you mean "train"'),
-        (["--source=json:/nowhere/*.jsonl"], "/nowhere"),
-        (["--tokenizer=/nowhere.model"], "/nowhere.model"),
         (["--document_key=txt"], r'train\.jsonl:1: no key "txt"; did you mean "text"'),
-        (["--ratio=1.5"], "ratio"),
-        (["--objective=summary"], 'did you mean "summarize"'),
-        (["--piece_words=19"], "piece_words=19 must be at least 20"),
         (["--piece_words=200", "--objective=summarize"], "piece_words=200 is only for"),
         (["--train_tokens=9"], "--train_tokens is for --objective=summarize_segments, not for gap"),
         (
