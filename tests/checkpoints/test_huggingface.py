@@ -281,6 +281,9 @@ LEGACY = {
             {"forced_eos_token_id": 2} | {"bos_token_id": 0},
         ),
         ({"max_length": 20, "num_beams": 1, "top_k": 50, "do_sample": False}, {}),
+        ({"top_p": 1.0, "typical_p": 1.0, "temperature": 1.0, "min_length": 0}, {}),
+        ({"repetition_penalty": 1.0, "length_penalty": 1.0, "diversity_penalty": 0.0}, {}),
+        ({"num_beam_groups": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0}, {}),
         ({"max_new_tokens": 64, "min_new_tokens": 8}, {"max_new_tokens": 64, "min_new_tokens": 8}),
         (
             {"force_bos_token_to_be_generated": True, "bos_token_id": 3},
