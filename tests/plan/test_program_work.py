@@ -163,7 +163,7 @@ def test_operations_of_a_convolution_with_padding_and_strides():
         """\
   %x = f32[3,10,5]{2,1,0} parameter(0)
   %k = f32[4,5,7]{2,1,0} parameter(1)
-  ROOT %y = f32[3,5,7]{2,1,0} convolution(%x, %k), window={size=4 stride=2 pad=1_1}, \
+  ROOT %y = f32[3,5,7]{2,1,0} convolution(%x, %k), window={size=4 stride=2 pad=3_0}, \
 dim_labels=b0f_0io->b0f, operand_precision={highest,highest}
 """
     )
@@ -172,7 +172,7 @@ dim_labels=b0f_0io->b0f, operand_precision={highest,highest}
         ones((1, 10, 1)),
         ones((4, 1, 1)),
         (2,),
-        [(1, 1)],
+        [(3, 0)],
         dimension_numbers=("NWC", "WIO", "NWC"),
     ).sum()
     assert program_work(text).products == {"float32, highest": 2 * 3 * 5 * 7 * float(taps)}
