@@ -126,7 +126,9 @@ def test_hepos_is_dense_attention_to_every_stride_th_position(draw_params, strid
     ids=["lsg", "hepos", "s4d"],
 )
 def test_layers_work_in_nnx(layer, args):
-    module = nnx.bridge.ToNNX(layer, rngs=nnx.Rngs(0)).lazy_init(*args)
+    # Compiled as a whole: the next test creates a layer step by step.
+    create = nnx.jit(lambda *x: nnx.bridge.ToNNX(layer, rngs=nnx.Rngs(0)).lazy_init(*x))
+    module = create(*args)
     params = nnx.to_pure_dict(nnx.state(module, nnx.Param))
     expected = jax.jit(layer.apply)({"params": params}, *args)
     value_and_grad = nnx.jit(nnx.value_and_grad(lambda module: (module(*args) ** 2).sum()))
