@@ -406,8 +406,8 @@ def test_running_out_of_memory_is_one_sentence(small_model, monkeypatch, capsys)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "give --config=FILE or --model=DIR, one of the two; neither is given"),
-        (["--config=a", "--model=b"], "one of the two; both are given"),
+        ([], "give exactly one of --config=FILE and --model=DIR; neither is given"),
+        (["--config=a", "--model=b"], "one of --config=FILE and --model=DIR; both are given"),
         (["--config=configs/quickstart.py", "--device=v5"], '--device=v5: unknown device "v5"'),
         (["--config=configs/locost_c4.py:tiny", "--device=cpu", "--config.mesh.batch=3"],
          "needs 3 devices, there are 1"),

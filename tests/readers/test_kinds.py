@@ -363,7 +363,7 @@ def test_licence_of_project_gutenberg(read_one):
     document = read_one("a.txt", text)
     assert (document.text, document.notes) == (
         "Call me Ishmael.",
-        ("Project Gutenberg's licence left out",),
+        ("Project Gutenberg's license left out",),
     )
 
 
