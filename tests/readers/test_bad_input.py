@@ -470,11 +470,6 @@ def test_whatever_a_damaged_zip_raises_is_named(monkeypatch, tmp_path, error):
         list(read_documents(path, options=ReadOptions(sandbox=False)))
 
 
-def test_there_are_many_cases():
-    names = [case.name for case in CASES]
-    assert len(set(names)) == len(names) >= 100
-
-
 def test_a_missing_package_is_named(tmp_path, monkeypatch, make):
     monkeypatch.setitem(sys.modules, "pypdfium2", None)
     (tmp_path / "a.pdf").write_bytes(make.pdf(["x"]))
