@@ -770,3 +770,8 @@ def read_fields(
     if isinstance(ends, list) and ends:
         values["eos_token_id"] = ends[0]
     return values
+
+
+def takes_token_types(config: Any) -> bool:
+    """Returns True if a model distinguishes the tokens of two texts by token type ids."""
+    return config.has_token_types and config.type_vocab_size > 1
