@@ -29,7 +29,6 @@ from longsum_jax.checkpoints.directories import TRAINING_MODEL, load_config
 from longsum_jax.checkpoints.lora import Lora
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples.base import ExampleStore
-from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleList, ExampleStream, load_examples
 from longsum_jax.data.tasks import Task
@@ -59,6 +58,7 @@ from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Array, Params
 
 if TYPE_CHECKING:
+    from longsum_jax.data.prepared import PreparedExamples
     from longsum_jax.experiment.warm_start import WarmStart
     from longsum_jax.inference.model import AuxiliaryModels
 
@@ -420,8 +420,11 @@ def make_store(experiment: Experiment) -> ExampleStore:
     return experiment.objective.training_examples(store)
 
 
-def _open_prepared(experiment: Experiment) -> PreparedExamples:
+def _open_prepared(experiment: Experiment) -> "PreparedExamples":
     """Opens prepared examples, after checking that they match the run."""
+    # Imported here, because other readers of examples do not need it.
+    from longsum_jax.data.prepared import PreparedExamples
+
     setup = experiment.setup
     store = PreparedExamples(
         setup.run.data.prepared, setup.tokenizer.fingerprint

@@ -18,18 +18,22 @@ from longsum_jax.layers.dense import Linear, torch_uniform
 from longsum_jax.layers.partitioning import Initializer, logical, mesh_spec
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.remat import save_for_backward
-from longsum_jax.ops.ssm.backends import Backend, caches_kernels
+from longsum_jax.ops.ssm.backends import caches_kernels
 from longsum_jax.ops.ssm.convolution import (
     convolve_with_spectrum,
     ssm_convolution,
     ssm_convolution_sharded,
     ssm_spectrum,
 )
-from longsum_jax.ops.ssm.kernel import DiagonalSSM, Discretization
+from longsum_jax.ops.ssm.kernel import DiagonalSSM
+from longsum_jax.ops.ssm.options import (
+    Backend,
+    Discretization,
+    InputInit,
+    StepInit,
+)
 from longsum_jax.typing import AnyArray
 
-StepInit = Literal["log_uniform", "uniform"]
-InputInit = Literal["one", "normal"]
 KERNELS = "kernels"  # Flax collection of cached kernels, see ``S4D``
 
 

@@ -46,7 +46,7 @@ from longsum_jax.layers.stack import (
     StackConfig,
 )
 from longsum_jax.ops.attention.fused import AttentionBackend
-from longsum_jax.ops.ssm.backends import Backend
+from longsum_jax.ops.ssm.options import Backend
 from longsum_jax.schema import (
     Count,
     LengthOrNone,

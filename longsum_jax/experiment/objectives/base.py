@@ -15,7 +15,6 @@ from jax.sharding import PartitionSpec
 from longsum_jax.data.examples.base import Example, ExampleStore
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.padding import pad_batch
-from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleList
 from longsum_jax.data.tasks import Task
@@ -30,6 +29,7 @@ from longsum_jax.training.mesh import make_mesh
 from longsum_jax.typing import Array, NumpyBatch, Params
 
 if TYPE_CHECKING:
+    from longsum_jax.data.prepared import PreparedExamples
     from longsum_jax.inference.model import AuxiliaryModels
     from longsum_jax.summarization.model import Model
 
@@ -124,7 +124,7 @@ class Objective(ABC):
         """Returns the loss function of a batch, for ``training.loop.fit``."""
 
     def training_examples(
-        self, store: ExampleList | PreparedExamples
+        self, store: "ExampleList | PreparedExamples"
     ) -> ExampleStore:
         """Returns the examples that a run reads.
 
