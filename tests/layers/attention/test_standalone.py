@@ -53,8 +53,7 @@ def window_mask(block_size, num_globals, causal=False):
     return mask[None, None]
 
 
-@pytest.mark.parametrize("num_globals", [0, 2])
-@pytest.mark.parametrize("sparsity_type", ["none", "norm"])
+@pytest.mark.parametrize(("sparsity_type", "num_globals"), [("none", 0), ("none", 2), ("norm", 2)])
 def test_lsg_is_dense_attention_with_a_mask(num_globals, sparsity_type):
     # Without sparse keys the window decides; a text of two blocks is dense with any selection.
     block_size = 4 if sparsity_type == "none" else 12
