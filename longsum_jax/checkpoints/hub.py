@@ -9,7 +9,7 @@ from pathlib import Path
 from longsum_jax import checksums
 from longsum_jax.errors import InputError, first_line
 from longsum_jax.files import parse_json, read_bytes, read_json
-from longsum_jax.tokenizers.loading import TOKENIZER_FILES
+from longsum_jax.tokenizers.files import TOKENIZER_FILES
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _DESCRIPTION = ["config.json", "generation_config.json"]

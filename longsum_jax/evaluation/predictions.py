@@ -17,6 +17,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
+from longsum_jax.evaluation.registry import columns_of
 from longsum_jax.evaluation.rows_file import Row, RowsFile
 from longsum_jax.files import json_text
 from longsum_jax.summarization.stream import window_size
@@ -338,11 +339,6 @@ def check_finite(scores: Sequence[Scores], pairs: Sequence[Pair]) -> None:
                     f'{column} of "{pair.id}" is {value}; leave out the document '
                     "or correct the metric"
                 )
-
-
-def columns_of(metrics: Metrics) -> tuple[str, ...]:
-    """Returns the column names of all metrics, in the order of tables."""
-    return tuple(name for metric in metrics.values() for name in metric.columns)
 
 
 def example_scores(

@@ -84,3 +84,8 @@ def make_metrics(
             from_dict(metric.Options, options.get(name, {}), f"metrics.{name}")
         )
     return metrics
+
+
+def columns_of(metrics: Mapping[str, "Metric"]) -> tuple[str, ...]:
+    """Returns the column names of all metrics, in the order of tables."""
+    return tuple(name for metric in metrics.values() for name in metric.columns)

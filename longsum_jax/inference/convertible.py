@@ -1,13 +1,13 @@
 """A loaded model that can be converted: longer positions, LSG, cross-attention, a decoder."""
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from longsum_jax.conversion.cross_attention import with_cross_attention
-from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
-from longsum_jax.conversion.positions import Extension, extend_positions
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import LoadedModel
 from longsum_jax.models.registry import get_family
+
+if TYPE_CHECKING:
+    from longsum_jax.conversion.positions import Extension
 
 
 class ConvertibleModel(LoadedModel):
@@ -16,7 +16,7 @@ class ConvertibleModel(LoadedModel):
     def extended(
         self,
         max_source_length: int,
-        extension: Extension = "tiled",
+        extension: "Extension" = "tiled",
     ) -> Self:
         """Returns this model with positions for ``max_source_length`` tokens.
 
@@ -29,6 +29,9 @@ class ConvertibleModel(LoadedModel):
         Raises:
             InputError: as ``extend_positions``.
         """
+        # Conversions are imported here, because few models are converted.
+        from longsum_jax.conversion.positions import extend_positions
+
         config, params = extend_positions(
             self.family, self.config, self.params, max_source_length, extension
         )
@@ -52,6 +55,8 @@ class ConvertibleModel(LoadedModel):
             InputError: as ``conversion.lsg.to_lsg``, or the model has no
                 tokenizer and an id is not passed.
         """
+        from longsum_jax.conversion.lsg import to_lsg
+
         # Explicit ids override the tokenizer's.
         ids: dict[str, Any] = {
             name: options.pop(name)
@@ -133,6 +138,8 @@ class ConvertibleModel(LoadedModel):
         Raises:
             InputError: the model has another attention, or an invalid option.
         """
+        from longsum_jax.conversion.lsg import with_lsg_options
+
         return self._replace(
             with_lsg_options(self.config, **options), self.params
         )
@@ -152,6 +159,8 @@ class ConvertibleModel(LoadedModel):
             InputError: the model has no decoder, the cross-attention is unknown
                 or has additional parameters, or an option is out of range.
         """
+        from longsum_jax.conversion.cross_attention import with_cross_attention
+
         config = with_cross_attention(
             self.family, self.config, cross_attention, **options
         )

@@ -19,27 +19,24 @@ from longsum_jax.layers.dense import Linear, torch_uniform
 from longsum_jax.layers.partitioning import Initializer, logical, mesh_spec
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.remat import save_for_backward
-from longsum_jax.ops.ssm.backends import Backend, caches_kernels
+from longsum_jax.ops.ssm.backends import caches_kernels
 from longsum_jax.ops.ssm.convolution import (
     convolve_with_spectrum,
     ssm_convolution,
     ssm_convolution_sharded,
     ssm_spectrum,
 )
-from longsum_jax.ops.ssm.kernel import DiagonalSSM, Discretization
+from longsum_jax.ops.ssm.kernel import DiagonalSSM
+from longsum_jax.ops.ssm.options import (
+    Backend,
+    Discretization,
+    InputInit,
+    StepInit,
+    check_state_size,
+)
 from longsum_jax.typing import AnyArray
 
-StepInit = Literal["log_uniform", "uniform"]
-InputInit = Literal["one", "normal"]
 KERNELS = "kernels"  # Flax collection of cached kernels, see ``S4D``
-
-
-def check_state_size(d_state: int) -> None:
-    """Raises InputError unless the state of a state-space model has an even size."""
-    if d_state < 2 or d_state % 2:
-        raise InputError(
-            f"d_state is {d_state}; it must be even, because modes stand for conjugate pairs"
-        )
 
 
 class S4D(nn.Module):

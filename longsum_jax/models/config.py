@@ -46,7 +46,7 @@ from longsum_jax.layers.stack import (
     StackConfig,
 )
 from longsum_jax.ops.attention.fused import AttentionBackend
-from longsum_jax.ops.ssm.backends import Backend
+from longsum_jax.ops.ssm.options import Backend
 from longsum_jax.schema import (
     Count,
     LengthOrNone,
@@ -773,3 +773,8 @@ def read_fields(
     if isinstance(ends, list) and ends:
         values["eos_token_id"] = ends[0]
     return values
+
+
+def takes_token_types(config: Any) -> bool:
+    """Returns True if a model distinguishes the tokens of two texts by token type ids."""
+    return config.has_token_types and config.type_vocab_size > 1

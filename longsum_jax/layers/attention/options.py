@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.s4d import InputInit, StepInit, check_state_size
 from longsum_jax.ops.attention.lsg_selection import SparsityType
-from longsum_jax.ops.ssm.kernel import Discretization
+from longsum_jax.ops.ssm.options import (
+    Discretization,
+    InputInit,
+    StepInit,
+    check_state_size,
+)
 from longsum_jax.schema import (
     Length,
     PositiveFloat,

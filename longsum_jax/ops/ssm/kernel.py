@@ -30,17 +30,17 @@ M L.
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Complex, Float, Int, UInt
 
+from longsum_jax.ops.ssm.options import Discretization
 from longsum_jax.ops.ssm.phases import cis, turns_per_step
 from longsum_jax.typing import AnyArray
 
-Discretization = Literal["zoh", "none"]
 MAX_LENGTH = 2**24  # largest length for which the fixed-point phases are exact
 SMALL_ANGLE = 2**-6  # radians
 
