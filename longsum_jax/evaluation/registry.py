@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _PACKAGE = "longsum_jax.evaluation"
 _EXPERIMENTAL = "longsum_jax.experimental.metrics"
 
+# Metric name -> class. The experimental ones may change in any release.
 METRICS: LazyClasses["type[Metric]"] = LazyClasses(
     {
         "rouge": f"{_PACKAGE}.rouge:Rouge",

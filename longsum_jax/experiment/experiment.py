@@ -180,7 +180,7 @@ def _check_lengths(run: RunConfig, objective: type[Objective]) -> None:
 def check_mesh(
     run: RunConfig, devices: Sequence[jax.Device] | None = None
 ) -> None:
-    """Raises InputError unless devices, batch size and S4D channels are divisible by the mesh.
+    """Raises InputError unless the mesh divides devices, batch size and S4D channels.
 
     The rows of ``data.pack`` must not be split along the sequence.
 

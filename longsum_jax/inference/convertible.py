@@ -20,7 +20,14 @@ class ConvertibleModel(LoadedModel):
     ) -> Self:
         """Returns this model with positions for ``max_source_length`` tokens.
 
-        See ``conversion.positions``.
+        Args:
+            max_source_length: maximum input length in tokens, more than the
+                current one.
+            extension: kind of the added rows, see
+                ``conversion.positions.extend_positions``.
+
+        Raises:
+            InputError: as ``extend_positions``.
         """
         config, params = extend_positions(
             self.family, self.config, self.params, max_source_length, extension
@@ -32,9 +39,18 @@ class ConvertibleModel(LoadedModel):
     ) -> Self:
         """Returns this model with LSG attention in place of full attention.
 
-        See ``conversion.lsg.to_lsg``. Global tokens are initialized from the
-        tokenizer's first and mask tokens unless ``first_id`` and ``mask_id``
-        are passed.
+        Global tokens are initialized from the tokenizer's first and mask tokens
+        unless ``first_id`` and ``mask_id`` are passed.
+
+        Args:
+            max_source_length: maximum input length in tokens, a multiple of
+                ``block_size``; None to keep the current one.
+            **options: other arguments of ``conversion.lsg.to_lsg``, such as
+                ``block_size``.
+
+        Raises:
+            InputError: as ``conversion.lsg.to_lsg``, or the model has no
+                tokenizer and an id is not passed.
         """
         # Explicit ids override the tokenizer's.
         ids: dict[str, Any] = {
@@ -80,7 +96,7 @@ class ConvertibleModel(LoadedModel):
         Args:
             decoder: encoder with the same vocabulary, possibly this model.
             start_id, end_id: ids of the tokens that begin and end a summary.
-            seed: seed of the random parameters.
+            seed: random seed of the new parameters.
 
         Raises:
             InputError: see ``conversion.warm_start``.
@@ -108,7 +124,15 @@ class ConvertibleModel(LoadedModel):
         )
 
     def with_lsg_options(self, **options: Any) -> Self:
-        """Returns this model with other options of its LSG attention, such as the global tokens."""
+        """Returns this model with other options of its LSG attention.
+
+        Args:
+            **options: fields of ``layers.attention.options.LsgOptions``, such
+                as ``num_global_tokens``.
+
+        Raises:
+            InputError: the model has another attention, or an invalid option.
+        """
         return self._replace(
             with_lsg_options(self.config, **options), self.params
         )

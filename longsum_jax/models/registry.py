@@ -233,6 +233,11 @@ def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
     ``num_decoder_layers`` is None if the preset has as many as ``num_layers``,
     which it then follows.
 
+    Args:
+        family: name in ``FAMILIES``.
+        name: name of a preset of the family, such as "base".
+        **overrides: fields and options by their keys in config.json.
+
     Raises:
         InputError: an unknown family or preset.
     """

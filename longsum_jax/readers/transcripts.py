@@ -394,7 +394,7 @@ def _messages(lines: Sequence[_TranscriptLine]) -> _Turns:
     for number, line in enumerate(lines):
         text = line.text.lstrip("\u200e\u200f\u202a\ufeff")
         first = text[:1]
-        # Faster than the pattern; "\d" matches the digits of all scripts.
+        # A fast check; like "\d", it accepts the digits of all scripts.
         if first not in _FIRST_OF_MESSAGES and not first.isdecimal():
             continue
         match = _MESSAGE.match(text)

@@ -65,6 +65,9 @@ class Model(ConvertibleModel):
         Options for summaries in the checkpoint override its general generation
         options.
 
+        Args:
+            **options: generation options by name, which override both.
+
         Raises:
             InputError: as ``generation_options``, or num_return_sequences above
                 1.
@@ -264,6 +267,10 @@ class Model(ConvertibleModel):
                 texts.
             **options: ``max_answer_length``, maximum answer length in tokens
                 (30); ``batch_size``, document windows read together (16).
+
+        Returns:
+            An ``Answer`` for each question: a span of its document and the
+            score.
 
         Raises:
             InputError: a model of another kind, no tokenizer, a value that is
@@ -539,8 +546,8 @@ def _check_segments(options: SummaryOptions) -> None:
     """Raises InputError if segments cannot be streamed."""
     if options.strategy not in ("segments", "memory"):
         raise InputError(
-            "segments cannot be shown one by one, because this model reads documents in one piece; "
-            'give strategy="segments", or leave on_segment (--stream) out'
+            'on_segment (--stream) is for strategy="segments" or "memory", not for '
+            f'"{options.strategy}"; give one of them, or leave it out'
         )
     if options.batch_size != 1:
         raise InputError(

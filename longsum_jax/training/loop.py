@@ -207,7 +207,7 @@ def fit(
     """Trains a model, or resumes the training in ``workdir``.
 
     Args:
-        loss_fn: loss function, see `step.LossFn` and `step.SegmentedLoss`.
+        loss_fn: loss function, see `loss.LossFn` and `loss.SegmentedLoss`.
         init: function from a PRNG key to a parameter tree, boxed with logical
             axis names or not.
         optimizer: optimizer, see `optimizers.make_optimizer`.

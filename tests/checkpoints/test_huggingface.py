@@ -359,11 +359,14 @@ def test_parameters_in_half_precision(published, golden):
         if key in found:
             np.testing.assert_array_equal(found[key], value.astype(found[key].dtype), err_msg=key)
     assert model.fingerprint != longsum_jax.load(directory).fingerprint
-    with pytest.raises(
-        InputError,
-        match=r"param_dtype='float16' is not supported; give \"float32\" or \"bfloat16\"",
+    for name, value, choices in (
+        ("dtype", "float16", '"float32" or "bfloat16"'),
+        ("param_dtype", "float16", '"float32" or "bfloat16"'),
+        ("matmul_precision", "low", '"highest" or "high" or "default"'),
+        ("which", "last", '"best" or "latest"'),
     ):
-        longsum_jax.load(directory, param_dtype="float16")
+        with pytest.raises(InputError, match=f"{name}='{value}' is not supported; give {choices}"):
+            longsum_jax.load(directory, **{name: value})
 
 
 def test_half_precision_survives_saving(published, tmp_path):
