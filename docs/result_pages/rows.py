@@ -59,6 +59,24 @@ def trials(rows: Rows, section: str) -> Rows:
     return [*rows, total]
 
 
+def shapes_by_reader(rows: Rows) -> Rows:
+    """Returns counts of shapes, and the fastest growth of the time, by reader and over all."""
+    readers = dict.fromkeys(row["shape"].partition(":")[0] for row in rows)
+    groups = {
+        name: [row for row in rows if row["shape"].startswith(f"{name}:")] for name in readers
+    }
+    return [
+        {
+            "reader": name,
+            "shapes": len(group),
+            "refused": sum(row["end"] not in ("time", "the largest number") for row in group),
+            "seconds": max(row["seconds"] for row in group),
+            "exponent": max((row["exponent"] for row in group if row["exponent"]), default=None),
+        }
+        for name, group in [*groups.items(), ("all", rows)]
+    ]
+
+
 def meshes_by(rows: Rows, key: str) -> Rows:
     """Returns counts and largest differences by a key, and over all cases."""
     names = sorted({row[key] for row in rows})
