@@ -119,10 +119,17 @@ def family_of(raw: Mapping[str, Any], where: str) -> Family:
         where: path of the file, for error messages.
 
     Raises:
-        InputError: an unknown family; suggests the closest one.
+        InputError: an unknown family; suggests the closest one. Or half of an
+            encoder-decoder.
     """
     check_entries(raw, where)
     model_type = (raw.get("model_type") or "").removeprefix(LIBRARY_PREFIX)
+    for name in raw.get("architectures") or []:
+        if name.endswith("EncoderModel"):
+            raise InputError(
+                f'{where}: architecture "{name}" is the encoder of an encoder-decoder without its '
+                "decoder; give a checkpoint with both"
+            )
     if model_type in FAMILIES:
         return FAMILIES[model_type]
     architectures = [

@@ -226,6 +226,14 @@ def test_config_that_is_a_directory(tmp_path):
         huggingface.read_config(tmp_path)
 
 
+@pytest.mark.parametrize(("version", "is_reported"), [("9.0.0", True), ("5.23.0", False)])
+def test_newer_versions_of_transformers_are_reported(tmp_path, caplog, version, is_reported):
+    raw = {"model_type": "t5", "transformers_version": version}
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    huggingface.read_config(tmp_path)
+    assert ("written by transformers '9.0.0'" in caplog.text) == is_reported
+
+
 def test_embeddings_stored_under_another_name(published):
     params, *_ = read(published(change=dropping("shared.weight")))
     assert params["shared"].shape == (100, 32)
