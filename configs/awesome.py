@@ -163,18 +163,17 @@ def shorten_segments(task):
 
 
 def small(mode, memory, salient, data, model):
-    """Returns the config of a PEGASUS of width 128 that trains from scratch, or of ``model``.
+    """Returns the config of a PEGASUS of width 128, trained from scratch, or of ``model``.
 
     Segments have 192 to 256 tokens and up to a sentence more, sources 512, memories 64 slots or
-    vectors. The model normalises before each part; a small BART, which normalises after, learnt
-    to ignore its source.
+    vectors. PEGASUS is pre-norm; a small BART, which is post-norm, learned to ignore its source.
     """
     if memory["salient_vectors"]:
         memory = memory | {"salient_vectors": 64}
     options = SegmentInputOptions(
         min_tokens=192, max_tokens=256, salient=salient, train_tokens=4096
     )
-    # Room for important sentences; the same without them, since segments end by it, too.
+    # Room for important sentences; equal without them, because it also limits segments.
     reading = {"max_source_length": 512, "max_target_length": 64, "max_parts": 24}
     reading |= {"objective": "summarize_segments", "segments": dataclasses.asdict(options)}
     sizes = {

@@ -207,7 +207,8 @@ def exactness(read: Read) -> Rows:
 def reliability(read: Read) -> Rows:
     """Returns one row per kind of trial: number and failures."""
     runs = read("reliability")["rows"]
-    totals = {name: trials(runs, name)[-1] for name in ("kill", "signal", "elastic", "disk")}
+    sections = ("kill", "signal", "commands", "elastic", "disk")
+    totals = {name: trials(runs, name)[-1] for name in sections}
     damage = trials(runs, "damage")[-1]
     server = read("serving_soak")["rows"]
     [load] = served(server)
@@ -219,6 +220,8 @@ def reliability(read: Read) -> Rows:
             ("training killed by SIGKILL", totals["kill"]["kills"], totals["kill"]["failed"]),
             ("training stopped by SIGTERM or SIGINT", totals["signal"]["signals"],
              totals["signal"]["failed"]),
+            ("other command killed by SIGKILL", totals["commands"]["kills"],
+             totals["commands"]["failed"]),
             ("training moved to other hosts, devices or processes", totals["elastic"]["changes"],
              totals["elastic"]["failed"]),
             ("damaged model, checkpoint, shard or predictions", damage["flips"] + damage["cuts"],

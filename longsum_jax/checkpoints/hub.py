@@ -236,7 +236,7 @@ def _snapshot(
         remedy = "connect (without HF_HUB_OFFLINE) once, or give the directory of a copy"
         raise InputError(
             f"{name}{at}: no such directory, not complete in the local cache, and the Hugging "
-            f"Face hub cannot be reached; {remedy}"
+            f"Face Hub cannot be reached; {remedy}"
         ) from error
     except (
         Exception

@@ -336,8 +336,8 @@ def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
         identical = f", {pairs} of identical summaries without weight"
     return (
         f"{held_out}{counted(number, 'example')} from {counted(counts.read, 'document')}, "
-        f"{counts.too_short} too short, {counts.dropped_source_tokens} of {counts.source_tokens} "
-        f"source tokens beyond the length limit{unlabelled}{identical}"
+        f"{counts.too_short} too short, {counts.dropped_source_tokens:,} of "
+        f"{counts.source_tokens:,} source tokens beyond the length limit{unlabelled}{identical}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from longsum_jax import checksums
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.predictions import (
     Metrics,
@@ -331,7 +331,14 @@ def compare(
     Returns:
         Name of the other system -> column -> difference, for columns that have
         intervals (``Metric.is_function_of_means``).
+
+    Raises:
+        InputError: an unknown test.
     """
+    if sampling.test not in TESTS:
+        raise InputError(
+            f'test "{sampling.test}" is unknown; {did_you_mean(sampling.test, TESTS)}'
+        )
     columns = _columns(metrics)
     if not columns or not others:
         return {}

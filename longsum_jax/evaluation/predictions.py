@@ -43,7 +43,7 @@ class Pair(NamedTuple):
         other_references: additional references, for metrics with several
             references.
         borders: offsets in the source of all documents except the first, if it
-            is several that are read as one.
+            consists of several that are read as one.
     """
 
     id: str
@@ -458,7 +458,14 @@ def baseline_predictions(
 ) -> dict[str, list[str]]:
     """Returns the lead and random sentences of every document, as baselines.
 
-    Their length is the average length of the references.
+    Their length is the average length of the references in words.
+
+    Args:
+        pairs: documents with their references.
+        seed: random seed of the random sentences.
+
+    Returns:
+        {"lead": texts, "random": texts}, in the order of ``pairs``.
     """
     lengths = [num_words(pair.reference) for pair in pairs]
     words = max(1, round(statistics.fmean(lengths)))
@@ -475,7 +482,13 @@ def baseline_predictions(
 def baseline_scores(
     pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0
 ) -> dict[str, Scores]:
-    """Returns the scores of ``baseline_predictions`` by name."""
+    """Returns the scores of ``baseline_predictions`` by name.
+
+    Args:
+        pairs: documents with their references.
+        metrics: metrics by name.
+        seed: random seed of the random sentences.
+    """
     values = {}
     for name, texts in baseline_predictions(pairs, seed=seed).items():
         scores = example_scores(metrics, texts, pairs)

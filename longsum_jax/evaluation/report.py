@@ -76,6 +76,10 @@ class ReportContent(NamedTuple):
 def write_report(path: Path, content: ReportContent) -> None:
     """Writes a page of scores, plots, and documents with all of their summaries.
 
+    Args:
+        path: path of the HTML file.
+        content: content of the page.
+
     Raises:
         OSError: the file cannot be written.
         InputError: the aligner cannot determine support.

@@ -70,7 +70,7 @@ class Rouge(PairMetric):
                 averages over the references.
 
         Raises:
-            InputError: no type, or a type named twice.
+            InputError: no type, an unknown type, or a type named twice.
         """
 
         types: tuple[RougeType, ...] = ROUGE_TYPES
@@ -81,7 +81,12 @@ class Rouge(PairMetric):
         references: Literal["max", "mean"] = "max"
 
         def __post_init__(self) -> None:
-            if not self.types or len(set(self.types)) < len(self.types):
+            different = set(self.types)
+            if (
+                not self.types
+                or len(different) < len(self.types)
+                or not different <= set(get_args(RougeType))
+            ):
                 types = ",".join(self.types)
                 raise InputError(
                     f'metrics.rouge.types="{types}" must name each type once, of '

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import flax.traverse_util
 import jax.numpy as jnp
@@ -58,6 +58,13 @@ class LoadOptions(NamedTuple):
 
 
 DEFAULTS = LoadOptions()
+# Values of options that are not checked elsewhere, under the names of options.
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "dtype": ("float32", "bfloat16"),
+    "matmul_precision": get_args(MatmulPrecision),
+    "param_dtype": ("float32", "bfloat16"),
+    "which": ("best", "latest"),
+}
 
 
 def load_model(
@@ -73,11 +80,13 @@ def load_model(
     Raises:
         InputError: as ``summarization.loading.load``.
     """
-    if options.param_dtype not in ("float32", "bfloat16"):
-        raise InputError(
-            f"param_dtype={options.param_dtype!r} is not supported; give "
-            '"float32" or "bfloat16"'
-        )
+    for name, choices in _CHOICES.items():
+        value = getattr(options, name)
+        if value not in choices:
+            supported = " or ".join(f'"{choice}"' for choice in choices)
+            raise InputError(
+                f"{name}={value!r} is not supported; give {supported}"
+            )
     require_devices()
     path = local_directory(path, options.revision)
     if is_adapter(path):

@@ -287,7 +287,7 @@ def too_large(name: str, options: ReadOptions) -> str:
 def _nothing_left(notes: list[str], has_pictures: bool) -> str:
     if has_pictures and not notes:
         return (
-            "has pictures and no text; make a PDF of it and recognise its text, for example with "
+            "has pictures and no text; make a PDF of it and recognize its text, for example with "
             "ocrmypdf"
         )
     if not notes:

@@ -44,6 +44,10 @@ def test_config_json_is_read_back():
     assert raw["encoder"]["attn_logit_softcapping"] is None  # the default is a cap
     assert "encoder_attention" not in raw
     assert FAMILY.config_of_json(raw, "config.json") == config
+    # Radius and windows of the replaced attention make no difference.
+    config = config.replace(encoder_attention="global")
+    raw = json.loads(json.dumps(FAMILY.config_json(config)))
+    assert FAMILY.config_of_json(raw, "config.json") == config
 
 
 @pytest.mark.parametrize(

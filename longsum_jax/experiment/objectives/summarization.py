@@ -191,7 +191,7 @@ class Summarization(Objective):
                 "FILE.txt",
             ]
         )
-        return f"summarise your own file:\n  {command}"
+        return f"summarize your own file:\n  {command}"
 
 
 def _segment_ids(batch: Mapping[str, Array]) -> SegmentIds | None:

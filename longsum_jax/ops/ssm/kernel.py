@@ -340,7 +340,12 @@ class Recurrence(NamedTuple):
 def ssm_recurrence(
     ssm: DiagonalSSM, *, discretization: Discretization = "zoh"
 ) -> Recurrence:
-    """Returns the coefficients of ``ssm`` for ``ssm_step``."""
+    """Returns the coefficients of an SSM for ``ssm_step``.
+
+    Args:
+        ssm: parameters of the SSM.
+        discretization: method as for ``ssm_kernel``.
+    """
     modes = discretize(ssm, discretization)
     w = mode_powers(modes, jnp.ones((1,), jnp.int32), axis=-1)[..., 0]
     # [directions, channels, modes]; directions may share w.
