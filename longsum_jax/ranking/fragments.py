@@ -52,8 +52,9 @@ _ENDS = re.compile(
 _FEWEST_WORDS_OF_ITEM = 8  # minimum of a list item that needs no stop
 # but not an identifier
 _FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")
-# beginnings of what stands inside a sentence
-_INSIDE = re.compile(r"[,;)\]}]|[.:]\s")
+# beginnings of what stands inside a sentence, and ends of what breaks off
+_INSIDE = re.compile(r"[,;)\]}]|[.:]\s|\([^)]*\Z")
+_BREAKS_OFF = re.compile(r"(?:\u2014|--+)[.\u201d\"')]*\Z")
 _TAIL = 20  # characters at the end of a sentence that are searched for its stop
 # letters of words that break off, and sentences that do
 _BROKEN = re.compile(
@@ -296,7 +297,8 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
 
     Each criterion applies only to documents in which most sentences have a stop
     or a capital, respectively. List items of several words need no stop.
-    Sentences that begin with a comma or the like are unfinished in any document.
+    Sentences that begin with a comma or the like, or end with a dash, are
+    unfinished in any document.
     """
     sentences = document.sentences
     stopped = np.array(
@@ -316,7 +318,12 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
         [word is not None and word[0][0].isupper() for word in beginnings]
     )
     unfinished = np.array(
-        [_INSIDE.match(sentence) is not None for sentence in sentences], bool
+        [
+            _INSIDE.match(sentence) is not None
+            or _BREAKS_OFF.search(sentence[-_TAIL:]) is not None
+            for sentence in sentences
+        ],
+        bool,
     )
     texts = ~document.headings
     if stopped[texts].sum() > _FINISHED * texts.sum():
@@ -394,10 +401,10 @@ def _are_announcements(document: ParsedDocument) -> np.ndarray:
     for number in np.flatnonzero(document.lengths <= _LONGEST_ANNOUNCEMENT):
         words = without_speaker(document.sentences[number])
         announces[number] = _ANNOUNCEMENT.match(words) is not None
-    for number, name in enumerate(speakers(document)):
+    for row, name in enumerate(speakers(document)):
         if name:
-            words = without_openers(without_speaker(document.sentences[number]))
-            announces[number] |= _BROADCAST.match(words) is not None
+            words = without_openers(without_speaker(document.sentences[row]))
+            announces[row] |= _BROADCAST.match(words) is not None
     return announces
 
 

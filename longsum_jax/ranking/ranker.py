@@ -12,6 +12,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.aims import with_aims
+from longsum_jax.ranking.asides import are_asides, are_rejections
 from longsum_jax.ranking.dependence import depend_on_previous
 from longsum_jax.ranking.explanations import explain
 from longsum_jax.ranking.fallback import Fallback, load_fallback
@@ -263,13 +264,16 @@ class Ranker:
 def without_fragments(
     document: ParsedDocument, scores: np.ndarray
 ) -> np.ndarray:
-    """Returns scores with minus infinity for fragments, see ``are_fragments``.
+    """Returns scores with minus infinity for fragments and asides, see ``are_fragments``.
 
-    Lines of notes, see ``are_notes``, come after all sentences.
+    Lines of notes, see ``are_notes``, come after all sentences, and a sentence
+    which says that the document was rejected comes before them.
     """
-    finished = np.where(are_fragments(document), -np.inf, scores)
+    excluded = are_fragments(document) | are_asides(document)
+    finished = np.where(excluded, -np.inf, scores)
     notes = are_notes(document)
-    return np.where(notes, scores - np.ptp(scores) - 1, finished)
+    finished = np.where(notes, scores - np.ptp(scores) - 1, finished)
+    return np.where(are_rejections(document), scores.max() + 1, finished)
 
 
 def _is_layout(document: ParsedDocument, outline: Outline) -> np.ndarray:

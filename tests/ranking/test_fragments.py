@@ -33,6 +33,8 @@ def kept(text):
         "Fig. 3 The old bridge of stone and oak in the town",
         "The old bridge of stone and oak by the mill in the middle of the town",
         "of the old bridge nothing is left in the town.",
+        "(Such as the bridge that fell into the river of the town.",
+        "The council has not thought about the bridge and\u2014.",
         ", of the old bridge nothing is left in the town.",
         "- closing the old bridge",
         "![The old bridge of stone and oak.](bridge.png)",
