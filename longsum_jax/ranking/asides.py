@@ -73,7 +73,7 @@ def are_asides(document: ParsedDocument) -> np.ndarray:
 
 
 def are_rejections(document: ParsedDocument) -> np.ndarray:
-    """Returns bool [n], True for first sentences which say that their document was rejected."""
+    """Returns bool [n], True for notices of rejection among the first sentences."""
     rejections = np.zeros(len(document.sentences), bool)
     for number, sentence in enumerate(document.sentences[:_BEGINNING]):
         words = sentence.strip(_MARKS)

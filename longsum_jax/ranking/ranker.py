@@ -266,8 +266,8 @@ def without_fragments(
 ) -> np.ndarray:
     """Returns scores with minus infinity for fragments and asides, see ``are_fragments``.
 
-    Lines of notes, see ``are_notes``, come after all sentences, and a sentence
-    which says that the document was rejected comes before them.
+    Lines of notes, see ``are_notes``, come after all sentences, and the notice
+    of a rejection, see ``are_rejections``, comes before them.
     """
     excluded = are_fragments(document) | are_asides(document)
     finished = np.where(excluded, -np.inf, scores)

@@ -231,6 +231,31 @@ def test_limits_and_lengths_share_a_program(tiny_tokenizer, draw_params):
 
 
 @pytest.mark.slow
+def test_limits_share_a_program_with_a_memory(tiny_tokenizer, draw_params):
+    family = get_family("bart")
+    sizes = {name: 16 for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim")}
+    sizes |= {"encoder_layers": 1, "decoder_layers": 1, "max_position_embeddings": 64}
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = family.config(
+        sizes | {"vocab_size": tiny_tokenizer.vocab_size, "memory": "attentive", "memory_size": 8}
+    )
+    reading = {"segments": {"segment_length": 48, "min_tokens": 16, "max_tokens": 24}}
+    params = draw_params(family.init_params(config))
+    model = Model(family, config, params, tiny_tokenizer, {"max_new_tokens": 12}, reading)
+    engine = Engine(model, batch_size=2)
+    submit(engine, TEXTS[2], {}).result(600)
+    calls = [{"max_new_tokens": 5}, {"min_new_tokens": 7, "max_new_tokens": 9}]
+    compiled = []
+    with count_compilations(compiled):
+        summaries = [submit(engine, TEXTS[2], call).result(600) for call in calls]
+    engine.close()
+    assert not compiled
+    for summary, call in zip(summaries, calls, strict=True):
+        [alone] = model.summaries([TEXTS[2]], **call)
+        assert (summary.text, summary.summary_tokens) == (alone.text, alone.summary_tokens)
+
+
+@pytest.mark.slow
 def test_requests_enter_and_leave_a_running_batch(small_model, monkeypatch):
     monkeypatch.setattr(continuous, "_STEPS_BETWEEN_ARRIVALS", 2)
     model = load(str(small_model))
