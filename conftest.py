@@ -247,8 +247,12 @@ def pytest_collection_modifyitems(config, items):
     deselected = [item for item in items if any(map(item.get_closest_marker, missing))]
     config.hook.pytest_deselected(items=deselected)
     items[:] = [item for item in items if item not in deselected]
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    slow = Counter(item.path for item in items if _is_slow_every_day(item))
     items.sort(key=lambda item: slow[item.path], reverse=True)
+
+
+def _is_slow_every_day(item):
+    return item.get_closest_marker("slow") and not item.get_closest_marker("weekly")
 
 
 def _mark_further_cases_slow(items):
@@ -377,6 +381,26 @@ def drawn_start():
     """``quick_starts`` for all tests of a module."""
     with quick_starts():
         yield
+
+
+@pytest.fixture(scope="session")
+def run_worker():
+    """Runs a script in a process of its own and returns the JSON of its last line:
+    ``run_worker(path, *arguments)``. Warnings are errors there unless ``strict`` is false."""
+
+    def run(path, *arguments, strict=True):
+        options = ("-W", "error") if strict else ()
+        places = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        done = subprocess.run(
+            [sys.executable, *options, str(path), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": places},
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
 
 
 @pytest.fixture

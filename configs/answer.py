@@ -1,21 +1,23 @@
-"""Question answering with BERT, RoBERTa, DistilBERT or BART: the part of a text that answers, or
-the right one of several choices.
+"""Question answering with BERT, RoBERTa, DistilBERT or BART: the span of a text that answers a
+question, or the correct one of several choices.
 
     python -m longsum_jax.train --config=configs/answer.py:model=DIR,data=FILE \
         --workdir=runs/answers
 
-`model` is a directory as transformers writes it, a training workdir, or a name on the Hub; without
-it a small BERT starts from scratch, with a tokenizer trained on the data. `data` are JSON lines
-{"context": ..., "question": ..., "answer": ...}, `questions/{split}.jsonl` or one file of which a
-tenth is held out. An answer stands in its context word for word; a list holds several right ones.
-Cloze questions, with a mark in place of the answer, are questions like any others. The evaluation
-prints exact match and F1 as SQuAD does. The mode `choices` learns which of several texts is right,
-{"context": ..., "question": ..., "choices": [...], "label": 2}, where a label is a choice's number
-from 0 on or its text and `choices` says how many there are at most; it prints the accuracy beside
-that of chance, and is for encoders. `tiny` runs in seconds on a CPU.
+`model` is a directory in Hugging Face layout, a training workdir, or a name on the Hub; without it,
+a small BERT is trained from scratch, with a tokenizer trained on the data. `data` are JSON lines
+{"context": ..., "question": ..., "answer": ...}, `questions/{split}.jsonl` or one file, of which a
+tenth is held out. An answer occurs verbatim in its context; a list contains several correct ones.
+Cloze questions, with a placeholder for the answer, are treated like other questions. The evaluation
+prints exact match and F1 as defined for SQuAD. The mode `choices` learns which of several texts is
+correct, {"context": ..., "question": ..., "choices": [...], "label": 2}, where a label is the index
+of a choice, from 0, or its text; the argument `choices` is the maximum number of choices. It prints
+the accuracy and, for comparison, the accuracy of guessing, and is for encoders. `tiny` runs in
+seconds on a CPU.
 
 BERT's settings for SQuAD (Devlin et al. 2019, section 4.2): AdamW with learning rate 5e-5 (3e-4
-from scratch) and batches of 32; ours are 100 steps of warm-up and 1,000 steps.
+from scratch) and batches of 32; the 100 steps of warm-up and the total of 1,000 steps are our
+choices.
 """
 
 from longsum_jax.configs.common import encoder, own_data, shrink

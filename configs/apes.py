@@ -1,19 +1,20 @@
-"""The answering model of APES: cloze questions on summaries, answered from their documents.
+"""The question-answering model of APES: cloze questions about summaries, answered from documents.
 
     python -m longsum_jax.train --config=configs/apes.py:model=DIR,data=FILE --workdir=runs/apes
     longsum score FILE --references=FILE --metrics=apes --metric_option=apes.model=runs/apes
 
-`model` is a directory as transformers writes it, a training workdir (of configs/answer.py, say), or
-a name on the Hub; without it a small BERT starts from scratch, with a tokenizer trained on the
-data. `data` are JSON lines {"document": ..., "summary": ...}, `reports/{split}.jsonl` or one file
-of which a tenth is held out. Each name, date and number of a summary makes a question, its sentence
-with a mark in that place. The model finds the answer among the sentences of the document that give
-the best ROUGE-2 recall of the summary; questions whose answer is not there are left out (Huang et
-al. 2021, section 5; `task.cloze` has the options). The evaluation prints exact match and F1.
-`tiny` runs in seconds on a CPU, on gap sentences.
+`model` is a directory in Hugging Face layout, a training workdir (for example of
+configs/answer.py), or a name on the Hub; without it, a small BERT is trained from scratch, with a
+tokenizer trained on the data. `data` are JSON lines {"document": ..., "summary": ...},
+`reports/{split}.jsonl` or one file, of which a tenth is held out. Each name, date and number of a
+summary becomes a question: its sentence, with a placeholder. The model looks for the answer in the
+sentences of the document that have the best ROUGE-2 recall of the summary; questions whose answer
+is not in these sentences are left out (Huang et al. 2021, section 5; `task.cloze` has the options).
+The evaluation prints exact match and F1. `tiny` runs in seconds on a CPU, on gap sentences.
 
 BERT's settings for SQuAD (Devlin et al. 2019, section 4.2): AdamW with learning rate 5e-5 (3e-4
-from scratch) and batches of 32; ours are 100 steps of warm-up and 1,000 steps.
+from scratch) and batches of 32; the 100 steps of warm-up and the total of 1,000 steps are our
+choices.
 """
 
 from longsum_jax.configs.common import encoder, own_data, shrink

@@ -7,18 +7,18 @@ al., NAACL 2021).
 
 `encoder` is an encoder attention or several joined by "+", `cross` is full, hepos or linformer. At
 equal cost, as in section 6.2 of the paper: 1,024 source tokens, windows, spans, rows of Linformer,
-rounds of LSH and pairs of Sinkhorn blocks of 256 keys, 128 keys by stride, of global tokens or at
-random; Hepos and Linformer let a decoder's head read a quarter of the source. `length` is another
-number of source tokens: up to 1,024 keys become fewer in proportion, beyond they stay. `data` are
-JSON lines {"document": ..., "summary": ...}, `reports/{split}.jsonl` or one file of which a tenth
-is held out.
+rounds of LSH and pairs of Sinkhorn blocks of 256 keys, 128 strided, global or random keys; with
+Hepos and Linformer, each head of the decoder reads a quarter of the source. `length` is another
+number of source tokens: below 1,024, the numbers of keys shrink in proportion; above, they stay the
+same. `data` are JSON lines {"document": ..., "summary": ...}, `reports/{split}.jsonl` or one file,
+of which a tenth is held out.
 
 The paper fine-tunes BART large: `model=DIR` starts from a checkpoint, with the optimizer, the
-batches and the generation of configs/hepos.py; parameters that an attention adds are drawn anew.
-Without it a small PEGASUS starts from scratch, with a tokenizer trained on the
-data. (It normalises before each part. A small BART, which normalises after, learnt to ignore its
-source: after 489 steps with a learning rate of 3e-3 its encoder gave all tokens nearly the same
-state.) docs/results has the measurements. `tiny` runs in seconds on a CPU.
+batches and the generation options of configs/hepos.py; parameters that an attention adds are
+initialized randomly. Without it, a small PEGASUS is trained from scratch, with a tokenizer trained
+on the data. (PEGASUS is pre-norm. A small BART, which is post-norm, learned to ignore its source:
+after 489 steps with a learning rate of 3e-3, its encoder gave all tokens nearly the same state.)
+For measurements, see docs/results. `tiny` runs in seconds on a CPU.
 """
 
 from longsum_jax.configs.common import base, checkpoint, own_data, shrink

@@ -1,5 +1,5 @@
-"""AWESOME: whole documents segment by segment, with memories and important sentences from
-other segments (Cao & Wang 2023).
+"""AWESOME: whole documents segment by segment, with memories and important sentences from other
+segments (Cao & Wang 2023).
 
     python -m longsum_jax.train --config=configs/awesome.py:govreport,variant=attn+txt \
         --workdir=runs/govreport --config.init_from=bart-large \
@@ -9,19 +9,19 @@ other segments (Cao & Wang 2023).
 Published configuration: BART large, segments of 512 to 768 tokens, a memory of 1,024 slots in the
 first (compressive) or last (attentive; BookSum: all) three layers of encoder and decoder, 5 states
 compressed into one, gradients through one segment's writing, 1,024 tokens or vectors of important
-sentences, learning rate 5e-5, one document at a time and 8 for an update, 51,200 tokens of a
-document in training. Not published, and chosen here: AdamW; weight decay 0.01, label smoothing 0.1,
-clipping at 0.1, linear decay, four beams, length penalty 2 and no trigram twice, which are the
-settings of Hepos' scripts for BART large on GovReport (configs/hepos.py); sentences compared by
-TF-IDF (task.segments.sentence_encoder=DIR compares them by a model). Modes are data sets, each with
-the paper's passes and warm-up; the learning rate reaches zero at the end of the passes. `govreport`
-and `qmsum` read the authors' releases in the directories gov-report and QMSum, `summscreen` is TMS,
-and `booksum` reads a clone of abertsch/booksum-fullbooks, the whole books of Unlimiformer;
-config.task.source names other directories. `json` reads your own files
-(data='reports/{split}.jsonl') with GovReport's passes, `small` trains a small model from scratch on
-them on a CPU, `tiny` runs in seconds. With model=DIR, `json` and `small` continue from a checkpoint
-of any encoder-decoder instead, with the variant's memory, whatever it had before; a state-space or
-sparse encoder takes the attentive one. If it has fewer positions, segments are shorter.
+sentences, learning rate 5e-5, one document at a time and 8 per update, 51,200 tokens of a document
+in training. Not published, and our choice: AdamW; weight decay 0.01, label smoothing 0.1, clipping
+at 0.1, linear decay, four beams, length penalty 2 and no repeated trigrams, the settings of Hepos'
+scripts for BART large on GovReport (configs/hepos.py); sentences compared by TF-IDF (with
+task.segments.sentence_encoder=DIR, by a model). Modes are data sets, each with the paper's passes
+and warm-up; the learning rate reaches zero at the end of the passes. `govreport` and `qmsum` read
+the authors' releases in the directories gov-report and QMSum, `summscreen` is TMS, and `booksum`
+reads a clone of abertsch/booksum-fullbooks, the whole books of Unlimiformer; config.task.source
+sets other directories. `json` reads your own files (data='reports/{split}.jsonl') with GovReport's
+passes, `small` trains a small model from scratch on your files on a CPU, `tiny` runs in seconds.
+With model=DIR, `json` and `small` continue from a checkpoint of any encoder-decoder instead, and
+replace its memory, if any, by the variant's; state-space and sparse encoders support only the
+attentive one. If it has fewer positions, segments are shorter.
 
 variant=     se3 (no memory), compressive, attentive, txt and kv (important sentences as text or as
              vectors), attn+txt; by default attn+txt, for booksum attentive, as in its tables
@@ -29,8 +29,8 @@ decoder_memory=false   leaves the decoder without a memory
 model.memory_backprop=3 (segments, 0 for all), model.memory_layers=all, ... change what the paper
 leaves open
 
-txt, kv and attn+txt are meant for an extractor of configs/extractor.py; without one, the sentences
-nearest to the mean of their document (TF-IDF) count as important.
+txt, kv and attn+txt are designed for an extractor trained by configs/extractor.py; without one, the
+sentences nearest to the mean of their document (TF-IDF) count as important.
 """
 
 import dataclasses
@@ -156,25 +156,24 @@ def train_as_published(config, data_set, learning_rate=5e-5):
 
 
 def shorten_segments(task):
-    """Leaves a quarter of a source beside a segment, as the published sizes do."""
+    """Leaves a quarter of a source free next to a segment, as the published sizes do."""
     longest = task.max_source_length
     if task.segments.max_tokens > 3 * longest // 4:
         task.segments.update(min_tokens=longest // 2, max_tokens=3 * longest // 4)
 
 
 def small(mode, memory, salient, data, model):
-    """Returns the config of a PEGASUS of width 128 that trains from scratch, or of ``model``.
+    """Returns the config of a PEGASUS of width 128, trained from scratch, or of ``model``.
 
     Segments have 192 to 256 tokens and up to a sentence more, sources 512, memories 64 slots or
-    vectors. The model normalises before each part; a small BART, which normalises after, learnt
-    to ignore its source.
+    vectors. PEGASUS is pre-norm; a small BART, which is post-norm, learned to ignore its source.
     """
     if memory["salient_vectors"]:
         memory = memory | {"salient_vectors": 64}
     options = SegmentInputOptions(
         min_tokens=192, max_tokens=256, salient=salient, train_tokens=4096
     )
-    # Room for important sentences; the same without them, since segments end by it, too.
+    # Room for important sentences; equal without them, because it also limits segments.
     reading = {"max_source_length": 512, "max_target_length": 64, "max_parts": 24}
     reading |= {"objective": "summarize_segments", "segments": dataclasses.asdict(options)}
     sizes = {

@@ -1,20 +1,20 @@
-"""The ranker behind `longsum summarize` without a model: how its weights were made.
+"""Training of the ranker that `longsum summarize` uses without a model.
 
     python configs/builtin_extractor.py --data=DATA --out=builtin_extractor.npz
 
 DATA has a folder for each data set with train.jsonl, plain, .gz or .xz: rows of document, summary
-and query, if there is one. Data sets are those whose licences let anybody use what is made from
-them: ScisummNet and ACI-Bench (CC BY 4.0), QMSum (MIT), SQuALITY (stories in the public domain,
+and query, if there is one. Only data sets are used whose licences allow anyone to use derived
+weights: ScisummNet and ACI-Bench (CC BY 4.0), QMSum (MIT), SQuALITY (stories in the public domain,
 summaries CC BY 4.0), and documents of technical standards and proposals under CC0, MIT or
 Apache-2.0. `--data_sets=NAME,NAME` trains on others. It takes minutes on one core.
 
 Every sentence of a document is an example. Its target is the density of ROUGE-1 and ROUGE-2 hits of
-the reference in it (`longsum_jax.ranking.gains`), a smooth relative of what the greedy search
-takes; boosted trees learn it from features of the sentence and its document
-(`longsum_jax.ranking.features`). A linear ranker, of features that are relative to their document,
-replaces the trees for documents that are unlike theirs (`longsum_jax.ranking.fallback`); it needs
-fewer documents, of more kinds. Half of the documents without a query appear a second time with one,
-made of words of their reference. `--trees=FILE` keeps the trees of a file and trains only the
+the reference in it (`longsum_jax.ranking.gains`), a smooth version of the greedy search's
+selection; boosted trees learn it from features of the sentence and its document
+(`longsum_jax.ranking.features`). A linear ranker, over features relative to the document, replaces
+the trees for documents unlike their training data (`longsum_jax.ranking.fallback`); it needs fewer
+documents, of more kinds. Half of the documents without a query are used a second time with a query
+made of words of their reference. `--trees=FILE` reads the trees from a file and trains only the
 linear ranker. The same seed gives the same weights.
 """
 

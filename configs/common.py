@@ -19,7 +19,7 @@ from longsum_jax.text.gap_sentences import GapSentenceOptions
 # Options of several attentions; LSG has other defaults than the rest.
 ATTENTION_SIZES = ("block_size", "num_global_tokens")
 HIDDEN_DROPOUTS = {"dropout", "dropout_rate", "hidden_dropout_prob"}  # one in every family
-# Objective -> what the ``tiny`` modes change of its task.
+# Objective -> changes of its task in the ``tiny`` modes.
 _SHORT_OPTIONS = {
     "extract": {"max_source_length": 32, "max_parts": 16},
     "choose": {"max_parts": 2},
@@ -30,19 +30,19 @@ _SHORT_OPTIONS = {
 KEPT_OBJECTIVES = (
     *("classify", "mlm", "lm", "extract", "answer", "choose", "claims", "cloze", "prefer"),
 )
-LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what models have positions for
-OWN_FILES = "data/{split}.jsonl"  # what configs read where ``data`` is not given
+LENGTHS = ("max_source_length", "max_target_length")  # of tasks; limited by positions
+OWN_FILES = "data/{split}.jsonl"  # files that configs read without ``data``
 
 
 def base(family: str, preset_name: str, task: dict[str, Any], **model: Any) -> ConfigDict:
     """Returns a config with all sections.
 
-    Keys of the model that only another choice settles are None: the dropout rates, which are those
-    of ``init_from``, and ``ATTENTION_SIZES``.
+    Keys of the model that depend on other choices are None: the dropout rates, for the rates of
+    ``init_from``, and ``ATTENTION_SIZES``.
 
     Args:
-        family, preset_name: the model; ``model`` replaces some of its keys.
-        task: from ``task_section``.
+        family, preset_name: family and preset of the model; ``model`` replaces some of its keys.
+        task: section from ``task_section``.
     """
     section = preset(family, preset_name, **model)
     rates = {key for key in section if "dropout" in key}
@@ -55,7 +55,7 @@ def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
 
     Args:
         model: a model directory, a training workdir, or a name on the Hub.
-        task: from ``task_section``; its lengths are lowered to what the model has positions for.
+        task: section from ``task_section``; its lengths are lowered to the model's positions.
     """
     directory = local_directory(model)
     run = directory / TRAINING_MODEL
@@ -78,7 +78,7 @@ def encoder(model: str, task: dict[str, Any]) -> ConfigDict:
     """Returns a config that trains a checkpoint further, or without one a small BERT from scratch.
 
     Args:
-        model, task: as for ``checkpoint``; "" is no model.
+        model, task: arguments as for ``checkpoint``; model "" for none.
     """
     return checkpoint(model, task) if model else new_bert("small", task)
 
@@ -90,7 +90,7 @@ def new_bert(preset_name: str, task: dict[str, Any], **model: Any) -> ConfigDict
     [CLS].
 
     Args:
-        preset_name, task, **model: as for ``base``.
+        preset_name, task, **model: arguments as for ``base``.
     """
     task = task | {"prefix": "<extra_id_1>"}
     config = base("bert", preset_name, task, vocab_size=8192, **model)
@@ -99,7 +99,7 @@ def new_bert(preset_name: str, task: dict[str, Any], **model: Any) -> ConfigDict
 
 
 def _left_open(section: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """Returns the section of a model with None for those of ``keys`` that are at their defaults."""
+    """Returns the section of a model with None for the ``keys`` that have their defaults."""
     defaults = get_family(section["family"]).config_class.flat_defaults()
     at_default = [key for key in keys if section[key] == defaults[key]]
     return section | dict.fromkeys(at_default)
@@ -130,8 +130,8 @@ def buckets(longest: int, shortest: int = 1024) -> tuple[int, ...]:
 def own_data(name: str, data: str, **values: Any) -> dict[str, Any]:
     """Returns the section of a task over the user's own data: files, or a source of ``Task``.
 
-    Of files without "{split}" a tenth of the documents is held out for evaluation; other sources,
-    such as "hf:ORG/NAME" or "seqio:MODULE:NAME", have splits of their own.
+    Of the documents in files without "{split}", a tenth is held out for evaluation; other sources,
+    such as "hf:ORG/NAME" or "seqio:MODULE:NAME", have their own splits.
     """
     section = task_section(name, source=source_of(data), **values)
     is_undivided = get_task(name, source=section["source"]).is_undivided
@@ -142,7 +142,7 @@ def own_data(name: str, data: str, **values: Any) -> dict[str, Any]:
 def task_section(name: str, **values: Any) -> dict[str, Any]:
     """Returns the section of a task of ``longsum_jax.data.tasks.TASKS``.
 
-    A value of None stands for the task's own.
+    None selects the task's default.
     """
     open_keys = (
         "source",
@@ -168,8 +168,8 @@ def task_section(name: str, **values: Any) -> dict[str, Any]:
 def shrink(config: ConfigDict) -> ConfigDict:
     """Turns a config into its ``tiny`` mode, which trains in seconds on a CPU.
 
-    It has a tiny model, and the embedded corpus in place of large data sets. Files of one's own
-    stay, also those at the default path if they exist, and so does a checkpoint, with its own
+    It has a tiny model, and the embedded corpus in place of large data sets. The user's own files
+    are kept, also files at the default path if they exist, and so is a checkpoint, with its
     tokenizer, prefix and lengths.
     """
     objective = config.task.get("objective") or get_task(config.task.name).objective

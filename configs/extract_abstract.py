@@ -1,8 +1,8 @@
-"""Extract, then abstract: a summariser that reads the important sentences alone (AWESOME, a
-baseline of its tables).
+"""Extract, then abstract: a summarizer that reads only the important sentences (a baseline in
+AWESOME's tables).
 
-It trains on what a greedy search by ROUGE takes for the reference, and is tested on what an
-extractor of configs/extractor.py predicts:
+It is trained on the sentences that a greedy search by ROUGE selects for the reference, and tested
+on the sentences that an extractor trained by configs/extractor.py predicts:
 
     longsum corpus govreport gov-report reports  # the authors' release, as in the paper
     longsum extract --oracle --data=reports/train.jsonl --out=short/train.jsonl
@@ -14,11 +14,12 @@ extractor of configs/extractor.py predicts:
         --workdir=runs/abstractor
     longsum evaluate --model=runs/abstractor --data=short/test.jsonl --out=results
 
-`model` is a checkpoint of any encoder-decoder, `data` what the extract command wrote. Published:
-1,024 tokens of source, learning rate, passes, warm-up and 8 documents a step as for AWESOME, of
-which these are GovReport's (`data_set=` takes those of qmsum, summscreen, arxiv or booksum). The
-optimiser, its linear schedule and decoding are not, and are those of configs/awesome.py. Without
-`model` a small LOCOST starts from scratch, and `tiny` runs in seconds on a CPU.
+`model` is a checkpoint of any encoder-decoder, `data` the output of `longsum extract`. Published:
+1,024 tokens of source, learning rate, passes, warm-up and 8 documents per step as for AWESOME; the
+defaults are GovReport's (`data_set=` selects the values for qmsum, summscreen, arxiv or booksum).
+The optimizer, its linear schedule and the generation options are not published; they are the same
+as in configs/awesome.py. Without `model`, a small LOCOST is trained from scratch. `tiny` runs in
+seconds on a CPU.
 """
 
 from longsum_jax.configs.awesome import train_as_published

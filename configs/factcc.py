@@ -1,20 +1,20 @@
-"""FactCC: does a document support a claim? A classifier of pairs that makes its own examples.
+"""FactCC: does a document support a claim? A classifier of pairs, with generated examples.
 
     python -m longsum_jax.train --config=configs/factcc.py:model=DIR,data=FILE --workdir=runs/factcc
     longsum score FILE --references=FILE --metrics=factcc --metric_option=factcc.model=runs/factcc
 
-`model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a
-name on the Hub; without it a small BERT starts from scratch, with a tokenizer trained on the data.
-`data` are JSON lines {"document": ...}, `reports/{split}.jsonl` or one file of which a tenth is
-held out. Sentences become claims as they are (CORRECT) and made wrong by rules (INCORRECT): another
-name, date, number or pronoun, or a negation, some with noise; `task.claims` has the
-options. The mode `pairs` learns from labels that people gave, {"document": ..., "claim": ...,
-"label": ...}; with task.document_key=premise,task.query_key=hypothesis from data of entailment,
-which the metric summac needs. `tiny` runs in seconds on a CPU.
+`model` is a directory in Hugging Face layout, a training workdir (for example of configs/mlm.py),
+or a name on the Hub; without it, a small BERT is trained from scratch, with a tokenizer trained on
+the data. `data` are JSON lines {"document": ...}, `reports/{split}.jsonl` or one file, of which a
+tenth is held out. Sentences become claims unchanged (CORRECT) or falsified by rules (INCORRECT):
+another name, date, number or pronoun, or a negation, some with noise; `task.claims` has the
+options. The mode `pairs` learns from human labels, {"document": ..., "claim": ..., "label": ...};
+with task.document_key=premise,task.query_key=hypothesis, it learns from entailment data; the metric
+summac needs such a model. `tiny` runs in seconds on a CPU.
 
-Kryscinski et al. (2020) train BERT base with learning rate 2e-5 and batches of 12; without a model
-the rate is 3e-4. Ours are the warm-up of 100 steps and the 1,000 steps. Paraphrases, a third kind
-of claim in the paper, need a translator and are left out.
+Kryscinski et al. (2020) train BERT base with learning rate 2e-5 and batches of 12; without a model,
+the rate is 3e-4. The 100 steps of warm-up and the total of 1,000 steps are our choices.
+Paraphrases, a third kind of claim in the paper, need a translation model and are left out.
 """
 
 from longsum_jax.configs.common import buckets, encoder, own_data, shrink

@@ -1,18 +1,19 @@
-"""Fine-tuning of any encoder-decoder checkpoint for summarisation: T5, LongT5, BART, PEGASUS, LED,
-LOCOST and the rest.
+"""Fine-tuning of any encoder-decoder checkpoint for summarization: T5, LongT5, BART, PEGASUS, LED,
+LOCOST and others.
 
     python -m longsum_jax.train --config=configs/finetune.py:model=DIR,data=FILE \
         --workdir=runs/reports
 
-`model` is a directory as transformers writes it, a training workdir, or a name on the Hub; `data`
-are JSON lines {"document": ..., "summary": ...}, plain or compressed: `reports/{split}.jsonl` for
-files train, validation and test, or one file, of which a tenth (by the documents' ids) is held out
-for evaluation. The checkpoint gives tokenizer, prefix ("summarize: "), generation settings and
-lengths, up to 4,096 source and 512 target tokens. The evaluation prints ROUGE beside the lead
-baseline. Without `model` a small LOCOST starts from scratch. `tiny` runs in seconds on a CPU.
+`model` is a directory in Hugging Face layout, a training workdir, or a name on the Hub; `data` are
+JSON lines {"document": ..., "summary": ...}, plain or compressed: `reports/{split}.jsonl` for files
+train, validation and test, or one file, of which a tenth (by the documents' ids) is held out for
+evaluation. The checkpoint determines tokenizer, prefix ("summarize: "), generation settings and
+lengths, up to 4,096 source and 512 target tokens. The evaluation prints ROUGE and, for comparison,
+the lead baseline's. Without `model`, a small LOCOST is trained from scratch. `tiny` runs in seconds
+on a CPU.
 
 AdamW with learning rate 5e-5 after 100 steps of warm-up, batches of 8, 2,000 steps. T5 and LongT5
-ask for more, config.optimizer.learning_rate=1e-3 with adafactor (Raffel et al. 2020, section
+need a higher rate, config.optimizer.learning_rate=1e-3 with adafactor (Raffel et al. 2020, section
 3.1.2).
 """
 

@@ -5,23 +5,25 @@
         --config.init_from=bart-7168
     longsum summarize --model=runs/govreport FILE
 
-`encoder` and `cross` name a row of table 4 (`SOURCES`): `cross=hepos`, where every decoder head
-reads every fourth position, with `encoder=lsh` (7,168 tokens, the default) or sinkhorn (10,240);
-`cross=full` with stride (4,096, beside a window of 256), linformer (3,072), lsh (4,096) or sinkhorn
-(5,120). `encoder=full` reads 1,024 tokens either way. Convert the checkpoint to the same length.
+`encoder` and `cross` name a row of table 4 (`SOURCES`): `cross=hepos`, with which every decoder
+head reads every fourth position, with `encoder=lsh` (7,168 tokens, the default) or sinkhorn
+(10,240); `cross=full` with stride (4,096, together with a window of 256), linformer (3,072), lsh
+(4,096) or sinkhorn (5,120). `encoder=full` reads 1,024 tokens either way. Convert the checkpoint to
+the same length.
 
 Published configuration: BART large; Adafactor with learning rate 1e-4 after 10,000 steps of
 warm-up, gradient norm clipped at 0.1, batches of 64; beam 4, length penalty 2. From the published
-scripts: 20,000 steps at whose end the learning rate has fallen to 0, label smoothing 0.1, weight
-decay 0.01, dropout 0.1 of states and attention, no trigram twice, summaries of up to 1,024 tokens
-for GovReport and of 100 to 800 tokens for PubMed and arXiv, ROUGE with stemming. (Their own
-learning rate is 7e-5 after 1,000 steps, or 2e-5 with Adam for the baseline that reads 1,024 tokens
-with full attention; the paper's is taken for all.) Batches go through in 16 parts of 4 documents;
-the paper's parts of 2 are config.training.accumulation=32. It draws positions beyond BART's 1,024
-at random and its code repeats the last one; `convert` repeats all unless
---position_extension=random or last_row asks for those. One mode per data set; `json` reads your own
-files and generates as for GovReport, `tiny` runs in seconds on a CPU. `govreport` reads the
-authors' release in the directory gov-report; config.task.source=govreport:DIR names another.
+scripts: 20,000 steps, at the end of which the learning rate is 0, label smoothing 0.1, weight decay
+0.01, dropout 0.1 of states and attention, no repeated trigrams, summaries of up to 1,024 tokens for
+GovReport and of 100 to 800 tokens for PubMed and arXiv, ROUGE with stemming. (Their own learning
+rate is 7e-5 after 1,000 steps, or 2e-5 with Adam for the baseline that reads 1,024 tokens with full
+attention; the paper's rate is used for all.) A batch consists of 16 micro-batches of 4 documents;
+for the paper's micro-batches of 2, set config.training.accumulation=32. The paper initializes
+positions beyond BART's 1,024 randomly, and its code repeats the last one; `convert` repeats the
+whole table unless --position_extension is random or last_row. One mode per data set; `json` reads
+your own files and generates as for GovReport, `tiny` runs in seconds on a CPU. `govreport` reads
+the authors' release in the directory gov-report; config.task.source=govreport:DIR sets another
+directory.
 """
 
 from longsum_jax.configs.common import base, shrink, task_section

@@ -6,10 +6,10 @@ published.
 
 Published configuration: 234.7M parameters, 4,096 source and 910 target tokens, gap ratio 0.2,
 batches of 256, 1,000,000 steps, AdamW without weight decay, learning rate 0.02 constant for 10,000
-steps and then falling with 1/sqrt(step), gradient norm clipped at 1, no dropout, bfloat16 with
-float32 parameters, kernels and FFTs. The paper's run took 140 hours on 16 GPUs that drew 190 W
-each (section 8). BUILD_NOTES.md estimates the memory, data and operations that it takes; nothing of
-it was run here.
+steps and then proportional to 1/sqrt(step), gradient norm clipped at 1, no dropout, bfloat16 with
+float32 parameters, kernels and FFTs. The paper's run took 140 hours on 16 GPUs that drew 190 W each
+(section 8). docs/guide/clusters.md estimates its memory, data and operations; the run itself has
+not been done here.
 
 The tokenizer is T5's SentencePiece model (32,000 pieces and 100 sentinels: 32,100 rows). Modes:
 

@@ -1,23 +1,23 @@
-"""Fine-tuning of a pre-trained LOCOST on a summarisation data set (Le Bronnec et al., EACL 2024,
+"""Fine-tuning of a pre-trained LOCOST on a summarization data set (Le Bronnec et al., EACL 2024,
 section 5.3).
 
     python -m longsum_jax.train --config=configs/locost_finetune.py:govreport \
         --workdir=runs/govreport --config.init_from=locost-base
 
 Published configuration: constant learning rate 5e-4, AdamW without weight decay, gradient norm
-clipped at 1, dropout 0.1, batches of 128, 60 epochs (100 for whole books), evaluated after each,
-best checkpoint by the mean of ROUGE-1, -2 and -Lsum. Sources have up to 4,096 tokens for arXiv and
-PubMed, 8,192 for chapters, 16,384 for GovReport and SummScreenFD, 1,024 to 32,768 for whole books;
-targets up to 1,024 for GovReport and whole books, 512 elsewhere. Data sets that the paper does not
-have and your own get 4,096.
+clipped at 1, dropout 0.1, batches of 128, 60 epochs (100 for whole books) with an evaluation after
+each, best checkpoint by the mean of ROUGE-1, -2 and -Lsum. Sources have up to 4,096 tokens for
+arXiv and PubMed, 8,192 for chapters, 16,384 for GovReport and SummScreenFD, 1,024 to 32,768 for
+whole books; targets up to 1,024 for GovReport and whole books, 512 elsewhere. Other data sets, and
+your own, have sources of up to 4,096 tokens.
 
 One mode per data set, and `json` for files of your own
 (config.task.source='json:reports/{split}.jsonl'). A mode names its TensorFlow Datasets builder;
-GovReport and QMSum are read from SCROLLS. config.task.source replaces it. `length=8192` is another
-longest source, from which the buckets and the number of documents that go through together follow.
-`booksum_book` trains on as much of a book and is evaluated on all of it (figure 5: length=1024,
-2048, and so on to 32768). Training stops after `steps` or `epochs`, whichever comes first. `tiny`
-runs in seconds on a CPU.
+GovReport and QMSum are read from SCROLLS. config.task.source replaces it. `length=8192` sets
+another maximum source length, which also determines the buckets and the number of documents per
+micro-batch. `booksum_book` trains on this many tokens of a book and is evaluated on all of it
+(figure 5: length=1024, 2048, and so on to 32768). Training stops after `steps` or `epochs`,
+whichever comes first. `tiny` runs in seconds on a CPU.
 """
 
 from longsum_jax.configs.common import base, buckets, shrink, task_section

@@ -3,13 +3,14 @@
     python -m longsum_jax.train --config=configs/locost_hepos.py:govreport \
         --workdir=runs/govreport-hepos --config.init_from=locost-base
 
-No paper has trained this; it joins LOCOST (Le Bronnec et al., EACL 2024) and Hepos (Huang et al.,
-NAACL 2021, section 3) and needs no new parameters, so any LOCOST checkpoint is a start. Settings
-are those of configs/locost_finetune.py. A decoder's keys and values of a document take a quarter of
-the memory: 9 GB instead of 37 GB for the base model at a million tokens in bfloat16
-(benchmarks/hepos.py). `stride=8` is another stride, `stride=1` the model that reads every state.
-`json` reads files of your own, up to 4,096 tokens of a document as in that file;
-`small` is a 19.8M-parameter model for one GPU that reads as many; `tiny` runs in seconds on a CPU.
+No paper has trained this model; it combines LOCOST (Le Bronnec et al., EACL 2024) and Hepos (Huang
+et al., NAACL 2021, section 3) and needs no new parameters, so it can start from any LOCOST
+checkpoint. Settings are the same as in configs/locost_finetune.py. The decoder's keys and values
+for a document take a quarter of the memory: 9 GB instead of 37 GB for the base model at a million
+tokens in bfloat16 (benchmarks/hepos.py). `stride=8` sets another stride; with `stride=1`, every
+head reads every state. `json` reads files of your own, up to 4,096 tokens of a document; `small` is
+a 19.8M-parameter model for one GPU that reads up to 4,096 tokens as well; `tiny` runs in seconds on
+a CPU.
 """
 
 from longsum_jax.configs.common import base, shrink, task_section

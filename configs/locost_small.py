@@ -1,4 +1,4 @@
-"""A LOCOST that a laptop can pre-train and fine-tune in an hour, on text of your own.
+"""A LOCOST that a laptop can pre-train and fine-tune in an hour, on your own text.
 
     for words in 60 280; do
         python studies/pretraining_mix.py --data=corpus.jsonl.xz --words=$words \
@@ -17,24 +17,25 @@
         --config.task.source='json:reports/{split}.jsonl' --config.init_from=runs/mix_280
 
 1.8M parameters, a tokenizer of 4,096 pieces trained on the corpus (rows {"text": ...} or
-{"document": ...}). `copy` repeats words in random order, which only the source tells; `mix` does
-tasks that can only be done by reading, over pieces of `words` words; then fine-tuning reads 512
-tokens of rows {"document": ..., "summary": ...}. `pretrain` writes gap sentences of 300 words in
-place of both, as the paper does, straight from the corpus. `scratch` fine-tunes without any, for
-comparison; give it the tokenizer with config.tokenizer.path=runs/copy/model. `tiny` runs in
-seconds.
+{"document": ...}). `copy` learns to repeat words in random order, which cannot be guessed without
+the source; `mix` learns tasks that can only be solved by reading, over pieces of `words` words;
+then fine-tuning reads 512 tokens of rows {"document": ..., "summary": ...}. `pretrain` replaces
+both by gap sentences of 300 words, as in the paper, taken directly from the corpus. `scratch`
+fine-tunes without pre-training, for comparison; set its tokenizer with
+config.tokenizer.path=runs/copy/model. `tiny` runs in seconds.
 
 `size=6m` and `size=10m` are for a GPU: 6.4M and 10.2M parameters, 8,192 pieces; `copy`, `mix` and
-`finetune` have longer rows then, and more of them in a step. Theirs are mixes of 60, 280 and 600
-words, the last with `--words=800 --pieces=extract --tasks=marked,lead,rank --most_copied=0.5` among
-them; fine-tuning reads 1,152 tokens, which `longsum extract --length="600 words"` chooses of long
-documents. What the larger one learned in fifteen minutes is in docs/results/studies.md.
+`finetune` then have longer rows, and more of them per step. Their mixes have 60, 280 and 600 words;
+the last one also contains rows generated with
+`--words=800 --pieces=extract --tasks=marked,lead,rank --most_copied=0.5`. Fine-tuning reads 1,152
+tokens, selected from long documents by `longsum extract --length="600 words"`. For the results of
+the larger model after fifteen minutes, see docs/results/studies.md.
 
 Measured, mean of ROUGE-1, -2 and -Lsum on the 100 test papers of ScisummNet (stemmed), after 150
 steps of fine-tuning on 549 papers: 19.59 after copying and mixes, 18.24 after 450 steps of gap
 sentences, 13.13 from scratch; 25.48 for the lead baseline, 23.75 for random sentences. The mixes
-were of novels, papers, specifications and transcripts, the gap sentences of novels and
-specifications; models of gap sentences and from scratch had 8,192 pieces.
+were made from novels, papers, specifications and transcripts, the gap sentences from novels and
+specifications; the models with gap sentences and from scratch had tokenizers of 8,192 pieces.
 """
 
 from typing import NamedTuple

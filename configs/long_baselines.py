@@ -1,5 +1,5 @@
-"""Baselines of AWESOME, and CachED: other ways for a summariser of BART's size to read long
-documents.
+"""Baselines of AWESOME, and CachED: other ways to read long documents with a summarizer of BART's
+size.
 
     python -m longsum_jax.train \
         --config=configs/long_baselines.py:unlimiformer,data='reports/{split}.jsonl' \
@@ -24,10 +24,10 @@ cached           BART encodes whole documents in pages of 1,024 tokens that do n
                  et al. 2025, not a baseline of AWESOME)
 
 data_set= govreport, qmsum, summscreen (TMS), arxiv, booksum, from the sources of
-configs/awesome.py, or json: files of your own at `data`, with GovReport's lengths and passes.
-Thousands of tokens read in training (AWESOME, table 14), each of 1,024; models that read a page at
-a time can read more later. The table has pagesum on three data sets; the others get GovReport's
-length here.
+configs/awesome.py, or json: files of your own at `data`, with GovReport's lengths and passes. The
+table below has the thousands of tokens read in training (AWESOME, table 14), a thousand being
+1,024; models that read page by page can read more after training. The paper has pagesum on three
+data sets; on the others, GovReport's length is used here.
 
                  govreport  arxiv  qmsum  summscreen  booksum
 unlimiformer             2      2      2           2        2
@@ -37,12 +37,12 @@ led                      8      8      8           8        8
 longt5                   6      6      6           6        6
 cached                  64     64     64          64      512
 
-Learning rates (5e-5, LongT5 1e-4), passes, warm-up and batches of 8 are published; the optimiser
-and the generation options are the choices of configs/awesome.py. CachED differs as its published
-code does: Adam without weight decay, gradients clipped at norm 1, no label smoothing, one document
-at a time, for QMSum a constant learning rate without warm-up. That code leaves learning rate,
-passes and the size of an update to its caller; here they are AWESOME's. Lengths of `cached` are a
-choice of this library, meant to hold whole documents. `tiny` is a small Unlimiformer that trains in
+Learning rates (5e-5, LongT5 1e-4), passes, warm-up and batches of 8 are published; the optimizer
+and the generation options are the choices of configs/awesome.py. CachED differs, as in its
+published code: Adam without weight decay, gradients clipped at norm 1, no label smoothing, one
+document at a time, for QMSum a constant learning rate without warm-up. In that code, learning rate,
+passes and batch size are arguments without values; here they are AWESOME's. The lengths of `cached`
+are our choice, intended to cover whole documents. `tiny` is a small Unlimiformer that trains in
 seconds on a CPU.
 """
 

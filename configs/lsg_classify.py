@@ -9,18 +9,18 @@ One mode per data set of the paper: IMDb (TensorFlow Datasets), the papers of ar
 Patent (9 classes of claims), SCOTUS (14 issue areas), and ECtHR a and b (articles that were
 violated, or alleged to be: several or none). All but the first are read from parquet files, clones
 of the data sets ccdv/arxiv-classification, ccdv/patent-classification and coastalcph/lex_glue of
-the Hugging Face Hub in this directory; `data=FILE` names other parquet files or JSON lines {"text":
+the Hugging Face Hub in this directory; `data=FILE` sets other parquet files or JSON lines {"text":
 ..., "label": ...}, see configs/classify.py for labels. `model` is a converted model, a training
-workdir, or a name on the Hub; without it a BERT base with LSG attention starts from scratch.
-`train=globals` trains only the table of global tokens and the new head, `train=all`, the default,
-everything. `json` is for your own data, with IMDb's passes and learning rate; `tiny` runs in
+workdir, or a name on the Hub; without it, a BERT base with LSG attention is trained from scratch.
+`train=globals` trains only the table of global tokens and the new head; `train=all`, the default,
+trains everything. `json` is for your own data, with IMDb's passes and learning rate; `tiny` runs in
 seconds on a CPU. Training ends, and the learning rate reaches zero, after the passes over the
 documents.
 
-Published configuration (table 9): RoBERTa base, 4,096 tokens, blocks of 128, every fourth token
-beyond them by its norm; Adam, batches of 32, the learning rate falls linearly from the first step,
-dropout 0.1; passes and learning rates in `DATA_SETS`. ECtHR is scored as in LexGLUE: a document
-without a label has the class "none". Other rows of tables 2 and 10 are other models:
+Published configuration (table 9): RoBERTa base, 4,096 tokens, blocks of 128, beyond them a quarter
+of the tokens, selected by norm; Adam, batches of 32, the learning rate falls linearly from the
+first step, dropout 0.1; passes and learning rates as in `DATA_SETS`. ECtHR is scored as in LexGLUE:
+a document without a label has the class "none". Other rows of tables 2 and 10 are other models:
 
     model=roberta-base                          RoBERTa (512-length)
     model=nlpaueb/legal-bert-base-uncased       Legal-BERT (512-length), the three LexGLUE modes
@@ -28,11 +28,11 @@ without a label has the class "none". Other rows of tables 2 and 10 are other mo
         --max_source_length=4096 --block_size=256 --sparsity_type=none
     model=lsg-legal-bert                        LSG-Legal-BERT (256/0)
 
-A model with 512 positions reads 512 tokens. Ours: the gradient norm is clipped at 1, and the best
-checkpoint is the one after the pass with the best score on the validation split, where the
-published script takes the last (`--which=latest`). IMDb has no validation split; a tenth of its
-training documents, 2,500 of 25,000, is held out for that. Nothing of this has been trained here
-yet.
+A model with 512 positions reads 512 tokens. Our choices: the gradient norm is clipped at 1, and the
+best checkpoint is the one after the pass with the best score on the validation split, while the
+published script uses the last (`--which=latest`). IMDb has no validation split; a tenth of its
+training documents, 2,500 of 25,000, is held out for that. None of these models has been trained
+here yet.
 """
 
 from typing import NamedTuple

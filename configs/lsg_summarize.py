@@ -13,25 +13,25 @@
     longsum evaluate --model=runs/arxiv-16384 --data=FILE --out=results --stemmer
 
 `model` is a converted model (any family with LSG attention), a training workdir, or a name on the
-Hub; how much is read is what it has positions for, up to 16,384 tokens. Without `model` a BART base
-starts from scratch. `train=globals` trains only the table of global tokens, `train=all`, the
-default, everything. A converted model reads the whole document from its first step;
-studies/lsg_study.py measures how good it is without training.
+Hub; it reads as many tokens as it has positions, up to 16,384. Without `model`, a BART base is
+trained from scratch. `train=globals` trains only the table of global tokens; `train=all`, the
+default, trains everything. A converted model reads the whole document from its first step;
+studies/lsg_study.py measures its quality without training.
 
 Published configuration (table 9): BART base, Adam with learning rate 8e-5, a linear schedule with a
-tenth of warm-up, batches of 32, dropout 0.1, 6 to 12 passes at 4,096 tokens and one more at 16,384;
-beam 5, length penalty 2, up to 128 to 512 tokens of a summary (`DATA_SETS`), stemmed ROUGE. ROUGE-L
-compares whole texts for MultiNews (table 6: 25.22 at 4,096 tokens) and sentences for the others
-(tables 4, 5 and 7); `longsum evaluate` computes it for whole texts with
+tenth of the steps as warm-up, batches of 32, dropout 0.1, 6 to 12 passes at 4,096 tokens and one
+more at 16,384; beam 5, length penalty 2, summaries of at most 128 to 512 tokens (`DATA_SETS`),
+stemmed ROUGE. ROUGE-L compares whole texts for MultiNews (table 6: 25.22 at 4,096 tokens) and
+sentences for the others (tables 4, 5 and 7); `longsum evaluate` computes it for whole texts with
 --metric_option='rouge.types=["rouge1","rouge2","rougeL"]'. From the published scripts and the cards
-of the published models: targets of 512 tokens, gradient norm clipped at 1, a search that ends with
-as many whole summaries as beams, and shortest summaries. Published ROUGE-1, -2 and -L (of
-sentences) on arXiv with 16,384 tokens and 64 global tokens (table 4): 48.74, 20.88, 44.23 if
-everything is trained, 48.08, 20.42, 43.65 if only the global tokens are. The card of the published
-model gives 28.50 for ROUGE-L of whole texts. Nothing of this has been trained here yet. One mode
-per data set; `json` reads files of your own, for which 6 passes and 100 steps of warm-up are ours;
-`tiny` runs in seconds on a CPU. Training ends, and the learning rate reaches zero, after the passes
-over the documents at hand.
+of the published models: targets of 512 tokens, gradient norm clipped at 1, a beam search that ends
+as soon as there are as many finished summaries as beams, and minimum lengths of summaries.
+Published ROUGE-1, -2 and -L (of sentences) on arXiv with 16,384 tokens and 64 global tokens (table
+4): 48.74, 20.88, 44.23 if everything is trained, 48.08, 20.42, 43.65 if only the global tokens are.
+The card of the published model gives 28.50 for ROUGE-L of whole texts. None of these models has
+been trained here yet. One mode per data set; `json` reads files of your own, with 6 passes and 100
+steps of warm-up (our choice); `tiny` runs in seconds on a CPU. Training ends, and the learning rate
+reaches zero, after the passes over the documents.
 """
 
 from typing import NamedTuple

@@ -57,12 +57,12 @@ set, or `awesome:table10`) prints the rows of a paper below the scores of a file
 
 - A cell with **-** is empty in the paper. A heading that ends with **?** has a meaning that the
   text leaves open. Numbers that are not from the table itself state where they are from.
-- **Hours** are those of one NVIDIA H200 for training: the steps of the config times the roofline
+- **Hours** are training hours on one NVIDIA H200: the steps of the config times the roofline
   time of a step (`longsum plan`), every document as long as the config reads at most. A real step
-  takes longer than its roofline, and a shorter document less than the longest; the estimate leaves
-  out evaluation. **-** stands for a run without a plan.
+  takes longer than its roofline, and a shorter document less time than the longest; the estimate
+  excludes evaluation. **-** marks a run without a plan.
 - Data sets of TensorFlow Datasets and SCROLLS are read by name (`longsum corpus export --task=NAME`
-  writes them as JSON lines); LOCOST's BookSum has to be fetched by hand, as its builder says. The
+  writes them as JSON lines); LOCOST's BookSum has to be downloaded manually. The
   releases of GovReport and QMSum and AWESOME's BookSum are
   [directories](../guide/data.md#govreport-qmsum-and-booksum).
 """

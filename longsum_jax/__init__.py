@@ -1,7 +1,7 @@
 """Long-document summarization in JAX and Flax.
 
     text = open("report.txt").read()
-    # extractive: the most important sentences, at once
+    # extractive: the most important sentences, without a model
     print(longsum_jax.summarize(text, length="150 words").text)
     # abstractive: a model writes new sentences
     print(longsum_jax.load("org/name").summarize(text)[0])

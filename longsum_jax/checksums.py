@@ -31,6 +31,11 @@ _CHUNK_BYTES = 2**20
 # a comment for sha256sum; detects files that are cut short
 _HEADER = "# {} sums"
 
+
+class MissingSumsError(InputError):
+    """A directory that this library wrote has lost its sums."""
+
+
 # Relative path -> the allowed sums: two while a file is being replaced.
 _Sums = dict[str, set[str]]
 
@@ -79,9 +84,9 @@ def is_marked(metadata: object) -> bool:
 
 
 def require(directory: Path) -> None:
-    """Raises InputError if a directory that this library wrote has no sums."""
+    """Raises MissingSumsError if a directory that this library wrote has no sums."""
     if not (directory / SUMS).exists():
-        raise InputError(
+        raise MissingSumsError(
             f"{directory / SUMS} is missing, so damaged files would not be noticed; copy the "
             f"directory again, or run longsum verify --unverified {directory} to accept its files"
         )

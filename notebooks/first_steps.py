@@ -64,9 +64,9 @@ variables = jax.jit(layer.init)(jax.random.key(1), x[:, :8], mask[:, :8])
 jax.jit(layer.apply)(variables, x, mask).shape
 
 # %% [markdown]
-# LSG attention lets tokens see their neighbourhood, a selection of what is further away, and global
-# tokens. It is a function of arrays, as every operation in `longsum_jax.ops`; every encoder of the
-# library can have it.
+# With LSG attention, a token attends to its neighborhood, to selected tokens further away, and to
+# global tokens. It is a function of arrays, like every operation in `longsum_jax.ops`; every
+# encoder of the library can use it.
 
 # %%
 from longsum_jax.models.bart import BartConfig
@@ -117,7 +117,7 @@ print("\n".join(f"step {step:>4}: loss {loss:.2f}" for step, loss in losses.item
 # %% [markdown]
 # ## Summaries
 #
-# `load` takes a training run, a directory of transformers, or a name on the Hugging Face Hub.
+# `load` takes a training run, a directory in Hugging Face layout, or a name on the Hub.
 
 # %%
 from longsum_jax.data.minutes import minutes
@@ -136,5 +136,5 @@ states.shape, logits.shape
 
 # %% [markdown]
 # Next: the notebook `fine_tune` trains a checkpoint of the Hugging Face Hub on
-# your own documents, and `longsum convert` gives a checkpoint longer inputs.
-# Every command explains itself with `--help`.
+# your own documents, and `longsum convert` extends a checkpoint to longer inputs.
+# Every command describes its flags with `--help`.

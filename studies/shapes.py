@@ -7,6 +7,8 @@ the time over the last doubling; 1 is linear.
 
     python studies/shapes.py                  # all shapes
     python studies/shapes.py html tokenizer   # shapes with a word in the name
+
+With --out, the same command goes on from the last shape.
 """
 
 import argparse
@@ -26,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import benchmarks_path  # noqa: F401
+from common import Deadline, rows_before, write_report
 from fuzz_readers import READERS, TEXT, Files, tar
 
 from longsum_jax.checksums import SUMS
@@ -325,19 +328,30 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("words", nargs="*", help="words in the names of shapes; default: all")
-    words = parser.parse_args().words
+    parser.add_argument("--out", metavar="FILE")
+    Deadline.add_flag(parser)
+    args = parser.parse_args()
+    deadline = Deadline(args.minutes)
+    rows = rows_before(args.out)
+    finished = {row["shape"] for row in rows}
     for name in SHAPES:
-        if not words or any(word in name for word in words):
-            growth = grow(name)
-            row = (
-                name,
-                f"{growth.number:,}",
-                f"{growth.seconds:.2f}",
-                f"{growth.exponent:.1f}",
-                f"{growth.megabytes:.0f}",
-                growth.end,
-            )
-            print(*row, sep="\t", flush=True)
+        if deadline.is_over:
+            break
+        if name in finished or (args.words and not any(word in name for word in args.words)):
+            continue
+        growth = grow(name)
+        row = {
+            "shape": name,
+            "number": growth.number,
+            "seconds": round(growth.seconds, 2),
+            "exponent": None if math.isnan(growth.exponent) else round(growth.exponent, 2),
+            "megabytes": round(growth.megabytes),
+            "end": growth.end,
+        }
+        rows.append(row)
+        print(*row.values(), sep="\t", flush=True)
+        if args.out:
+            write_report(args.out, rows, date=time.strftime("%Y-%m-%d"))
 
 
 if __name__ == "__main__":

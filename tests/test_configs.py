@@ -309,24 +309,51 @@ TRAINED = {
     "classify": "test_an_encoder_goes_from_masked_tokens_to_labels",
     "mlm": "test_an_encoder_goes_from_masked_tokens_to_labels",
     "attention_study": "test_the_attention_study_goes_on_from_a_checkpoint",
+    "awesome": "tests/experiment/test_segment_training.py",
+    "extractor": "tests/commands/test_commands.py",
 }
+# The others train weekly but for these, whose attentions no other test trains by command: their
+# steps are traced above, and tests/experiment trains their objectives.
+EVERY_DAY = ("hepos", "long_baselines")
+PATHS = sorted({path for path, _ in ALL})
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Returns a function that makes the tiny mode of a file even smaller, over few documents."""
+
+    def spec(path):
+        if path.stem != "apes":  # which finds few questions in the documents
+            few = dict(itertools.islice(topics.items(), 30))
+            monkeypatch.setattr("pydoc_data.topics.topics", few)
+        overrides = (*smaller(path, "tiny"), *SHORT, "training.steps=2", "evaluation.examples=0")
+        return f"{path}:{','.join(('tiny', *overrides))}"
+
+    return spec
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("drawn_start")
-@pytest.mark.parametrize("path", sorted({path for path, _ in ALL}), ids=lambda path: path.stem)
-def test_tiny_modes_train(path, tmp_path, monkeypatch):
-    if path.stem != "apes":  # which finds few questions in the documents
-        few = dict(itertools.islice(topics.items(), 30))
-        monkeypatch.setattr("pydoc_data.topics.topics", few)
-    overrides = (*smaller(path, "tiny"), *SHORT, "training.steps=2", "evaluation.examples=0")
-    spec = f"{path}:{','.join(('tiny', *overrides))}"
-    if path.stem in TRAINED:
-        run = run_config(read_config(spec, {}))
-        experiment = make_experiment(run, tmp_path)
-        batch = next(make_batches(experiment, make_store(experiment)))
-        assert len(batch["input_ids"]) == run.data.batch_size
-        return
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_tiny_modes_read_their_data(path, tiny, tmp_path):
+    run = run_config(read_config(tiny(path), {}))
+    experiment = make_experiment(run, tmp_path)
+    batch = next(make_batches(experiment, make_store(experiment)))
+    assert len(batch["input_ids"]) == run.data.batch_size
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("drawn_start")
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=() if path.stem in EVERY_DAY else pytest.mark.weekly)
+        for path in PATHS
+        if path.stem not in TRAINED
+    ],
+)
+def test_tiny_modes_train(path, tiny, tmp_path):
+    spec = tiny(path)
     assert train.main([f"--config={spec}", f"--workdir={tmp_path / 'run'}"]) == 0
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
     assert (tmp_path / "run" / "checkpoints" / "2").is_dir()

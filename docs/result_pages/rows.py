@@ -59,6 +59,24 @@ def trials(rows: Rows, section: str) -> Rows:
     return [*rows, total]
 
 
+def shapes_by_reader(rows: Rows) -> Rows:
+    """Returns counts of shapes, and the fastest growth of the time, by reader and over all."""
+    readers = dict.fromkeys(row["shape"].partition(":")[0] for row in rows)
+    groups = {
+        name: [row for row in rows if row["shape"].startswith(f"{name}:")] for name in readers
+    }
+    return [
+        {
+            "reader": name,
+            "shapes": len(group),
+            "refused": sum(row["end"] not in ("time", "the largest number") for row in group),
+            "seconds": max(row["seconds"] for row in group),
+            "exponent": max((row["exponent"] for row in group if row["exponent"]), default=None),
+        }
+        for name, group in [*groups.items(), ("all", rows)]
+    ]
+
+
 def meshes_by(rows: Rows, key: str) -> Rows:
     """Returns counts and largest differences by a key, and over all cases."""
     names = sorted({row[key] for row in rows})
@@ -207,7 +225,8 @@ def exactness(read: Read) -> Rows:
 def reliability(read: Read) -> Rows:
     """Returns one row per kind of trial: number and failures."""
     runs = read("reliability")["rows"]
-    totals = {name: trials(runs, name)[-1] for name in ("kill", "signal", "elastic", "disk")}
+    sections = ("kill", "signal", "commands", "elastic", "disk")
+    totals = {name: trials(runs, name)[-1] for name in sections}
     damage = trials(runs, "damage")[-1]
     server = read("serving_soak")["rows"]
     [load] = served(server)
@@ -219,6 +238,8 @@ def reliability(read: Read) -> Rows:
             ("training killed by SIGKILL", totals["kill"]["kills"], totals["kill"]["failed"]),
             ("training stopped by SIGTERM or SIGINT", totals["signal"]["signals"],
              totals["signal"]["failed"]),
+            ("other command killed by SIGKILL", totals["commands"]["kills"],
+             totals["commands"]["failed"]),
             ("training moved to other hosts, devices or processes", totals["elastic"]["changes"],
              totals["elastic"]["failed"]),
             ("damaged model, checkpoint, shard or predictions", damage["flips"] + damage["cuts"],

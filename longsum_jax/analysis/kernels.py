@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.ops.ssm.kernel import DiagonalSSM, Discretization, ssm_kernel
+from longsum_jax.ops.ssm.kernel import DiagonalSSM, ssm_kernel
+from longsum_jax.ops.ssm.options import Discretization
 from longsum_jax.typing import Array
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from longsum_jax import checksums
 from longsum_jax.errors import InputError, first_line
 from longsum_jax.files import parse_json, read_bytes, read_json
-from longsum_jax.tokenizers.loading import TOKENIZER_FILES
+from longsum_jax.tokenizers.files import TOKENIZER_FILES
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _DESCRIPTION = ["config.json", "generation_config.json"]
@@ -236,7 +236,7 @@ def _snapshot(
         remedy = "connect (without HF_HUB_OFFLINE) once, or give the directory of a copy"
         raise InputError(
             f"{name}{at}: no such directory, not complete in the local cache, and the Hugging "
-            f"Face hub cannot be reached; {remedy}"
+            f"Face Hub cannot be reached; {remedy}"
         ) from error
     except (
         Exception

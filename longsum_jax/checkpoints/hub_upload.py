@@ -50,7 +50,7 @@ def check_name(name: str) -> None:
     if not hub.is_repository_name(name):
         raise InputError(
             f"{name}: the name of a repository is ORG/NAME, such as my-group/led-reports; give "
-            "your user name as ORG for your own"
+            "your user name as ORG for your own account"
         )
 
 
@@ -70,13 +70,13 @@ class HubClient:
             import huggingface_hub
         except ImportError:
             raise InputError(
-                "to upload to the Hugging Face hub, pip install 'longsum_jax[hf]'"
+                "to upload to the Hugging Face Hub, pip install 'longsum_jax[hf]'"
             ) from None
         self._api: Any = huggingface_hub.HfApi()
         try:
             self.user: str = self._api.whoami()["name"]
         except Exception as error:  # each transport has errors of its own
-            _raise("the Hugging Face hub", error)
+            _raise("the Hugging Face Hub", error)
 
     def upload(
         self, name: str, upload: Upload, *, is_public: bool, message: str
@@ -138,7 +138,7 @@ def _raise(name: str, error: Exception) -> NoReturn:
     response = getattr(error, "response", None)
     remedy = _REMEDIES.get(getattr(response, "status_code", 0))
     raise InputError(
-        f"{name}: cannot be uploaded to the Hugging Face hub ({first_line(error)}); "
+        f"{name}: cannot be uploaded to the Hugging Face Hub ({first_line(error)}); "
         f"{remedy or 'check the connection and try again'}"
     ) from error
 

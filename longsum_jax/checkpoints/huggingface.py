@@ -6,6 +6,7 @@ ignored.
 """
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -30,6 +31,9 @@ from longsum_jax.tokenizers.files import DOCUMENT_TOKEN, MAX_BYTES, added_ids
 from longsum_jax.tokenizers.files import JSON as TOKENIZER
 from longsum_jax.typing import Params
 
+_LOG = logging.getLogger(__name__)
+# Major version of transformers that every family is compared with.
+_TRANSFORMERS = 5
 CONFIG, GENERATION = "config.json", "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TASKS, SUMMARIZATION = "task_specific_params", "summarization"  # in config.json
@@ -92,6 +96,7 @@ def read_config(
     if architecture is not None:
         raw = raw | {"architectures": [architecture]}
     family = family_of(raw, str(path))
+    _report_newer_version(path, raw)
     if family.is_encoder_decoder:
         raw = _with_special_tokens(directory, raw)
     if family.name == "led" and "global_tokens" not in raw:
@@ -105,6 +110,20 @@ def read_config(
                 f"{plain_architecture(expected)}"
             )
     return family, config
+
+
+def _report_newer_version(path: Path, raw: Mapping[str, Any]) -> None:
+    """Warns of a config.json that may have options without an effect here."""
+    version = str(raw.get("transformers_version") or "")
+    major = version.partition(".")[0]
+    if major.isdecimal() and int(major) > _TRANSFORMERS:
+        _LOG.warning(
+            "%s: written by transformers %s; this library reads the options of version %d, and "
+            "newer ones have no effect: compare an output with transformers",
+            path,
+            shortened(version),
+            _TRANSFORMERS,
+        )
 
 
 def _with_special_tokens(

@@ -544,10 +544,11 @@ def merge_adapter(
 ) -> Params:
     """Returns the parameters of a base model with an adapter merged in.
 
-    One kernel (of all layers) is read, changed and placed at a time.
+    One kernel (of all layers) is read, changed and placed at a time, and
+    replaces the old one in ``params``, so that no model is in memory twice.
 
     Args:
-        params: parameters of the base model.
+        params: parameters of the base model, which are changed.
         family, config: the base model.
         adapter: result of ``read_adapter``; it may adapt only some layers.
 
@@ -556,12 +557,11 @@ def merge_adapter(
     """
     path = adapter.directory / ADAPTER
     weight_map = family.weight_map(config)
-    flat = flax.traverse_util.flatten_dict(params, sep="/")
     # The rows of a linear map: several if its weights are stored as one.
     rows: dict[str, list[WeightRow]] = {}
     for row in weight_map.rows:
         if row.layout == "linear":
-            for name in _module_names(row, flat[row.path].shape):
+            for name in _module_names(row, _at(params, row.path).shape):
                 rows.setdefault(name, []).append(row)
     pairs = {}
     for name, matrices in _matrices(adapter, path).items():
@@ -575,7 +575,7 @@ def merge_adapter(
             f"{first_names(missing)}; give the model that it was trained on (base)"
         )
     for group in dict.fromkeys(tuple(rows[name]) for name in pairs):
-        kernels = {row.path: flat[row.path] for row in group}
+        kernels = {row.path: _at(params, row.path) for row in group}
         single = WeightMap(group)
         tree = flax.traverse_util.unflatten_dict(kernels, sep="/")
         state = to_lazy_state_dict(tree, single)
@@ -586,8 +586,23 @@ def merge_adapter(
         shapes = {path: kernel.shape for path, kernel in kernels.items()}
         dtype = kernels[group[0].path].dtype
         tree = to_params(state, single, shapes, str(path), dtype=dtype)
-        flat |= flax.traverse_util.flatten_dict(tree, sep="/")
-    return flax.traverse_util.unflatten_dict(flat, sep="/")
+        flat = flax.traverse_util.flatten_dict(tree, sep="/")
+        for row in group:
+            _replace(params, row.path, flat[row.path])
+    return params
+
+
+def _at(params: Params, path: str) -> Any:
+    """Returns a parameter by its path, "a/b/kernel"."""
+    for name in path.split("/"):
+        params = params[name]
+    return params
+
+
+def _replace(params: Params, path: str, value: Any) -> None:
+    """Replaces a parameter."""
+    parent, _, name = path.rpartition("/")
+    _at(params, parent)[name] = value
 
 
 def _file_name(name: str, weight_map: WeightMap, names: Container[str]) -> str:

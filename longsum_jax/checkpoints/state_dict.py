@@ -7,6 +7,7 @@ in memory twice.
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy as shallow_copy
 from functools import partial
 from typing import Any
 
@@ -271,7 +272,9 @@ def _fill_absent(
 
 
 def _reread(array: Any) -> LazyArray:
-    """Returns an array that can be taken although another key still needs its source."""
+    """Returns an array that can be taken before or after the array of another key."""
+    if isinstance(array, LazyArray):
+        return shallow_copy(array)  # has references of its own to the source
     return LazyArray(array.shape, array.dtype, lambda: np.array(array))
 
 

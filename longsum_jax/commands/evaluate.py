@@ -595,7 +595,7 @@ def _write(path: Path, values: dict[str, Any]) -> None:
 
 
 def _print(result: dict[str, Any], metrics: "Metrics", out: Path) -> None:
-    from longsum_jax.evaluation.predictions import columns_of
+    from longsum_jax.evaluation.registry import columns_of
     from longsum_jax.evaluation.tables import score_table
 
     columns = columns_of(metrics)

@@ -228,7 +228,7 @@ def check_one(args: argparse.Namespace, **flags: str) -> None:
         first, second = (f"--{name}={value}" for name, value in flags.items())
         number = "both are" if count else "neither is"
         raise InputError(
-            f"give {first} or {second}, one of the two; {number} given"
+            f"give exactly one of {first} and {second}; {number} given"
         )
 
 

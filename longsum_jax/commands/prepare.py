@@ -267,10 +267,11 @@ def _check_flags(args: argparse.Namespace, task: Task) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    tasks = "\n".join(map(_task_line, TASKS.values()))
+    lines = "\n".join(map(_task_line, TASKS.values()))
+    tasks = f"tasks (name, objective, maximum tokens of source -> target, data):\n{lines}"
     description = "Processes the texts of a task once, and writes shards that training reads fast."
     parser = console.parser(
-        "prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}", EVERYDAY
+        "prepare", description, f"{EXAMPLES}\n{tasks}", EVERYDAY
     )
     parser.add_argument(
         "--task", required=True, help="task; --help-all lists all names"

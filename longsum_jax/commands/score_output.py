@@ -98,7 +98,7 @@ def print_result(
     pairs: Sequence["Pair"],
 ) -> None:
     """Prints the table of scores, and notes on how they were obtained."""
-    from longsum_jax.evaluation.predictions import columns_of
+    from longsum_jax.evaluation.registry import columns_of
     from longsum_jax.evaluation.tables import score_table
 
     rows = {

@@ -217,7 +217,7 @@ def _parser() -> "argparse.ArgumentParser":
         default=0,
         metavar="STEPS",
         help="profile this many steps after the first: a trace, and profile/operations.md with "
-        "the ten dearest operations, in --workdir; default: 0, for none",
+        "the ten most expensive operations, in --workdir; default: 0, for none",
     )
     parser.add_argument(
         "--stopped_exit_code",
@@ -336,8 +336,8 @@ def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
         identical = f", {pairs} of identical summaries without weight"
     return (
         f"{held_out}{counted(number, 'example')} from {counted(counts.read, 'document')}, "
-        f"{counts.too_short} too short, {counts.dropped_source_tokens} of {counts.source_tokens} "
-        f"source tokens beyond the length limit{unlabelled}{identical}"
+        f"{counts.too_short} too short, {counts.dropped_source_tokens:,} of "
+        f"{counts.source_tokens:,} source tokens beyond the length limit{unlabelled}{identical}"
     )
 
 

@@ -34,10 +34,12 @@ Directories written by this library contain SHA256SUMS (also for sha256sum -c); 
 read and compared. Other files are checked as far as their format permits: files in the cache of the
 Hugging Face Hub are named by their hash, zip archives (pytorch_model.bin) and shards contain
 checksums of their parts, and safetensors files contain the boundaries of every tensor. The exit
-code is 1 if anything is damaged.
+code is 1 if anything is damaged, or a directory written by this library has lost its checksums.
 """
 
 _MAX_JSON_BYTES = 2**25  # larger ones may take a gigabyte to parse
+# End of the path at which Orbax stores the metadata of a checkpoint, as JSON.
+_CHECKPOINT = ("meta", "metadata")
 
 
 class _Kind(NamedTuple):
@@ -54,7 +56,7 @@ class _Kind(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Verifies files and directories; returns 0 if nothing is damaged, otherwise 1.
+    """Verifies files and directories; returns 0 if there are no problems, otherwise 1.
 
     Raises:
         InputError: a file or directory does not exist, or --unverified names a
@@ -70,8 +72,8 @@ def main(argv: Sequence[str]) -> int:
     if args.unverified:
         for path in paths:
             _accept(path)
-    num_damaged = sum(_verify(path) for path in paths)
-    return 1 if num_damaged else 0
+    num_problems = sum(_verify(path) for path in paths)
+    return 1 if num_problems else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -104,17 +106,17 @@ def _verify(root: Path) -> int:
     """Prints the state of a file or a directory tree; returns the number of problems."""
     sums = sorted(root.rglob(checksums.SUMS))
     covered = set(sums)
-    num_damaged = 0
+    num_problems = 0
     if root.is_file():
-        num_damaged += _compare(root.parent, covered, root.name)
+        num_problems += _compare(root.parent, covered, root.name)
     for path in sums:
-        num_damaged += _compare(path.parent, covered)
+        num_problems += _compare(path.parent, covered)
     others = sorted(set(_files(root)) - covered)
     if not covered and not others:
         console.print_stdout(in_one_line(f"{root}: holds no files"))
     for proof, group in itertools.groupby(sorted(others, key=_proof), _proof):
-        num_damaged += _read(root, proof, list(group))
-    return num_damaged
+        num_problems += _read(root, proof, list(group))
+    return num_problems
 
 
 def _compare(
@@ -142,18 +144,25 @@ def _compare(
 
 
 def _read(root: Path, proof: str, paths: list[Path]) -> int:
-    """Reads files of one kind; returns the number of damaged ones."""
+    """Reads files of one kind; returns the number of problems."""
     damaged = []
+    unverified = set()  # directories without their sums, each named once
+    num_good = 0
     for path in paths:
         try:
             _kind(path).read(path)
+            num_good += 1
+        except checksums.MissingSumsError as error:
+            unverified.add(str(error))
         except (InputError, OSError, ValueError, RuntimeError) as error:
             reason = first_line(error)
             damaged.append(
                 reason if str(path) in reason else f"{path}: {reason}"
             )
-    _print(str(root), len(paths) - len(damaged), proof, damaged)
-    return len(damaged)
+    _print(str(root), num_good, proof, damaged)
+    for problem in sorted(unverified):
+        console.print_stdout(in_one_line(f"UNVERIFIED {problem}"))
+    return len(damaged) + len(unverified)
 
 
 def _print(where: str, num_good: int, proof: str, damaged: list[str]) -> None:
@@ -199,16 +208,13 @@ def _kind(path: Path) -> _Kind:
         return _Kind("with the checksums of their parts (zip)", _read_zip)
     if path.suffix == ".array_record":
         return _Kind("with the hashes of their records", _read_records)
-    if (
-        path.suffix == ".json"
-        and target.exists()
-        and target.stat().st_size > _MAX_JSON_BYTES
-    ):
+    is_json = path.suffix == ".json" or _is_checkpoint(path)
+    if is_json and target.exists() and target.stat().st_size > _MAX_JSON_BYTES:
         return _Kind(
             f"not read: JSON of more than {_MAX_JSON_BYTES} bytes",
             _read_nothing,
         )
-    if path.suffix in (".json", ".jsonl"):
+    if is_json or path.suffix == ".jsonl":
         return _Kind("whole as JSON; nothing proves the values", _read_json)
     return _Kind("not read: nothing proves the content", _read_nothing)
 
@@ -249,14 +255,24 @@ def _read_zip(path: Path) -> None:
 def _read_records(path: Path) -> None:
     import grain
 
+    from longsum_jax.data.prepared import METADATA
+
     records = grain.sources.ArrayRecordDataSource(str(path))
     for index in range(len(records)):
         records[index]
+    if (path.parent / METADATA).exists():
+        checksums.require(path.parent)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return path.parts[-2:] == _CHECKPOINT
 
 
 def _read_json(path: Path) -> None:
-    if path.suffix == ".json":
-        parse_json(read_bytes(path, _MAX_JSON_BYTES))
+    if path.suffix != ".jsonl":
+        content = parse_json(read_bytes(path, _MAX_JSON_BYTES))
+        if _is_checkpoint(path) and checksums.is_marked(content):
+            checksums.require(path.parents[1])
         return
     with open_regular(path) as file:
         for number, line in bounded_lines(file, str(path), max_bytes=MAX_BYTES):

@@ -122,7 +122,7 @@ class Task:
             "a|b" uses the first field that exists.
         summary_key: field with the summary; not read by gap-sentence tasks.
         query_key: field with a query that precedes the document; None for none.
-        leading_query: whether the document's field begins with the query,
+        leading_query: True if the document's field begins with the query,
             followed by a blank line, as in SCROLLS.
         document_separator: text between several documents that have one
             summary and are read as one ("summarize"), as "|||||" in
@@ -152,7 +152,7 @@ class Task:
             language models.
         labels: names of the classes in the order of their indices; empty to
             collect them from the data.
-        multi_label: whether a document may have several labels or none;
+        multi_label: True if a document may have several labels or none;
             inferred if labels are collected.
         held_out: share of the documents of a GLOB without "{split}" that make
             up the split "validation"; the choice depends only on their ids.

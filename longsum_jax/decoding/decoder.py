@@ -3,6 +3,7 @@
 Sequences grow by one token for every beam, or by several for a single beam.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -73,6 +74,23 @@ class TokenLimits(NamedTuple):
 
     shortest: Int[AnyArray, "*batch"]
     longest: Int[AnyArray, "*batch"]
+
+
+def with_room(
+    options: GenerationOptions, room: int
+) -> tuple[GenerationOptions, TokenLimits]:
+    """Returns options for rows with room for ``room`` new tokens, and their limits as values.
+
+    Options that differ only in their limits then share a program.
+    """
+    limits = TokenLimits(
+        np.array(options.min_new_tokens, np.int32),
+        np.array(options.max_new_tokens, np.int32),
+    )
+    options = dataclasses.replace(
+        options, max_new_tokens=room, min_new_tokens=0
+    )
+    return options, limits
 
 
 def max_tokens(

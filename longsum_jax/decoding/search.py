@@ -78,6 +78,7 @@ def generate(
     options: GenerationOptions,
     rng: RandomKeys | None = None,
     is_done: Bool[Array, " batch"] | None = None,
+    limits: TokenLimits | None = None,
 ) -> Generated:
     """Decodes a batch.
 
@@ -96,13 +97,14 @@ def generate(
         is_done: True for rows without a document: their sequences have no
             tokens, and the search does not wait for them. None if all rows have
             documents.
+        limits: numbers of tokens of each row; None for the options' limits.
 
     Raises:
         InputError: sampling without keys, token ids outside the vocabulary, or
             a vocabulary that is too small for the number of end-of-sequence
             ids.
     """
-    state = start(cache, batch_size=batch_size, options=options)
+    state = start(cache, batch_size=batch_size, options=options, limits=limits)
     if is_done is not None:
         state = state._replace(done=is_done)
     return result(advance(decoder, state, options=options, rng=rng), options)

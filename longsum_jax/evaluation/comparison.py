@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from longsum_jax import checksums
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.predictions import (
     Metrics,
@@ -66,7 +66,7 @@ class Difference(NamedTuple):
     """The difference of two systems in one column, with its significance.
 
     Attributes:
-        difference: difference of the values.
+        difference: value of the compared system minus value of the other one.
         low, high: bounds of its confidence interval.
         p_value: p-value of the null hypothesis of equal systems, adjusted for
             the number of other systems (Holm).
@@ -322,8 +322,8 @@ def compare(
     """Compares a system with others on the same documents.
 
     Args:
-        system: system from which the others are subtracted; result of
-            ``score_system``.
+        system: compared system, from which the others are subtracted; result
+            of ``score_system``.
         others: systems scored on the same documents.
         metrics: metrics with which the systems were scored.
         sampling: test, rounds, level and seed.
@@ -331,7 +331,14 @@ def compare(
     Returns:
         Name of the other system -> column -> difference, for columns that have
         intervals (``Metric.is_function_of_means``).
+
+    Raises:
+        InputError: an unknown test.
     """
+    if sampling.test not in TESTS:
+        raise InputError(
+            f'test "{sampling.test}" is unknown; {did_you_mean(sampling.test, TESTS)}'
+        )
     columns = _columns(metrics)
     if not columns or not others:
         return {}

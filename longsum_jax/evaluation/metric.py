@@ -75,6 +75,10 @@ class Metric(ABC):
         A metric whose value is not a function of means overrides this, and has
         no intervals.
 
+        Args:
+            scores: scores of every example.
+            predictions, references, sources: texts as for ``score``.
+
         Raises:
             InputError: there are no examples.
         """

@@ -17,6 +17,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
+from longsum_jax.evaluation.registry import columns_of
 from longsum_jax.evaluation.rows_file import Row, RowsFile
 from longsum_jax.files import json_text
 from longsum_jax.summarization.stream import window_size
@@ -43,7 +44,7 @@ class Pair(NamedTuple):
         other_references: additional references, for metrics with several
             references.
         borders: offsets in the source of all documents except the first, if it
-            is several that are read as one.
+            consists of several that are read as one.
     """
 
     id: str
@@ -340,11 +341,6 @@ def check_finite(scores: Sequence[Scores], pairs: Sequence[Pair]) -> None:
                 )
 
 
-def columns_of(metrics: Metrics) -> tuple[str, ...]:
-    """Returns the column names of all metrics, in the order of tables."""
-    return tuple(name for metric in metrics.values() for name in metric.columns)
-
-
 def example_scores(
     metrics: Metrics, predictions: Sequence[str], pairs: Sequence[Pair]
 ) -> list[Scores]:
@@ -458,7 +454,14 @@ def baseline_predictions(
 ) -> dict[str, list[str]]:
     """Returns the lead and random sentences of every document, as baselines.
 
-    Their length is the average length of the references.
+    Their length is the average length of the references in words.
+
+    Args:
+        pairs: documents with their references.
+        seed: random seed of the random sentences.
+
+    Returns:
+        {"lead": texts, "random": texts}, in the order of ``pairs``.
     """
     lengths = [num_words(pair.reference) for pair in pairs]
     words = max(1, round(statistics.fmean(lengths)))
@@ -475,7 +478,13 @@ def baseline_predictions(
 def baseline_scores(
     pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0
 ) -> dict[str, Scores]:
-    """Returns the scores of ``baseline_predictions`` by name."""
+    """Returns the scores of ``baseline_predictions`` by name.
+
+    Args:
+        pairs: documents with their references.
+        metrics: metrics by name.
+        seed: random seed of the random sentences.
+    """
     values = {}
     for name, texts in baseline_predictions(pairs, seed=seed).items():
         scores = example_scores(metrics, texts, pairs)

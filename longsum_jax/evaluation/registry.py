@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _PACKAGE = "longsum_jax.evaluation"
 _EXPERIMENTAL = "longsum_jax.experimental.metrics"
 
+# Metric name -> class. The experimental ones may change in any release.
 METRICS: LazyClasses["type[Metric]"] = LazyClasses(
     {
         "rouge": f"{_PACKAGE}.rouge:Rouge",
@@ -83,3 +84,8 @@ def make_metrics(
             from_dict(metric.Options, options.get(name, {}), f"metrics.{name}")
         )
     return metrics
+
+
+def columns_of(metrics: Mapping[str, "Metric"]) -> tuple[str, ...]:
+    """Returns the column names of all metrics, in the order of tables."""
+    return tuple(name for metric in metrics.values() for name in metric.columns)

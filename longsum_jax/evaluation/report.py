@@ -20,8 +20,9 @@ from longsum_jax.errors import without_controls
 from longsum_jax.evaluation.aligners import Aligner, WordAligner
 from longsum_jax.evaluation.comparison import Difference, Sampling, System
 from longsum_jax.evaluation.pages import fill, read_part
-from longsum_jax.evaluation.predictions import Metrics, Pair, columns_of
+from longsum_jax.evaluation.predictions import Metrics, Pair
 from longsum_jax.evaluation.published import PublishedBlock
+from longsum_jax.evaluation.registry import columns_of
 from longsum_jax.text.alignment import MAX_SOURCES, Support
 from longsum_jax.text.markdown_marks import pieces_without_marks
 from longsum_jax.text.ngrams import num_words
@@ -75,6 +76,10 @@ class ReportContent(NamedTuple):
 
 def write_report(path: Path, content: ReportContent) -> None:
     """Writes a page of scores, plots, and documents with all of their summaries.
+
+    Args:
+        path: path of the HTML file.
+        content: content of the page.
 
     Raises:
         OSError: the file cannot be written.

@@ -1,7 +1,7 @@
-"""ROUGE, bit-identical to rouge-score 0.1.2 with its settings, and many times as fast.
+"""ROUGE, bit-identical to rouge-score 0.1.2 in its settings, and many times as fast.
 
-These settings are ``tokenizer="default"`` and ``splitter="lines"``. With the
-defaults here, ROUGE-Lsum differs, because lines are split into sentences, and
+Its settings are ``tokenizer="default"`` and ``splitter="lines"``. With the
+defaults of this module, ROUGE-Lsum differs, because lines are split into sentences, and
 so do scores with references in non-Latin scripts, because words of any script
 are counted. The final arithmetic is done by rouge-score; n-grams and common
 subsequences are counted here, which is faster.
@@ -70,7 +70,7 @@ class Rouge(PairMetric):
                 averages over the references.
 
         Raises:
-            InputError: no type, or a type named twice.
+            InputError: no type, an unknown type, or a type named twice.
         """
 
         types: tuple[RougeType, ...] = ROUGE_TYPES
@@ -81,7 +81,12 @@ class Rouge(PairMetric):
         references: Literal["max", "mean"] = "max"
 
         def __post_init__(self) -> None:
-            if not self.types or len(set(self.types)) < len(self.types):
+            different = set(self.types)
+            if (
+                not self.types
+                or len(different) < len(self.types)
+                or not different <= set(get_args(RougeType))
+            ):
                 types = ",".join(self.types)
                 raise InputError(
                     f'metrics.rouge.types="{types}" must name each type once, of '

@@ -208,7 +208,7 @@ def percentile_interval(values: np.ndarray, level: float = 0.95) -> np.ndarray:
     """
     if not 0 < level < 1:
         raise InputError(
-            f"level={level} of intervals must lie between 0 and 1, as 0.95"
+            f"level={level} of intervals must lie between 0 and 1, such as 0.95"
         )
     outside = 50 * (1 - level)
     return np.percentile(values, [outside, 100 - outside], axis=0)

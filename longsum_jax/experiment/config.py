@@ -138,7 +138,7 @@ class MaskingOptions:
             )
 
 
-# The model's, and the number of summaries of a document.
+# Options that the model sets, and the number of summaries per document.
 _NOT_SET = (
     "decoder_start_token_id",
     "eos_token_id",

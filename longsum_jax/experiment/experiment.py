@@ -20,15 +20,15 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
 from longsum_jax.checkpoints import huggingface
+from longsum_jax.checkpoints.directories import TRAINING_MODEL, load_config
 from longsum_jax.checkpoints.lora import Lora
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples.base import ExampleStore
-from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleList, ExampleStream, load_examples
 from longsum_jax.data.tasks import Task
@@ -38,20 +38,12 @@ from longsum_jax.experiment.objectives.base import Evaluation, Objective, Setup
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.experiment.packing import check_packing
-from longsum_jax.experiment.warm_start import WarmStart
-from longsum_jax.inference.auxiliary import auxiliary_functions, load_auxiliary
-from longsum_jax.inference.loading import (
-    TRAINING_MODEL,
-    load_config,
-    load_model,
-)
-from longsum_jax.inference.model import AuxiliaryModels, LoadedModel
+from longsum_jax.experiment.untrained import UntrainedModel
 from longsum_jax.layers.dense import LowRank, low_rank_updates
 from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.heads import LabelOptions, label_names
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.schema import first_names
-from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
 from longsum_jax.training.checkpointing import restore_params
@@ -65,6 +57,11 @@ from longsum_jax.training.mesh import check_batch_size, feed_of, make_mesh
 from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Array, Params
 
+if TYPE_CHECKING:
+    from longsum_jax.data.prepared import PreparedExamples
+    from longsum_jax.experiment.warm_start import WarmStart
+    from longsum_jax.inference.model import AuxiliaryModels
+
 ADAPTER_DIRECTORY = "adapter"  # of a workdir
 
 
@@ -76,15 +73,20 @@ class Experiment(NamedTuple):
         objective: objective constructed from the setup.
         start: model of ``init_from``; None without one, and after the first
             checkpoint.
-        auxiliary: extractor and sentence encoder of the task.
+        model: model of the run without its parameters.
         lora: matrices that are trained instead of the model; None without LoRA.
     """
 
     setup: Setup
     objective: Objective
-    start: WarmStart | None
-    auxiliary: AuxiliaryModels
+    start: "WarmStart | None"
+    model: UntrainedModel
     lora: Lora | None = None
+
+    @property
+    def auxiliary(self) -> "AuxiliaryModels | None":
+        """The extractor and the sentence encoder of the task; None for none."""
+        return self.model.auxiliary
 
     @property
     def init(self) -> Callable[[Array], Any]:
@@ -180,7 +182,7 @@ def _check_lengths(run: RunConfig, objective: type[Objective]) -> None:
 def check_mesh(
     run: RunConfig, devices: Sequence[jax.Device] | None = None
 ) -> None:
-    """Raises InputError unless devices, batch size and S4D channels are divisible by the mesh.
+    """Raises InputError unless the mesh divides devices, batch size and S4D channels.
 
     The rows of ``data.pack`` must not be split along the sequence.
 
@@ -233,27 +235,22 @@ def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:
     else:
         summarization = {}
     summarization |= objective.summarization(task)
-    auxiliary = AuxiliaryModels()
-    if task.objective == "summarize_segments":
-        auxiliary = load_auxiliary(task.segments)
-
-    def make_model(params: Params | None) -> Model:
-        return Model(
-            run.family,
-            config,
-            params,
-            tokenizer,
-            generation_config,
-            summarization,
-            auxiliary,
-        )
-
-    setup = Setup(run.family, config, task, tokenizer, run, workdir, make_model)
+    model = UntrainedModel(
+        run.family,
+        config,
+        tokenizer,
+        generation_config,
+        summarization,
+        objective.auxiliary_models(task),
+    )
+    setup = Setup(
+        run.family, config, task, tokenizer, run, workdir, model.with_params
+    )
     lora = make_lora(setup, start)
-    return Experiment(setup, objective(setup), start, auxiliary, lora)
+    return Experiment(setup, objective(setup), start, model, lora)
 
 
-def make_lora(setup: Setup, start: WarmStart | None) -> Lora | None:
+def make_lora(setup: Setup, start: "WarmStart | None") -> Lora | None:
     """Returns the matrices of LoRA; None if the run does not train them.
 
     Raises:
@@ -287,10 +284,15 @@ def with_start_dropouts(run: RunConfig, config: Any, start: str | Path) -> Any:
     )
 
 
-def _warm_start(run: RunConfig, config: Any, workdir: Path) -> WarmStart | None:
+def _warm_start(
+    run: RunConfig, config: Any, workdir: Path
+) -> "WarmStart | None":
     """Returns the model of ``init_from``; None if the run has a checkpoint, which replaces it."""
     if not run.init_from or has_checkpoint(workdir):
         return None
+    # Imported here, because it imports all that loads a model.
+    from longsum_jax.experiment.warm_start import WarmStart
+
     return WarmStart(
         run.init_from,
         run.family,
@@ -301,7 +303,7 @@ def _warm_start(run: RunConfig, config: Any, workdir: Path) -> WarmStart | None:
 
 
 def _tokenizer(
-    run: RunConfig, start: WarmStart | None, workdir: Path
+    run: RunConfig, start: "WarmStart | None", workdir: Path
 ) -> Tokenizer:
     """Returns the tokenizer of the config, the run or its start, or trains one on the documents."""
     vocab_size = run.model.vocab_size
@@ -349,7 +351,7 @@ def _check_continued(
 
 
 def _generation_config(
-    run: RunConfig, start: WarmStart | None, workdir: Path
+    run: RunConfig, start: "WarmStart | None", workdir: Path
 ) -> dict[str, Any]:
     """Returns the generation options of the trained model."""
     if has_checkpoint(workdir):
@@ -392,7 +394,7 @@ def make_store(experiment: Experiment) -> ExampleStore:
     setup = experiment.setup
     data, seed = setup.run.data, setup.run.training.seed
     store: ExampleList | PreparedExamples
-    auxiliary = auxiliary_functions(experiment.auxiliary)
+    auxiliary = experiment.model.auxiliary_functions()
     if data.reader == "stream":
         return ExampleStream(
             setup.task,
@@ -418,15 +420,18 @@ def make_store(experiment: Experiment) -> ExampleStore:
     return experiment.objective.training_examples(store)
 
 
-def _open_prepared(experiment: Experiment) -> PreparedExamples:
+def _open_prepared(experiment: Experiment) -> "PreparedExamples":
     """Opens prepared examples, after checking that they match the run."""
+    # Imported here, because other readers of examples do not need it.
+    from longsum_jax.data.prepared import PreparedExamples
+
     setup = experiment.setup
     store = PreparedExamples(
         setup.run.data.prepared, setup.tokenizer.fingerprint
     )
-    store.check_task(
-        setup.task, setup.run.data.split, experiment.auxiliary.fingerprints()
-    )
+    auxiliary = experiment.auxiliary
+    fingerprints = {} if auxiliary is None else auxiliary.fingerprints()
+    store.check_task(setup.task, setup.run.data.split, fingerprints)
     if setup.task.objective == "summarize_segments":
         store.check_content()
     return store
@@ -577,17 +582,18 @@ def write_model_directory(experiment: Experiment) -> None:
         return
     # left by a run that never wrote a checkpoint
     shutil.rmtree(target, ignore_errors=True)
-    model = setup.make_model(None)
-    start = experiment.start
+    model, start = experiment.model, experiment.start
     if start is not None and "segments" in start.summarization:
         # Of the start model's summarization settings, only "segments" is
         # inherited. Lengths and other generation options come from this run's
         # evaluation.
         if "segments" not in model.summarization:
-            model.auxiliary = start.auxiliary
+            model = dataclasses.replace(model, auxiliary=start.auxiliary)
         segments = {"segments": start.summarization["segments"]}
-        model.summarization = segments | model.summarization
-    model.save(target)
+        model = dataclasses.replace(
+            model, summarization=segments | model.summarization
+        )
+    model.write(target)
 
 
 def set_reference(
@@ -612,7 +618,10 @@ def set_reference(
     if experiment.start is not None:
         weights = experiment.start.fingerprint
     elif run.init_from:
-        weights = load_model(LoadedModel, run.init_from).fingerprint
+        # Imported here, because it imports all that loads a model.
+        from longsum_jax.experiment.warm_start import fingerprint
+
+        weights = fingerprint(run.init_from)
     else:
         weights = f"random, seed {run.training.seed}"
     objective.set_reference(store, weights, initial_params)

@@ -11,16 +11,16 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.stages import Lowered
 
+from longsum_jax.checkpoints.directories import load_generation
 from longsum_jax.checkpoints.lora import without_matrices
 from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.experiment import experiment as steps
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Objective, Setup
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
+from longsum_jax.experiment.untrained import UntrainedModel
 from longsum_jax.inference.abstract import summary_programs
 from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES
-from longsum_jax.inference.loading import load_generation
-from longsum_jax.inference.model import AuxiliaryModels
 from longsum_jax.inference.padding import input_length
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.bytes import ByteTokenizer
@@ -63,9 +63,9 @@ def run_programs(
     objective = _objective(run, devices)
     schedule = run.optimizer.for_run(run.training.steps)
     lora = steps.make_lora(objective.setup, None)
-    experiment = steps.Experiment(
-        objective.setup, objective, None, AuxiliaryModels(), lora
-    )
+    setup = objective.setup
+    model = UntrainedModel(setup.family, setup.config, setup.tokenizer)
+    experiment = steps.Experiment(setup, objective, None, model, lora)
     optimizer = make_optimizer(
         schedule, experiment.parameter_axes, run.training.trained
     )

@@ -207,6 +207,11 @@ class WarmStart:
         return jax.jit(draw)(jax.random.key(self._seed))
 
 
+def fingerprint(path: str) -> str:
+    """Returns a short hash of a model's weights, as ``WarmStart.fingerprint`` does."""
+    return load_model(LoadedModel, path).fingerprint
+
+
 def _to_dict(params: Mapping[str, Any]) -> dict[str, Any]:
     """Returns nested mappings as nested dictionaries."""
     return {

@@ -1,13 +1,13 @@
 """A loaded model that can be converted: longer positions, LSG, cross-attention, a decoder."""
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from longsum_jax.conversion.cross_attention import with_cross_attention
-from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
-from longsum_jax.conversion.positions import Extension, extend_positions
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import LoadedModel
 from longsum_jax.models.registry import get_family
+
+if TYPE_CHECKING:
+    from longsum_jax.conversion.positions import Extension
 
 
 class ConvertibleModel(LoadedModel):
@@ -16,12 +16,22 @@ class ConvertibleModel(LoadedModel):
     def extended(
         self,
         max_source_length: int,
-        extension: Extension = "tiled",
+        extension: "Extension" = "tiled",
     ) -> Self:
         """Returns this model with positions for ``max_source_length`` tokens.
 
-        See ``conversion.positions``.
+        Args:
+            max_source_length: maximum input length in tokens, more than the
+                current one.
+            extension: kind of the added rows, see
+                ``conversion.positions.extend_positions``.
+
+        Raises:
+            InputError: as ``extend_positions``.
         """
+        # Conversions are imported here, because few models are converted.
+        from longsum_jax.conversion.positions import extend_positions
+
         config, params = extend_positions(
             self.family, self.config, self.params, max_source_length, extension
         )
@@ -32,10 +42,21 @@ class ConvertibleModel(LoadedModel):
     ) -> Self:
         """Returns this model with LSG attention in place of full attention.
 
-        See ``conversion.lsg.to_lsg``. Global tokens are initialized from the
-        tokenizer's first and mask tokens unless ``first_id`` and ``mask_id``
-        are passed.
+        Global tokens are initialized from the tokenizer's first and mask tokens
+        unless ``first_id`` and ``mask_id`` are passed.
+
+        Args:
+            max_source_length: maximum input length in tokens, a multiple of
+                ``block_size``; None to keep the current one.
+            **options: other arguments of ``conversion.lsg.to_lsg``, such as
+                ``block_size``.
+
+        Raises:
+            InputError: as ``conversion.lsg.to_lsg``, or the model has no
+                tokenizer and an id is not passed.
         """
+        from longsum_jax.conversion.lsg import to_lsg
+
         # Explicit ids override the tokenizer's.
         ids: dict[str, Any] = {
             name: options.pop(name)
@@ -80,7 +101,7 @@ class ConvertibleModel(LoadedModel):
         Args:
             decoder: encoder with the same vocabulary, possibly this model.
             start_id, end_id: ids of the tokens that begin and end a summary.
-            seed: seed of the random parameters.
+            seed: random seed of the new parameters.
 
         Raises:
             InputError: see ``conversion.warm_start``.
@@ -108,7 +129,17 @@ class ConvertibleModel(LoadedModel):
         )
 
     def with_lsg_options(self, **options: Any) -> Self:
-        """Returns this model with other options of its LSG attention, such as the global tokens."""
+        """Returns this model with other options of its LSG attention.
+
+        Args:
+            **options: fields of ``layers.attention.options.LsgOptions``, such
+                as ``num_global_tokens``.
+
+        Raises:
+            InputError: the model has another attention, or an invalid option.
+        """
+        from longsum_jax.conversion.lsg import with_lsg_options
+
         return self._replace(
             with_lsg_options(self.config, **options), self.params
         )
@@ -128,6 +159,8 @@ class ConvertibleModel(LoadedModel):
             InputError: the model has no decoder, the cross-attention is unknown
                 or has additional parameters, or an option is out of range.
         """
+        from longsum_jax.conversion.cross_attention import with_cross_attention
+
         config = with_cross_attention(
             self.family, self.config, cross_attention, **options
         )

@@ -3,16 +3,22 @@
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import flax.traverse_util
 import jax.numpy as jnp
 
 from longsum_jax import checksums
 from longsum_jax.checkpoints import huggingface
+from longsum_jax.checkpoints.directories import (
+    TRAINING_MODEL,
+    base_of,
+    load_config,
+    load_generation,
+    model_directory,
+)
 from longsum_jax.checkpoints.hub import check_blobs, local_directory
 from longsum_jax.checkpoints.lora import (
-    Adapter,
     has_matrices,
     is_adapter,
     merge_adapter,
@@ -25,7 +31,7 @@ from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.errors import InputError
 from longsum_jax.inference.abstract import parameter_shapes
 from longsum_jax.inference.model import AuxiliaryModels, LoadedModel
-from longsum_jax.models.config import MatmulPrecision, ModelConfig
+from longsum_jax.models.config import MatmulPrecision
 from longsum_jax.models.family import Family
 from longsum_jax.ops.platform import require_devices
 from longsum_jax.ops.storage import Storage
@@ -36,9 +42,16 @@ from longsum_jax.training.lora import LoraOptions
 from longsum_jax.training.trees import check_names, describe
 from longsum_jax.typing import Params
 
-# Subdirectory of a training workdir with the model's files; weights are in
-# checkpoints/.
-TRAINING_MODEL = "model"
+__all__ = [
+    "DEFAULTS",
+    "TRAINING_MODEL",
+    "LoadOptions",
+    "load_config",
+    "load_generation",
+    "load_model",
+    "load_shapes",
+    "load_shared",
+]
 
 M = TypeVar("M", bound=LoadedModel)
 
@@ -58,6 +71,13 @@ class LoadOptions(NamedTuple):
 
 
 DEFAULTS = LoadOptions()
+# Values of options that are not checked elsewhere, under the names of options.
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "dtype": ("float32", "bfloat16"),
+    "matmul_precision": get_args(MatmulPrecision),
+    "param_dtype": ("float32", "bfloat16"),
+    "which": ("best", "latest"),
+}
 
 
 def load_model(
@@ -73,11 +93,13 @@ def load_model(
     Raises:
         InputError: as ``summarization.loading.load``.
     """
-    if options.param_dtype not in ("float32", "bfloat16"):
-        raise InputError(
-            f"param_dtype={options.param_dtype!r} is not supported; give "
-            '"float32" or "bfloat16"'
-        )
+    for name, choices in _CHOICES.items():
+        value = getattr(options, name)
+        if value not in choices:
+            supported = " or ".join(f'"{choice}"' for choice in choices)
+            raise InputError(
+                f"{name}={value!r} is not supported; give {supported}"
+            )
     require_devices()
     path = local_directory(path, options.revision)
     if is_adapter(path):
@@ -86,7 +108,7 @@ def load_model(
         raise InputError(
             f"base={options.base} is for adapters, but {path} is a model; leave it out"
         )
-    directory = _model_directory(path)
+    directory = model_directory(path)
     is_run = directory != path
     directory, modules = read_sentence_modules(directory)
 
@@ -133,7 +155,7 @@ def _load_adapter(kind: type[M], path: Path, options: LoadOptions) -> M:
     tokenizer = options.tokenizer
     if tokenizer is None and has_tokenizer(path):
         tokenizer = path
-    base = _base_of(adapter, options.base)
+    base = base_of(adapter, options.base)
     model = load_model(
         kind,
         base,
@@ -143,62 +165,6 @@ def _load_adapter(kind: type[M], path: Path, options: LoadOptions) -> M:
         model.params, model.family, model.config, adapter
     )
     return model
-
-
-def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
-    """Returns family and config of anything that ``load_model`` accepts; loads no parameters.
-
-    Raises:
-        InputError: as ``load_model``.
-    """
-    directory = _model_directory(local_directory(path))
-    return huggingface.read_config(read_sentence_modules(directory)[0])
-
-
-def load_generation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the general generation options and the summarization settings, as by ``load_model``.
-
-    Raises:
-        InputError: as ``load_model``.
-    """
-    directory = _model_directory(local_directory(path))
-    return huggingface.read_generation_config(
-        directory
-    ), huggingface.read_summarization(directory)
-
-
-def _model_directory(path: Path) -> Path:
-    """Returns the directory of config.json: ``path``, or its subdirectory in a training workdir.
-
-    For an adapter it is the one of its base model.
-    """
-    if is_adapter(path):
-        return _model_directory(local_directory(_base_of(read_adapter(path))))
-    trained = path / TRAINING_MODEL
-    if (trained / huggingface.CONFIG).exists():
-        return trained
-    return path
-
-
-def _base_of(adapter: Adapter, base: str | Path | None = None) -> str | Path:
-    """Returns the path or name of an adapter's base model.
-
-    A relative path is in the working directory or in the adapter's directory.
-    """
-    base = base or adapter.base
-    if not base:
-        raise InputError(
-            f"{adapter.directory}: adapter_config.json names no base model; give one (base)"
-        )
-    nearby = adapter.directory / base
-    if not Path(base).is_dir() and nearby.is_dir():
-        base = nearby
-    if Path(base).is_dir() and is_adapter(Path(base)):
-        raise InputError(
-            f"{adapter.directory}: its base model {base} is an adapter as well; merge that one "
-            "first (longsum convert), and give the result (base)"
-        )
-    return base
 
 
 def load_shapes(
@@ -222,7 +188,7 @@ def load_shapes(
         InputError: as ``load_model``.
     """
     path = local_directory(path)
-    directory = _model_directory(path)
+    directory = model_directory(path)
     family, config = huggingface.read_config(
         directory, dtype=dtype, matmul_precision=matmul_precision
     )

@@ -292,6 +292,7 @@ class Search:
         batch_size: int,
         options: GenerationOptions,
         is_done: AnyArray | None = None,
+        limits: TokenLimits | None = None,
     ) -> Generated:
         """Decodes encoded documents.
 
@@ -301,9 +302,11 @@ class Search:
             keys: PRNG keys of the rows, for sampling, or None.
             batch_size: number of documents.
             options: generation options.
-            is_done: rows to skip, see ``generate``.
+            is_done, limits: rows to skip, and numbers of tokens, see
+                ``generate``.
         """
-        arguments = (params, self.weights(params), source, keys, is_done)
+        weights = self.weights(params)
+        arguments = (params, weights, source, keys, is_done, limits)
         return self.program(*arguments, batch_size=batch_size, options=options)
 
     def after_reading(
@@ -504,6 +507,7 @@ def _search(
     source: DecoderSource,
     keys: Array | None,
     is_done: Array | None = None,
+    limits: TokenLimits | None = None,
     *,
     batch_size: int,
     options: GenerationOptions,
@@ -519,6 +523,7 @@ def _search(
         options=options,
         rng=keys,
         is_done=is_done,
+        limits=limits,
     )
     return replicated(out)
 
@@ -585,16 +590,16 @@ def _begin(
         cache,
         batch_size=batch_size,
         options=options,
-        limits=_of_all_slots(limits, batch_size),
+        limits=of_all_rows(limits, batch_size),
     )
     # Done slots are decoded along with the others, and their tokens ignored.
     return state._replace(done=jnp.ones(batch_size, bool))
 
 
-def _of_all_slots(
+def of_all_rows(
     limits: TokenLimits | None, batch_size: int
 ) -> TokenLimits | None:
-    """Repeats limits, which are scalars, for every slot."""
+    """Repeats limits, which are scalars, for every row of a batch."""
     return jax.tree.map(lambda x: jnp.full(batch_size, x, jnp.int32), limits)
 
 
@@ -620,7 +625,7 @@ def _enter(
     # Reset only this slot of the search.
     rows = jnp.arange(batch_size) == slot
     cache = state.cache.restarted(rows)
-    limits = _of_all_slots(limits, batch_size)
+    limits = of_all_rows(limits, batch_size)
     state = restart(state, rows, cache, options, limits)
     return jax.tree.map(write, source, row), state
 

@@ -17,16 +17,12 @@ from longsum_jax.inference.padding import (
     bucket_length,
     pad_rows,
 )
+from longsum_jax.models.config import takes_token_types
 from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.tokenizers.special_tokens import TokenPair
 from longsum_jax.typing import Array
 
 BATCHES_AT_ONCE = 64  # batches that small groups of pairs are collected into
-
-
-def takes_token_types(config: Any) -> bool:
-    """Returns True if a model distinguishes the tokens of two texts by token type ids."""
-    return config.has_token_types and config.type_vocab_size > 1
 
 
 def row_logits(

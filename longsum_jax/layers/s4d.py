@@ -13,28 +13,34 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from longsum_jax.errors import InputError
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import Linear, torch_uniform
 from longsum_jax.layers.partitioning import Initializer, logical, mesh_spec
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.remat import save_for_backward
-from longsum_jax.ops.ssm.backends import Backend, caches_kernels
+from longsum_jax.ops.ssm.backends import caches_kernels
 from longsum_jax.ops.ssm.convolution import (
     convolve_with_spectrum,
     ssm_convolution,
     ssm_convolution_sharded,
     ssm_spectrum,
 )
-from longsum_jax.ops.ssm.kernel import DiagonalSSM, Discretization
+from longsum_jax.ops.ssm.kernel import DiagonalSSM
+from longsum_jax.ops.ssm.options import (
+    Backend,
+    Discretization,
+    InputInit,
+    StepInit,
+    check_state_size,
+)
 from longsum_jax.typing import AnyArray
 
-StepInit = Literal["log_uniform", "uniform"]
-InputInit = Literal["one", "normal"]
 KERNELS = "kernels"  # Flax collection of cached kernels, see ``S4D``
 
 
 class S4D(nn.Module):
-    """A gated state-space layer:
+    """A gated state-space layer (Le Bronnec et al. 2024, section 4.2):
 
         out = output_linear(conv(mask * k_proj(u)) * q_proj(u))
 
@@ -73,6 +79,9 @@ class S4D(nn.Module):
         recompute: True to recompute the linear maps in the backward pass, chunk
             by chunk, instead of storing their results (``map_over_length``).
         dtype: dtype of the linear maps; the convolution is in float32.
+
+    Raises:
+        InputError: an odd ``d_state``.
     """
 
     d_model: int
@@ -91,6 +100,7 @@ class S4D(nn.Module):
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
+        check_state_size(self.d_state)
         self.k_proj = self._linear("embed", "channels")
         if self.gating:
             self.q_proj = self._linear("embed", "channels")
@@ -187,10 +197,16 @@ class S4D(nn.Module):
             Output states; without a residual connection or norm.
 
         Raises:
+            InputError: the states have another size than ``d_model``.
             ValueError: the input is longer than ``ops.ssm.kernel.MAX_LENGTH``
                 with a convolution by FFT, or cached spectra are for another
                 length.
         """
+        if u.shape[-1] != self.d_model:
+            raise InputError(
+                f"the input states have size {u.shape[-1]}, but d_model is {self.d_model}; change "
+                "either"
+            )
         if mask is None:
             mask = jnp.ones(u.shape[:2], bool)
 

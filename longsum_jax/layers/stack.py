@@ -30,7 +30,7 @@ from longsum_jax.ops.attention.fused import AttentionBackend
 from longsum_jax.ops.memory import Overflow
 from longsum_jax.ops.positions import Rotary
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
-from longsum_jax.ops.ssm.backends import Backend
+from longsum_jax.ops.ssm.options import Backend
 from longsum_jax.schema import (
     LengthOrNone,
     Size,

@@ -63,6 +63,8 @@ SIDES: tuple[Side, ...] = ("encoder", "decoder")
 class BartConfig(EmbeddingOptions, LabelOptions):
     """The config of BART; keys as in config.json, defaults of BART large.
 
+    Fields that are not described here have their meaning in transformers.
+
     Class attributes define properties that are fixed per model type:
         normalize_before: True if layers normalize their input (PEGASUS) instead
             of their output (BART), and a norm follows the last layer.
@@ -79,6 +81,9 @@ class BartConfig(EmbeddingOptions, LabelOptions):
         head: model head; "language_model" generates text, the other heads also
             read the source with the decoder (Lewis et al. 2020, section 3). In
             checkpoints it is given by the architecture's name.
+
+    Raises:
+        InputError: a value out of range, or incompatible values.
     """
 
     heads: ClassVar[tuple[str, ...]] = get_args(Head)

@@ -46,7 +46,7 @@ from longsum_jax.layers.stack import (
     StackConfig,
 )
 from longsum_jax.ops.attention.fused import AttentionBackend
-from longsum_jax.ops.ssm.backends import Backend
+from longsum_jax.ops.ssm.options import Backend
 from longsum_jax.schema import (
     Count,
     LengthOrNone,
@@ -86,7 +86,8 @@ class ModelConfig:
             ``Options`` class (``layers.attention.options``);
             ``ENCODER_DEFAULTS`` is replaced by its default options.
         unused_options: pairs (key, value) of ``published_options`` that the
-            encoder attention in use does not have, for ``flat``.
+            encoder attention in use does not have, for ``flat``; configs that
+            differ only in them are equal.
         attention_backend: kernel for attention without a bias or dropout, to
             all keys or in windows and blocks, in encoders and decoders; see
             ``ops.attention.fused.choose_kernel``. Checkpoints do not store it.
@@ -144,7 +145,9 @@ class ModelConfig:
 
     encoder_attention: str = "full"
     attention: EncoderAttentionOptions = ENCODER_DEFAULTS
-    unused_options: tuple[Any, ...] = ()
+    unused_options: tuple[Any, ...] = dataclasses.field(
+        default=(), compare=False
+    )
     attention_backend: AttentionBackend = "auto"
     ssm_backend: Backend | Literal["auto"] = "auto"
 
@@ -770,3 +773,8 @@ def read_fields(
     if isinstance(ends, list) and ends:
         values["eos_token_id"] = ends[0]
     return values
+
+
+def takes_token_types(config: Any) -> bool:
+    """Returns True if a model distinguishes the tokens of two texts by token type ids."""
+    return config.has_token_types and config.type_vocab_size > 1

@@ -406,7 +406,14 @@ class EncoderDecoder(PreciseModule):
         attention_mask: Shaped[AnyArray, "batch length"],
         deterministic: bool = True,
     ) -> Float[Array, "batch target_length vocab"]:
-        """Returns float32 logits of every next token."""
+        """Returns float32 logits of every next token.
+
+        Args:
+            decoder_input_ids: ids, beginning with the start token.
+            encoder_states: states of the encoder.
+            attention_mask: mask of the encoder's input, nonzero on real tokens.
+            deterministic: False in training, to apply dropout.
+        """
         x = self.decoder_states(
             decoder_input_ids, encoder_states, attention_mask, deterministic
         )

@@ -93,6 +93,10 @@ class Family:
     ) -> ModelConfig:
         """Returns the config with these field values.
 
+        Args:
+            values: fields and options by their keys in config.json.
+            where: name of the values in error messages.
+
         Raises:
             InputError: an unknown key or an invalid value; begins with
                 ``where``.

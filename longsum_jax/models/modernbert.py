@@ -44,6 +44,7 @@ from longsum_jax.models.heads import (
 from longsum_jax.models.t5gemma import (
     attention_of,
     check_layer_types,
+    check_rotary_kinds,
     read_rotary,
 )
 from longsum_jax.models.vocabulary import vocabulary_logits
@@ -314,6 +315,7 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         values["encoder_attention"] = attention_of(kinds)
         values["local_radius"] = (raw.get("local_attention") or 128) // 2
     parameters = raw.get("rope_parameters") or {}
+    check_rotary_kinds(parameters, (_FULL, _SLIDING), "config")
     scaling = raw.get("rope_scaling") or {}
     for name, kind, old in (
         ("full_rotary", _FULL, "global_rope_theta"),

@@ -119,10 +119,17 @@ def family_of(raw: Mapping[str, Any], where: str) -> Family:
         where: path of the file, for error messages.
 
     Raises:
-        InputError: an unknown family; suggests the closest one.
+        InputError: an unknown family; suggests the closest one. Or half of an
+            encoder-decoder.
     """
     check_entries(raw, where)
     model_type = (raw.get("model_type") or "").removeprefix(LIBRARY_PREFIX)
+    for name in raw.get("architectures") or []:
+        if name.endswith("EncoderModel"):
+            raise InputError(
+                f'{where}: architecture "{name}" is the encoder of an encoder-decoder without its '
+                "decoder; give a checkpoint with both"
+            )
     if model_type in FAMILIES:
         return FAMILIES[model_type]
     architectures = [
@@ -232,6 +239,11 @@ def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
     published code, as in ``model_config``, unless overridden.
     ``num_decoder_layers`` is None if the preset has as many as ``num_layers``,
     which it then follows.
+
+    Args:
+        family: name in ``FAMILIES``.
+        name: name of a preset of the family, such as "base".
+        **overrides: fields and options by their keys in config.json.
 
     Raises:
         InputError: an unknown family or preset.

@@ -474,13 +474,19 @@ def read_rotary(raw: Mapping[str, Any], section: str) -> dict[str, float]:
         section: name of the section, for error messages.
 
     Raises:
-        InputError: a kind of scaling other than none and "linear", or entries
-            that are not a mapping.
+        InputError: a kind of scaling other than none and "linear", no factor of
+            "linear", or entries that are not a mapping or differ by layer.
     """
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     if not isinstance(rope, Mapping):
         raise InputError(
             f"{section}: rope_parameters are {shortened(rope)}; give a mapping with rope_type"
+        )
+    nested = [key for key, value in rope.items() if isinstance(value, Mapping)]
+    if nested:
+        raise InputError(
+            f'{section}: rope_parameters have an entry "{nested[0]}" for some of the layers; '
+            "only one kind of rotary positions for all of them is supported"
         )
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "linear"):
@@ -493,8 +499,34 @@ def read_rotary(raw: Mapping[str, Any], section: str) -> dict[str, float]:
     if base is not None:
         values["rope_theta"] = base
     if kind == "linear":
-        values["rope_factor"] = rope.get("factor", 1.0)
+        if "factor" not in rope:
+            raise InputError(
+                f'{section}: rope_type "linear" has no factor; add "factor" to rope_parameters'
+            )
+        values["rope_factor"] = rope["factor"]
     return values
+
+
+def check_rotary_kinds(
+    parameters: Mapping[str, Any], kinds: Sequence[str], section: str
+) -> None:
+    """Checks that rotary positions are given by kinds of layers.
+
+    Args:
+        parameters: ``rope_parameters`` of a section of a config.json, with a
+            mapping for each kind.
+        kinds: supported kinds.
+        section: name of the section, for error messages.
+
+    Raises:
+        InputError: an entry for anything else, which would have no effect.
+    """
+    for key in parameters:
+        if key not in kinds:
+            raise InputError(
+                f'{section}: rope_parameters have an unknown entry "{key}"; give one mapping for '
+                f"each of {', '.join(kinds)}"
+            )
 
 
 def write_config(config: T5GemmaConfig) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from longsum_jax.models.t5gemma import (
     T5GemmaConfig,
     attention_of,
     check_layer_types,
+    check_rotary_kinds,
     fields_of_encoder_layers,
     read_rotary,
     read_section,
@@ -303,6 +304,7 @@ def _read_stack(
 ) -> GemmaStack:
     """Returns the sizes of a stack in its section of a config.json."""
     kinds = raw.get("rope_parameters") or {}
+    check_rotary_kinds(kinds, (_FULL, _SLIDING), section)
     full = {
         "rope_scaling": kinds.get(_FULL) or raw.get("rope_scaling"),
         "rope_theta": raw.get("rope_theta"),

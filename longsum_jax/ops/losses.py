@@ -151,7 +151,10 @@ def shift_right(
 ) -> Int[Array, "*batch length"]:
     """Returns the decoder inputs for ``labels``: the start token, then all labels but the last.
 
-    Ignored labels become padding.
+    Args:
+        labels: target ids; ``IGNORED_LABEL`` becomes padding.
+        start_id: id of the start token.
+        pad_id: id of the padding.
     """
     shifted = jnp.pad(
         labels[:, :-1], ((0, 0), (1, 0)), constant_values=start_id

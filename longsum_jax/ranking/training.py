@@ -114,7 +114,12 @@ def _mean_gains(
 
 
 def train_trees(sets: Iterable[Rows], options: BoostingOptions) -> BoostedTrees:
-    """Fits trees to the rows of several data sets, with their weights."""
+    """Fits trees to the rows of several data sets, with their weights.
+
+    Args:
+        sets: rows of each data set, see ``draw_rows``.
+        options: options of boosting.
+    """
     rows = _joined(sets)
     # Trees do not need standardized features: they split ranks and raw
     # features.

@@ -223,7 +223,7 @@ def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:
     end = ends[-1] if ends else len(blocks)
     if start >= end or not (starts or ends):
         return blocks, None
-    return blocks[start:end], "Project Gutenberg's licence left out"
+    return blocks[start:end], "Project Gutenberg's license left out"
 
 
 def _without_references(blocks: list[Block]) -> tuple[list[Block], str | None]:

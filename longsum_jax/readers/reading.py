@@ -39,8 +39,8 @@ def read_documents(
         yield several.
 
     Raises:
-        InputError: a document cannot be read and ``on_failure`` is None, or a
-            path is not a path, such as a list of paths.
+        InputError: a document cannot be read and ``on_failure`` is None, or an
+            argument is not a path, such as a list of paths.
     """
     options = options or ReadOptions()
     for path in expand(

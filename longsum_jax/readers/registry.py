@@ -61,6 +61,8 @@ class Kind(NamedTuple):
 
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
+# Kinds by name; first bytes are compared in this order. Other packages add or
+# replace entries.
 KINDS: dict[str, Kind] = {
     "text": Kind("plain text", (".txt", ".text", ".log"), read=plain_text.read),
     "markdown": Kind(

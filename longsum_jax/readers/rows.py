@@ -107,10 +107,10 @@ def parsed_object(text: str, name: str) -> Mapping[str, Any] | InputError:
         value = parse_json(text)
     except ValueError as error:
         return InputError(
-            f"{name}: not valid JSON ({error}); give one JSON object a line"
+            f"{name}: not valid JSON ({error}); give one JSON object per line"
         )
     if not isinstance(value, dict):
         return InputError(
-            f"{name}: expected a JSON object, got {type(value).__name__}; give one object a line"
+            f"{name}: expected a JSON object, got {type(value).__name__}; give one object per line"
         )
     return value

@@ -30,16 +30,16 @@ class ReadOptions:
             and chats.
         document_key: column or field of JSON Lines, CSV and Parquet with the
             document; "text|document" is the first of these in a row.
-        query_key: column or field with a query.
+        query_key: column or field with a query about the document.
         max_bytes: maximum size of a file, and of everything unpacked from it,
             in bytes.
         max_depth: maximum nesting depth of archives and compressed files.
         max_pages: maximum number of pages of a PDF, chapters of an EPUB or
             slides.
         max_seconds: maximum time for reading one document, in seconds.
-        sandbox: True if files are read in a child process, see
-            ``readers.sandbox``. Without it, a small file made for the purpose
-            can fill the memory or end this process.
+        sandbox: True to read files in a child process, see
+            ``readers.sandbox``. Without it, a small malicious file can fill the
+            memory or end this process.
 
     Raises:
         InputError: a limit is below 1, or a key is empty.
@@ -287,7 +287,7 @@ def too_large(name: str, options: ReadOptions) -> str:
 def _nothing_left(notes: list[str], has_pictures: bool) -> str:
     if has_pictures and not notes:
         return (
-            "has pictures and no text; make a PDF of it and recognise its text, for example with "
+            "has pictures and no text; make a PDF of it and recognize its text, for example with "
             "ocrmypdf"
         )
     if not notes:

@@ -48,7 +48,7 @@ _MESSAGE = re.compile(
     re.IGNORECASE,
 )
 _STAMPED = re.compile(_STAMP, re.IGNORECASE)
-_FIRST_OF_MESSAGES = frozenset("[<0123456789")  # characters, faster to look up
+_FIRST_OF_MESSAGES = frozenset("[<0123456789")
 _DATED = re.compile(rf"\[?{_DATE} ?{_TIME}", re.IGNORECASE)
 _FEWEST_TURNS = 3
 _FEWEST_MESSAGES = 0.5  # share of lines
@@ -393,7 +393,9 @@ def _messages(lines: Sequence[_TranscriptLine]) -> _Turns:
     num_dated = 0
     for number, line in enumerate(lines):
         text = line.text.lstrip("\u200e\u200f\u202a\ufeff")
-        if text[0:1] not in _FIRST_OF_MESSAGES:
+        first = text[:1]
+        # A fast check; like "\d", it accepts the digits of all scripts.
+        if first not in _FIRST_OF_MESSAGES and not first.isdecimal():
             continue
         match = _MESSAGE.match(text)
         if match is not None:

@@ -21,9 +21,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from longsum_jax.decoding.decoder import TokenLimits
+from longsum_jax.decoding.decoder import with_room
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import MAX_SLOTS
@@ -239,16 +237,15 @@ class Engine:
         Yields:
             Futures, one for each replica and length, the longest first.
         """
-        engine = None
-        if self.model is not None:
-            engine = make_engine(self.model, SummaryOptions())
-        if not isinstance(engine, StrategyEngine):
+        model, engine = self.model, None
+        if model is not None:
+            engine = make_engine(model, SummaryOptions())
+        if model is None or engine is None or engine.reads_segments:
             for number in range(len(self._workers)):
                 yield self._warm_up_whole(number)
             return
-        assert self.model is not None
         longest = min(max_tokens, self._max_tokens)
-        for length in read_lengths(self.model.config, longest):
+        for length in read_lengths(model.config, longest):
             # The replicas compile at the same time.
             yield from [
                 self._warm_up_length(engine, length, number)
@@ -351,7 +348,7 @@ class Engine:
             on_segment = stream.add_segment
             call = dataclasses.replace(call, strategy=strategy)
         engine = make_engine(self.model, call, on_segment)
-        if isinstance(engine, StrategyEngine):
+        if not engine.reads_segments:
             plan = engine.plan(request)
             self._check_length(request, plan.num_tokens, "tokens")
             return self._round(Job(future, request, engine, plan, stream))
@@ -359,7 +356,8 @@ class Engine:
         limit = call.max_source_length
         read = num_tokens if limit is None else min(limit, num_tokens)
         self._check_length(request, read, "tokens")
-        summarize = partial(_summarize_whole, call, on_segment, request)
+        room = self._room(self.model.summary_options(**call.generation))
+        summarize = partial(_summarize_whole, call, on_segment, room, request)
         return [WholeJob(future, summarize, stream, time.monotonic())]
 
     def _check_length(self, request: Request, length: int, unit: str) -> None:
@@ -374,36 +372,34 @@ class Engine:
         """Returns the pieces of a job's next round."""
         assert self.model is not None
         pieces = []
-        config = self.model.config
-        default = self.model.summary_options().max_new_tokens
         for number, piece in enumerate(job.plan.pieces):
             options = job.engine.generation(piece.max_new_tokens)
             self._check_generation(options)
-            shortest, longest = options.min_new_tokens, options.max_new_tokens
             # The limits are values of the row, not of the compiled program.
-            room = summary_room(config, longest, default)
+            options, limits = with_room(options, self._room(options))
             kind = BatchKind(
-                dataclasses.replace(
-                    options, max_new_tokens=room, min_new_tokens=0
-                ),
+                options,
                 job.engine.seed if options.do_sample else None,
-                row_length(config, len(piece.document.ids)),
+                row_length(self.model.config, len(piece.document.ids)),
             )
             pieces.append(
                 JobPiece(
                     job,
                     number,
                     piece.document,
-                    TokenLimits(
-                        np.array(shortest, np.int32),
-                        np.array(longest, np.int32),
-                    ),
+                    limits,
                     kind,
                     piece.is_final,
                     time.monotonic(),
                 )
             )
         return pieces
+
+    def _room(self, options: GenerationOptions) -> int:
+        """Returns the number of tokens for which a program with these options is compiled."""
+        assert self.model is not None
+        default = self.model.summary_options().max_new_tokens
+        return summary_room(self.model.config, options.max_new_tokens, default)
 
 
 def _stream(on_part: Callable[[SummaryPart], None], index: int) -> TextStream:
@@ -415,10 +411,11 @@ def _stream(on_part: Callable[[SummaryPart], None], index: int) -> TextStream:
 def _summarize_whole(
     call: SummaryOptions,
     on_segment: Callable[[str], None] | None,
+    room: int,
     request: Request,
     model: "Model",
 ) -> Summary:
-    engine = make_engine(model, call, on_segment)
+    engine = make_engine(model, call, on_segment, room)
     return engine.summaries([request])[0].of(request)
 
 

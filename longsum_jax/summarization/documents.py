@@ -80,6 +80,34 @@ class TokenizedDocument(NamedTuple):
     total_tokens: int
 
 
+def summary_of_row(
+    tokenizer: Tokenizer, document: TokenizedDocument, out: Generated, row: int
+) -> Summary:
+    """Returns the summary in a row of decoded sequences.
+
+    Args:
+        tokenizer: tokenizer of the model.
+        document: tokens of the row's input.
+        out: decoded sequences, on the host.
+        row: index of the sequence.
+    """
+    read = len(document.ids)
+    return Summary(
+        text=_decoded(tokenizer, out, row),
+        document_tokens=document.total_tokens,
+        read_tokens=read,
+        dropped_tokens=document.total_tokens - read,
+        summary_tokens=int(out.lengths[row]),
+        ended="eos" if out.ended[row] else "limit",
+    )
+
+
+def _decoded(tokenizer: Tokenizer, out: Generated, row: int) -> str:
+    # Without the start token.
+    ids = out.sequences[row, 1 : 1 + int(out.lengths[row])]
+    return tokenizer.decode(ids.tolist())
+
+
 class DocumentSummarizer:
     """Summarizes with a model that reads each document in one input.
 
@@ -240,7 +268,7 @@ class DocumentSummarizer:
 
         def on_progress(index: int, out: Generated) -> None:
             if on_text is not None and options.num_beams == 1:
-                on_text(index, partial(self._decoded, out, 0))
+                on_text(index, partial(_decoded, self._tokenizer, out, 0))
 
         assert self._make_slots is not None
         slots = self._make_slots(
@@ -250,7 +278,7 @@ class DocumentSummarizer:
             slot_length, new_rows, on_progress
         ):
             yield [
-                (index, self._summary(documents.pop(index), out, 0))
+                (index, self._summary(documents.pop(index), out))
                 for index, out in finished
             ]
 
@@ -269,7 +297,7 @@ class DocumentSummarizer:
         rows = (self._rows([documents[i]], padded_length) for i in order)
         # Map positions in the sorted order back to the documents.
         for index, out in slots.decode(list(rows)):
-            yield order[index], self._summary(documents[order[index]], out, 0)
+            yield order[index], self._summary(documents[order[index]], out)
 
     def _in_batches(
         self,
@@ -308,21 +336,7 @@ class DocumentSummarizer:
             mask[row, : len(document.ids)] = True
         return ids, mask
 
-    def _decoded(self, out: Generated, row: int) -> str:
-        # Without the start token.
-        ids = out.sequences[row, 1 : 1 + int(out.lengths[row])]
-        return self._tokenizer.decode(ids.tolist())
-
     def _summary(
-        self, document: TokenizedDocument, out: Generated, row: int
+        self, document: TokenizedDocument, out: Generated, row: int = 0
     ) -> Summary:
-        length = int(out.lengths[row])
-        read = len(document.ids)
-        return Summary(
-            text=self._decoded(out, row),
-            document_tokens=document.total_tokens,
-            read_tokens=read,
-            dropped_tokens=document.total_tokens - read,
-            summary_tokens=length,
-            ended="eos" if out.ended[row] else "limit",
-        )
+        return summary_of_row(self._tokenizer, document, out, row)

@@ -58,9 +58,8 @@ def load(
 
     Raises:
         InputError: a missing, damaged or incompatible file, whose name is in
-            the message; an unsupported ``param_dtype`` or ``decoder_storage``;
-            ``base`` for a path that is not an adapter; or a device that JAX
-            cannot initialize.
+            the message; an unsupported value of an option; ``base`` for a path
+            that is not an adapter; or a device that JAX cannot initialize.
     """
     options = LoadOptions(
         dtype=dtype,

@@ -1,9 +1,4 @@
-"""A loaded model that summarizes.
-
-``make_engine`` returns the engine for the options of one call: a
-``StrategyEngine``, or a ``MemoryEngine`` for models that were trained to read
-segment by segment.
-"""
+"""A loaded model that summarizes, and its engine for the options of one call."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +10,7 @@ import jax
 import numpy as np
 
 from longsum_jax.checkpoints import huggingface
+from longsum_jax.decoding.decoder import with_room
 from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
@@ -31,7 +27,6 @@ from longsum_jax.inference.padding import (
 from longsum_jax.inference.programs import EncodedDocuments
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.summarization.documents import DocumentSummarizer
-from longsum_jax.summarization.memory_engine import MemoryEngine
 from longsum_jax.summarization.segments import SegmentSummarizer
 from longsum_jax.summarization.strategies import SEGMENT_LENGTH, Reader
 from longsum_jax.summarization.strategy_engine import StrategyEngine
@@ -64,6 +59,9 @@ class Model(ConvertibleModel):
 
         Options for summaries in the checkpoint override its general generation
         options.
+
+        Args:
+            **options: generation options by name, which override both.
 
         Raises:
             InputError: as ``generation_options``, or num_return_sequences above
@@ -182,7 +180,7 @@ class Model(ConvertibleModel):
             InputError: as ``summaries``, or the model reads segment by segment.
         """
         engine = make_engine(self, make_options(options, **changes))
-        if isinstance(engine, MemoryEngine):
+        if engine.reads_segments:
             raise InputError(
                 f"this model ({self._runner.name}) reads segment by segment, so its memory does "
                 "not depend on a document's length"
@@ -264,6 +262,10 @@ class Model(ConvertibleModel):
                 texts.
             **options: ``max_answer_length``, maximum answer length in tokens
                 (30); ``batch_size``, document windows read together (16).
+
+        Returns:
+            An ``Answer`` for each question: a span of its document and the
+            score.
 
         Raises:
             InputError: a model of another kind, no tokenizer, a value that is
@@ -419,13 +421,17 @@ def make_engine(
     model: Model,
     options: SummaryOptions,
     on_segment: Callable[[str], None] | None = None,
-) -> StrategyEngine | MemoryEngine:
+    room: int | None = None,
+) -> StrategyEngine:
     """Returns the engine that summarizes documents with the options of one call.
 
     Args:
         model: loaded model.
         options: options of the call.
         on_segment: callback with the summary of each segment, in order.
+        room: number of tokens, at least ``max_new_tokens``, for which the
+            programs of strategy "memory" are compiled; the limits are then
+            values. None to compile programs for the limits.
 
     Raises:
         InputError: the model has no tokenizer or does not support the options.
@@ -437,25 +443,14 @@ def make_engine(
     _check(model, options)
     if on_segment is not None:
         _check_segments(options)
-    prompt = model.prompt(options.prompt)
-    if options.strategy == "memory":
-        return MemoryEngine(
-            model.segment_summarizer,
-            model.segment_decoder,
-            model.params,
-            prompt,
-            tokenizer,
-            options,
-            generation,
-            on_segment,
+    if options.strategy != "memory":
+        generation = of_whole_texts(
+            generation, options.generation, f'"{options.strategy}"'
         )
-    generation = of_whole_texts(
-        generation, options.generation, f'"{options.strategy}"'
-    )
     longest = max_input_length(model.config)
     reader = Reader(
         tokenizer,
-        prompt=prompt,
+        prompt=model.prompt(options.prompt),
         max_new_tokens=generation.max_new_tokens,
         length=cast(Length | None, options.length),
         separator=model.separator,
@@ -467,13 +462,37 @@ def make_engine(
         reader = dataclasses.replace(
             reader, longest_summary=generation.max_new_tokens
         )
-    return StrategyEngine(
-        model.document_summarizer, reader, options, generation, longest
+    engine = partial(StrategyEngine, options=options, longest_input=longest)
+    if options.strategy != "memory":
+        return engine(model.document_summarizer, reader, generation=generation)
+    summarizer = model.segment_summarizer
+    carries_state = (
+        room is not None
+        or summarizer.carries_memory
+        or generation.segments_no_repeat_ngram_size > 0
+        # Random keys depend on the index of a segment in its document.
+        or generation.do_sample
+    )
+    limits = None
+    if room is not None:
+        generation, limits = with_room(generation, room)
+    return engine(
+        model.segment_decoder,
+        dataclasses.replace(reader, carries_state=carries_state),
+        generation=generation,
+        segments=summarizer,
+        decode_segments=partial(
+            summarizer.decode,
+            model.params,
+            options=generation,
+            seed=options.seed,
+            limits=limits,
+        ),
     )
 
 
 def summarize_all(
-    engine: StrategyEngine | MemoryEngine,
+    engine: StrategyEngine,
     requests: Sequence[Request],
     *,
     longest_first: bool,
@@ -539,8 +558,8 @@ def _check_segments(options: SummaryOptions) -> None:
     """Raises InputError if segments cannot be streamed."""
     if options.strategy not in ("segments", "memory"):
         raise InputError(
-            "segments cannot be shown one by one, because this model reads documents in one piece; "
-            'give strategy="segments", or leave on_segment (--stream) out'
+            'on_segment (--stream) is for strategy="segments" or "memory", not for '
+            f'"{options.strategy}"; give one of them, or leave it out'
         )
     if options.batch_size != 1:
         raise InputError(

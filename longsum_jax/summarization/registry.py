@@ -16,5 +16,6 @@ STRATEGIES: LazyClasses[Callable[[Any], Any]] = LazyClasses(
         "segments": f"{_PACKAGE}.strategies:segments",
         "hierarchical": f"{_PACKAGE}.strategies:hierarchical",
         "refine": f"{_PACKAGE}.strategies:refine",
+        "memory": f"{_PACKAGE}.segments:memory",
     }
 )

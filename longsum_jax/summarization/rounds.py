@@ -15,6 +15,7 @@ from typing import NamedTuple
 from longsum_jax.summarization.documents import TokenizedDocument
 from longsum_jax.summarization.strategies import StepInput
 from longsum_jax.summarization.summary import Summary
+from longsum_jax.text.segment_inputs import SegmentInputs
 
 # (inputs, max_new_tokens or None) -> indices of inputs with their summaries, as
 # they finish
@@ -28,15 +29,20 @@ class Plan:
 
     Args:
         steps: strategy of the document, started at once.
+        segments: inputs of strategy "memory".
 
     Attributes:
         pieces: inputs of the next round.
+        segments: the argument of this name.
     """
 
     def __init__(
-        self, steps: Generator[list[StepInput], list[Summary], Summary]
+        self,
+        steps: Generator[list[StepInput], list[Summary], Summary],
+        segments: SegmentInputs | None = None,
     ) -> None:
         self._steps = steps
+        self.segments = segments
         self.pieces = next(steps)
         self._found: dict[int, Summary] = {}
 

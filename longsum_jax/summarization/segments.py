@@ -1,7 +1,8 @@
-"""Summarizes documents of any length in constant device memory, segment by segment.
+"""Reads documents of any length in constant device memory, segment by segment.
 
-The same three compiled programs process every segment, using the memory of the
-segments before it:
+``memory`` is the strategy of models that were trained to read segments. If a
+segment depends on earlier ones, the same three compiled programs process every
+segment, using the memory of the segments before it:
 
     memory 0 -> read segment 0 -> search for summary 0 -> write summary 0 -> memory 1
     memory 1 -> read segment 1 -> search for summary 1 -> write summary 1 -> memory 2
@@ -12,14 +13,14 @@ the decoder once more over the summary that the search returned, and adds it to
 the memory. The summaries of a document's segments are joined (AWESOME, section
 3).
 
-Segments of a model without memories are independent. They are decoded like
-documents, in slots (``continuous``): see ``SegmentSummarizer.steps``. With
-``segments_no_repeat_ngram_size`` they are not: a search then also takes the
-summaries of earlier segments, in arrays for the next power of two of segments,
-each of which is compiled once.
+Segments of a model without memories are independent, and decoded like
+documents, in slots (``continuous``). With ``segments_no_repeat_ngram_size``
+they are not: a search then also takes the summaries of earlier segments, in
+arrays for the next power of two of segments, each of which is compiled once.
 """
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,10 +28,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax.decoding.decoder import TokenLimits
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.inference.padding import PaddedInputs
-from longsum_jax.inference.programs import Search
+from longsum_jax.inference.programs import Search, of_all_rows
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import (
@@ -42,8 +44,15 @@ from longsum_jax.ops.storage import Storage
 from longsum_jax.summarization.documents import (
     TokenizedDocument,
     check_overflow,
+    summary_of_row,
 )
-from longsum_jax.summarization.strategies import StepInput
+from longsum_jax.summarization.strategies import (
+    StepInput,
+    Steps,
+    StrategyInput,
+    budget_of,
+    summaries_of_segments,
+)
 from longsum_jax.summarization.summary import (
     Overflow,
     Request,
@@ -61,14 +70,35 @@ from longsum_jax.text.segment_inputs import (
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
 
-# (row of the batch, summary of a segment) -> None
-OnSegment = Callable[[int, str], None]
 # (ids [batch, length], mask) -> both, padded to one of a few compiled lengths
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
 
 
+def memory(source: StrategyInput) -> Steps:
+    """Summarizes segments as the model was trained to, and concatenates the summaries."""
+    document, length = source.segments, source.reader.length
+    assert document is not None
+    # Summaries are concatenated as they are, unless a length is requested.
+    joiner = Joiner(merges=False)
+    if length is not None:
+        budget = budget_of(length, document.document.text, document.read_tokens)
+        joiner = Joiner(budget.limit, budget.cost)
+    pieces = [
+        StepInput(TokenizedDocument(ids, len(ids))) for ids in document.sources
+    ]
+    lengths = [segment.num_tokens for segment in document.document.segments]
+    summaries = yield from summaries_of_segments(
+        source, pieces, lengths, joiner
+    )
+    draft = source.draft(joiner, summaries)
+    if length is not None:
+        return draft
+    num_tokens = sum(summary.summary_tokens for summary in summaries)
+    return draft._replace(tokens=num_tokens)
+
+
 class SegmentSummarizer:
-    """Summarizes with a model that was trained to read documents segment by segment.
+    """Summarizes segments with a model that was trained to read documents segment by segment.
 
     Args:
         module: module of the model; its parameters are passed to every call.
@@ -158,46 +188,37 @@ class SegmentSummarizer:
         """Padded length of a segment, in tokens."""
         return self._options.segment_length
 
-    def steps(
-        self, document: SegmentInputs, joiner: Joiner
-    ) -> Generator[list[StepInput], list[Summary], Summary]:
-        """Summarizes a document with independent segments, in a single round."""
-        # Without a memory segments are independent inputs, decoded in any
-        # order.
-        summaries = yield [
-            StepInput(TokenizedDocument(ids, len(ids)))
-            for ids in document.sources
-        ]
-        for index, summary in enumerate(summaries):
-            ended = summary.ended == "eos"
-            self._join(document, index, summary.text.strip(), ended, joiner)
-        num_tokens = sum(summary.summary_tokens for summary in summaries)
-        ended = all(summary.ended == "eos" for summary in summaries)
-        return self._summary(document, joiner, num_tokens, ended)
+    def read_ids(self, document: SegmentInputs) -> TokenizedDocument:
+        """Returns the tokens that are read of a document, without query and labels."""
+        ids = itertools.chain.from_iterable(document.document.token_ids)
+        return TokenizedDocument(
+            self._tokenizer.add_special_tokens(list(ids)),
+            document.total_tokens + self._num_special,
+        )
 
-    def summarize(
+    def decode(
         self,
         params: Params,
         documents: Sequence[SegmentInputs],
+        *,
         batch_size: int,
-        generation: GenerationOptions,
+        options: GenerationOptions,
         seed: int,
-        joiners: Sequence[Joiner],
-        on_segment: OnSegment | None = None,
-    ) -> list[Summary]:
-        """Summarizes documents as one batch.
+        limits: TokenLimits | None = None,
+    ) -> Iterator[list[Summary]]:
+        """Yields the summaries of the first segments, then of the second ones, and so on.
+
+        Documents that have ended are left out.
 
         Args:
             params: parameters of the module.
             documents: at most ``batch_size`` documents.
             batch_size: rows of the batch.
-            generation: generation options for every segment.
+            options: generation options for every segment.
             seed: random seed for sampling.
-            joiners: joiner of the segment summaries of each document.
-            on_segment: callback with the index of a document in the batch and
-                the summary of its next segment, as soon as it is decoded.
+            limits: numbers of tokens of every summary, scalars; None for the
+                options' limits.
         """
-        self.release_auxiliary()
         num_segments = max(len(document.sources) for document in documents)
         # Pad the last batch with copies, so that it has the shape that is
         # already compiled.
@@ -207,7 +228,7 @@ class SegmentSummarizer:
         ]
         length = segments[0]["ids"].shape[1]
         memory, vectors = self._start(
-            params, batch_size, length, generation.max_new_tokens
+            params, batch_size, length, options.max_new_tokens
         )
         if self._options.salient == "vectors":
             # Segments read vectors of any other segment, so all are stored
@@ -231,59 +252,34 @@ class SegmentSummarizer:
                 params, segment["ids"], mask, memory, salient
             )
             # Ban n-grams of the earlier summaries in this search.
-            if generation.segments_no_repeat_ngram_size > 0:
-                shape = batch_size, num_segments, generation.max_new_tokens
-                earlier = _said(outputs, *shape, self._special_ids(generation))
+            if options.segments_no_repeat_ngram_size > 0:
+                shape = batch_size, num_segments, options.max_new_tokens
+                earlier = _said(outputs, *shape, self._special_ids(options))
                 source = source._replace(said=earlier)
             out = self._search(
                 params,
                 source,
                 _segment_keys(seed, index, batch_size)
-                if generation.do_sample
+                if options.do_sample
                 else None,
                 batch_size=batch_size,
-                options=generation,
+                options=options,
                 # documents without a segment at this index
                 is_done=np.logical_not(mask.any(1)),
+                limits=of_all_rows(limits, batch_size),
             )
             # Dispatched before device_get, to keep the device busy.
             memory = self._write_segment(params, out, states, mask, memory)
             outputs.append(jax.device_get(out))
+            summaries = []
             for row, document in enumerate(documents):
                 if index < len(document.sources):
-                    out = outputs[-1]
-                    text, ended = self._text(out, row), bool(out.ended[row])
-                    part = self._join(
-                        document, index, text, ended, joiners[row]
+                    ids = document.sources[index]
+                    read = TokenizedDocument(ids, len(ids))
+                    summaries.append(
+                        summary_of_row(self._tokenizer, read, outputs[-1], row)
                     )
-                    if on_segment is not None:
-                        on_segment(row, part)
-        summaries = []
-        for row, (document, joiner) in enumerate(
-            zip(documents, joiners, strict=False)
-        ):
-            of_document = outputs[: len(document.sources)]
-            num_tokens = sum(int(out.lengths[row]) for out in of_document)
-            ended = all(bool(out.ended[row]) for out in of_document)
-            summaries.append(self._summary(document, joiner, num_tokens, ended))
-        return summaries
-
-    def _join(
-        self,
-        document: SegmentInputs,
-        index: int,
-        text: str,
-        ended: bool,
-        joiner: Joiner,
-    ) -> str:
-        """Adds the summary of a segment to the earlier ones; returns the part that was kept."""
-        up_to_here = document.document.segments[: index + 1]
-        # The share read so far limits the length of the summary so far.
-        share = sum(segment.num_tokens for segment in up_to_here) / max(
-            document.read_tokens, 1
-        )
-        # A summary that ended early leaves its room to later segments.
-        return joiner.add(text, share, ended=ended)
+            yield summaries
 
     def _segment(
         self, documents: Sequence[SegmentInputs], index: int
@@ -324,22 +320,6 @@ class SegmentSummarizer:
             segment["reads"][row] = reads[index]
         return segment
 
-    def _summary(
-        self,
-        document: SegmentInputs,
-        joiner: Joiner,
-        num_tokens: int,
-        ended: bool,
-    ) -> Summary:
-        return Summary(
-            text=joiner.text,
-            document_tokens=document.total_tokens + self._num_special,
-            read_tokens=document.read_tokens + self._num_special,
-            dropped_tokens=document.total_tokens - document.read_tokens,
-            summary_tokens=num_tokens,
-            ended="eos" if ended and not joiner.is_cut else "limit",
-        )
-
     def _special_ids(self, generation: GenerationOptions) -> set[int]:
         """Returns the special tokens at the start or end of every summary."""
         first = generation.forced_bos_token_id
@@ -347,10 +327,6 @@ class SegmentSummarizer:
         if first is None:
             return around
         return around | {first}
-
-    def _text(self, out: Generated, row: int) -> str:
-        ids = out.sequences[row, 1 : 1 + int(out.lengths[row])].tolist()
-        return self._tokenizer.decode(ids).strip()
 
 
 def _said(

@@ -7,8 +7,9 @@ summaries, and finally returns a draft:
     hierarchical    yield [segment 0, segment 1, ...]  ->  yield [their joined summaries]  ->  draft
 
 So strategies do not depend on batches and devices, and all of them share
-compiled programs (``summarization.rounds``). Models with memories read documents
-differently (``summarization.segments``), which is strategy "memory".
+compiled programs (``summarization.rounds``). With strategy "memory"
+(``summarization.segments``), a round may be decoded with a state that earlier
+rounds of its document left.
 """
 
 import dataclasses
@@ -31,6 +32,7 @@ from longsum_jax.text.joining import BLANK_LINE, Joiner, split_documents
 from longsum_jax.text.lengths import Length
 from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.prompts import NO_PROMPT, Prompt
+from longsum_jax.text.segment_inputs import SegmentInputs
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import (
     sentence_ends,
@@ -140,6 +142,8 @@ class Reader:
             model.
         separator: separator of documents that are read as one.
         on_segment: callback with the summary of each segment, in order.
+        carries_state: True if a segment of strategy "memory" depends on earlier
+            ones.
     """
 
     tokenizer: Tokenizer
@@ -152,6 +156,12 @@ class Reader:
     is_longest_input: bool = False
     separator: str = BLANK_LINE
     on_segment: Callable[[str], None] | None = None
+    carries_state: bool = False
+
+    @property
+    def in_order(self) -> bool:
+        """True if each segment is a round, after the earlier ones."""
+        return self.carries_state or self.on_segment is not None
 
 
 class StrategyInput:
@@ -162,6 +172,7 @@ class StrategyInput:
         whole: the whole document.
         document: tokens of the part that is read.
         request: text of the part that is read; default: the whole document.
+        segments: inputs for strategy "memory".
     """
 
     def __init__(
@@ -170,8 +181,10 @@ class StrategyInput:
         whole: Request,
         document: TokenizedDocument,
         request: Request | None = None,
+        segments: SegmentInputs | None = None,
     ) -> None:
         self.reader = reader
+        self.segments = segments
         self.whole = whole
         self.document = document
         if request is None:
@@ -431,13 +444,32 @@ def segments(source: StrategyInput) -> Steps:
     texts = source.cut()
     limit = source.part_tokens(len(texts))
     pieces = [source.piece(text, limit) for text in texts]
-    rounds = [pieces]
-    if source.reader.on_segment is not None:
-        # To show segments as they finish, each one is a round.
-        rounds = [[piece] for piece in pieces]
     joiner = source.joiner()
+    summaries = yield from summaries_of_segments(
+        source, pieces, _lengths(pieces), joiner
+    )
+    return source.draft(joiner, summaries)
+
+
+def summaries_of_segments(
+    source: StrategyInput,
+    pieces: Sequence[StepInput],
+    lengths: Sequence[int],
+    joiner: Joiner,
+) -> Generator[list[StepInput], list[Summary], list[Summary]]:
+    """Yields the inputs of segments, joins their summaries, and returns them.
+
+    Args:
+        source: document to summarize.
+        pieces: inputs of the segments.
+        lengths: token counts of the segments.
+        joiner: joiner of the summaries.
+    """
+    rounds = [[*pieces]]
+    if source.reader.in_order:
+        rounds = [[piece] for piece in pieces]
     all_summaries: list[Summary] = []
-    shares = _shares(pieces)
+    shares = _shares(lengths)
     for inputs in rounds:
         summaries = yield inputs
         all_summaries += summaries
@@ -449,13 +481,17 @@ def segments(source: StrategyInput) -> Steps:
             )
             if source.reader.on_segment is not None:
                 source.reader.on_segment(part)
-    return source.draft(joiner, all_summaries)
+    return all_summaries
 
 
-def _shares(pieces: Sequence[StepInput]) -> Iterator[float]:
-    """Yields for each input the cumulative share of all tokens up to and including it."""
-    lengths = [len(piece.document.ids) for piece in pieces]
-    return (sum_ / sum(lengths) for sum_ in itertools.accumulate(lengths))
+def _lengths(pieces: Sequence[StepInput]) -> list[int]:
+    return [len(piece.document.ids) for piece in pieces]
+
+
+def _shares(lengths: Sequence[int]) -> Iterator[float]:
+    """Yields for each segment the cumulative share of all tokens up to and including it."""
+    total = max(sum(lengths), 1)
+    return (sum_ / total for sum_ in itertools.accumulate(lengths))
 
 
 def hierarchical(source: StrategyInput) -> Steps:
@@ -487,7 +523,9 @@ def hierarchical(source: StrategyInput) -> Steps:
             following = []
         # no further progress
         if is_short or not following or len(following) >= len(texts):
-            shares = itertools.repeat(1.0) if is_short else _shares(pieces)
+            shares = (
+                itertools.repeat(1.0) if is_short else _shares(_lengths(pieces))
+            )
             return source.joined_draft(summaries, shares)
         texts = following
     piece = source.piece(texts[0], source.final_tokens)

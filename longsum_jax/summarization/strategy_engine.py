@@ -2,19 +2,22 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Generator, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
+from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.summarization.documents import (
     DocumentSummarizer,
     TokenizedDocument,
 )
 from longsum_jax.summarization.registry import STRATEGIES
 from longsum_jax.summarization.rounds import Plan, run_plans
+from longsum_jax.summarization.segments import SegmentSummarizer
 from longsum_jax.summarization.strategies import (
     Reader,
     StepInput,
@@ -29,10 +32,19 @@ from longsum_jax.summarization.summary import (
 )
 from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_jax.text.coverage import summary_coverage
+from longsum_jax.text.segment_inputs import SegmentInputs
+
+# (inputs of documents, batch_size=) -> summaries of their first segments, of
+# their second segments, and so on
+DecodeSegments = Callable[..., Iterator[list[Summary]]]
 
 
 class StrategyEngine:
     """Summarizes with the strategies of ``summarization.strategies``.
+
+    The inputs of a round are decoded in any order, together with the inputs of
+    other documents. Segments that depend on earlier ones are decoded in order;
+    a batch then has one segment from each of as many documents as it has rows.
 
     Args:
         documents: summarizer that decodes the inputs.
@@ -40,6 +52,10 @@ class StrategyEngine:
         options: options of the call.
         generation: generation options.
         longest_input: number of positions of the model; None for no limit.
+        segments: summarizer that reads segments for strategy "memory"; None for
+            other strategies.
+        decode_segments: function that decodes segments in order, see
+            ``SegmentSummarizer.decode``; None for other strategies.
     """
 
     def __init__(
@@ -49,19 +65,35 @@ class StrategyEngine:
         options: SummaryOptions,
         generation: GenerationOptions,
         longest_input: int | None,
+        segments: SegmentSummarizer | None = None,
+        decode_segments: DecodeSegments | None = None,
     ) -> None:
         self._documents = documents
         self._reader = reader
         self._options = options
         self._generation = generation
         self._longest_input = longest_input
+        self._segments = segments
+        self._decode_segments = decode_segments
+
+    @property
+    def reads_segments(self) -> bool:
+        """True for strategy "memory", for which reading itself may run models on the device."""
+        return self._segments is not None
 
     def summaries(self, requests: Sequence[Request]) -> list[Summary]:
         """Returns a summary of every document.
 
-        A thread reads ahead while earlier documents are decoded; it also ends
-        if an error is raised.
+        A thread reads ahead while earlier documents are decoded, unless reading
+        needs the device; it also ends if an error is raised.
         """
+        batch_size = self._options.batch_size
+        if self.reads_segments:
+            summaries = self._summarize_segments(
+                map(self.plan, requests), batch_size
+            )
+            done = dict(itertools.chain.from_iterable(summaries))
+            return [done[i] for i in range(len(requests))]
         with (
             ThreadPoolExecutor(1, "tokenizer") as thread,
             contextlib.closing(
@@ -72,11 +104,18 @@ class StrategyEngine:
             # decode inputs with the same limit together
             if self._options.length is not None:
                 plans = list(read)
-            summaries = dict(run_plans(plans, self._decode))
-        return [summaries[i] for i in range(len(requests))]
+            done = dict(run_plans(plans, self._decode))
+        return [done[i] for i in range(len(requests))]
 
     def work(self) -> StreamFunctions:
         """Returns the functions for ``summarize_stream``."""
+        if self.reads_segments:
+            return StreamFunctions(
+                self.plan,
+                _num_segments,
+                self._summarize_segments,
+                reads_on_device=True,
+            )
         return StreamFunctions(
             self.plan, lambda plan: plan.num_tokens, self._summarize, False
         )
@@ -91,13 +130,22 @@ class StrategyEngine:
             self._options.strategy,
             self._options.max_source_length,
         )
+        on_overflow = self._options.on_overflow
+        if self._segments is not None:
+            segments = self._segments.read(
+                request, self._reader.prompt, limit, on_overflow
+            )
+            document = self._segments.read_ids(segments)
+            return strategy, StrategyInput(
+                self._reader, request, document, segments=segments
+            )
         if strategy == "direct" and limit is None:
             limit = self._longest_input
         is_longest = strategy == "direct" and limit == self._longest_input
         document = self._documents.read(
             request,
             limit,
-            self._options.on_overflow,
+            on_overflow,
             prompt=self._reader.prompt,
             is_longest=is_longest,
         )
@@ -148,7 +196,7 @@ class StrategyEngine:
             InputError: the document cannot be summarized.
         """
         strategy, source = self.source(request)
-        return Plan(summarize_steps(source, strategy))
+        return Plan(summarize_steps(source, strategy), source.segments)
 
     @property
     def documents(self) -> DocumentSummarizer:
@@ -205,6 +253,54 @@ class StrategyEngine:
         )
         for done in run_plans(plans, decode):
             yield [done]
+
+    def _summarize_segments(
+        self, plans: Iterable[Plan], batch_size: BatchSize
+    ) -> Iterator[list[tuple[int, Summary]]]:
+        """Yields indices of plans of strategy "memory" with their summaries, as they finish."""
+        assert self._segments is not None
+        assert self._decode_segments is not None
+        if not self._reader.in_order:
+            plans = list(plans)
+            self._segments.release_auxiliary()
+            length = self._segments.length
+            decode = partial(
+                self._decode,
+                batch_size=batch_size,
+                padded_length=lambda _: length,
+            )
+            for done in run_plans(plans, decode):
+                yield [done]
+            return
+        rows = rows_on_devices(1 if batch_size == "auto" else batch_size)
+        remaining = iter(plans)
+        start = 0
+        while batch := list(itertools.islice(remaining, rows)):
+            self._segments.release_auxiliary()
+            documents = [cast(SegmentInputs, plan.segments) for plan in batch]
+            rounds = self._decode_segments(documents, batch_size=rows)
+            summaries = sorted(
+                run_plans(batch, partial(_decode_next_segments, rounds))
+            )
+            yield [(start + index, summary) for index, summary in summaries]
+            start += len(batch)
+
+
+def _num_segments(plan: Plan) -> int:
+    return len(cast(SegmentInputs, plan.segments).sources)
+
+
+def _decode_next_segments(
+    rounds: Iterator[list[Summary]],
+    inputs: Iterable[TokenizedDocument],
+    limit: int | None,
+) -> Iterator[tuple[int, Summary]]:
+    """Yields the summaries of a round, whose inputs are the next segments of the same documents."""
+    del limit  # only used by strategies that divide up a length
+    for index, (_, summary) in enumerate(
+        zip(inputs, next(rounds), strict=True)
+    ):
+        yield index, summary
 
 
 def choose(source: StrategyInput) -> Strategy:

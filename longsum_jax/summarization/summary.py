@@ -57,7 +57,8 @@ def check_request(request: Request) -> Request:
     if not isinstance(request, Request):
         raise InputError(
             f"requests holds a {type(request).__name__}; give each document as "
-            "longsum_jax.summarization.summary.Request(text, name, query), or texts to summarize"
+            "longsum_jax.summarization.summary.Request(text, name, query), or give texts to "
+            "Model.summarize"
         )
     return request
 

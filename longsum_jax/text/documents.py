@@ -174,6 +174,10 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
 
     A byte order mark is removed.
 
+    Args:
+        path: path of the file.
+        max_bytes: maximum size of the text after decompression, in bytes.
+
     Raises:
         InputError: the file is missing, unreadable, empty or damaged, contains
             NUL bytes, has another encoding, or exceeds ``max_bytes``.

@@ -89,6 +89,12 @@ def extractiveness(
 ) -> Extractiveness:
     """Returns lengths, compression, coverage and density of one document.
 
+    Args:
+        document: text of the document.
+        summary: its summary; None for the length of the document only, with NaN
+            for the other values.
+        tokenize: function that splits a text into words.
+
     Raises:
         InputError: the summary has no words.
     """

@@ -142,6 +142,11 @@ def select_gap_sentences(
 
     Ties go to the earlier sentence. The only sentence of a document is never
     selected, because nothing would remain.
+
+    Args:
+        sentences: sentences of the document.
+        options: options of the selection.
+        rng: random generator for ``options.strategy`` "random".
     """
     count = _number_of_gaps(len(sentences), options)
     if count == 0:

@@ -16,7 +16,11 @@ from collections.abc import Hashable, Sequence
 
 
 def lcs_length(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
-    """Returns the length of the longest common subsequence of two lists of words."""
+    """Returns the length of the longest common subsequence, in words.
+
+    Args:
+        first, second: words of two texts.
+    """
     if len(first) < len(second):
         first, second = second, first
     occurrences = _places([(second, 0)])

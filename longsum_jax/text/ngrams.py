@@ -44,7 +44,12 @@ _WORD = re.compile(
 
 
 def words_of(text: str, *, stemmer: bool = False) -> list[bytes]:
-    """Returns the words of ``text`` as rouge-score splits them; ``stemmer`` stems them (Porter)."""
+    """Returns the words of a text as rouge-score splits them: runs of a-z and 0-9, in lower case.
+
+    Args:
+        text: text of any length.
+        stemmer: True to stem the words (Porter).
+    """
     words = text.lower().encode(errors="replace").translate(_KEEP_WORDS).split()
     if stemmer:
         return [_stem(word) for word in words]
@@ -134,7 +139,12 @@ def words_by_script(text: str) -> Tokenize:
 
 
 def ngrams_of(words: Sequence[Hashable], size: int) -> Iterable[Hashable]:
-    """Returns the n-grams of ``size`` words in order; for ``size`` 1, the words."""
+    """Returns the n-grams of a text in order, as tuples; for size 1, the words themselves.
+
+    Args:
+        words: words of the text.
+        size: number of words of an n-gram.
+    """
     if size == 1:
         return words
     return zip(*(words[start:] for start in range(size)), strict=False)
@@ -174,7 +184,15 @@ def count_ngrams(
 ) -> tuple[NgramCounts, NgramCounts]:
     """Counts the n-grams of two lists of texts; the vocabulary is the n-grams of ``others``.
 
-    N-grams do not cross text boundaries. ``tokenize`` splits a text into words.
+    N-grams do not cross text boundaries.
+
+    Args:
+        texts, others: the two lists of texts.
+        n: number of words of an n-gram.
+        tokenize: function that splits a text into words.
+
+    Returns:
+        The counts of ``texts`` and of ``others``.
     """
     # Ids of words, in order of appearance.
     word_ids: collections.defaultdict[Hashable, int] = collections.defaultdict(

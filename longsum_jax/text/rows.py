@@ -93,7 +93,7 @@ def read_rows(
         yield number, row
         empty = False
     if empty:
-        content = "one JSON object a line"
+        content = "one JSON object per line"
         if suffix in (".csv", ".tsv", ".parquet"):
             content = "rows below the names of its columns"
         raise InputError(
@@ -213,9 +213,9 @@ def _json_rows(path: str | Path, max_bytes: int) -> Iterator[tuple[int, Row]]:
             row = parse_json(text)
         except ValueError as error:
             raise InputError(
-                f"{where}: not valid JSON ({error}); give one JSON object a line"
+                f"{where}: not valid JSON ({error}); give one JSON object per line"
             ) from None
-        yield number, _object(row, where, "give one object a line")
+        yield number, _object(row, where, "give one object per line")
 
 
 def _object(row: Any, where: str, remedy: str) -> Row:
@@ -242,7 +242,7 @@ def _array_rows(path: str | Path, max_bytes: int) -> Iterator[tuple[int, Row]]:
         rows = parse_json(text)
     except ValueError as error:
         raise InputError(
-            f"{path}: not a valid JSON array ({error}); give one JSON object a line, or at most "
+            f"{path}: not a valid JSON array ({error}); give one JSON object per line, or at most "
             f"{MAX_CONTAINERS} objects in an array"
         ) from None
     for number, row in enumerate(rows, start=1):

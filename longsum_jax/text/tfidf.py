@@ -19,6 +19,10 @@ def tfidf_vectors(sentences: Sequence[str], width: int = WIDTH) -> np.ndarray:
     and share columns modulo ``width``, which limits the table size for whole
     books; words of one passage rarely collide.
 
+    Args:
+        sentences: the n sentences of the document.
+        width: maximum number of columns.
+
     Returns:
         float32 [n, width or fewer]; zeros for a sentence without words.
     """

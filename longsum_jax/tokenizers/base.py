@@ -32,7 +32,8 @@ class Tokenizer(Protocol):
     def plain(self) -> "Tokenizer":
         """This tokenizer, but special tokens inside a text are encoded as text.
 
-        Texts of others, such as documents, then contain no ``control_ids``.
+        The ids of a user's texts, such as documents, then contain no
+        ``control_ids``.
         """
 
     def encode(self, text: str) -> list[int]:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import jax
 import optax
@@ -34,7 +34,6 @@ from longsum_jax.training.mesh import (
     put_batch,
     sharding_table,
 )
-from longsum_jax.training.nonfinite import NonfiniteWatch
 from longsum_jax.training.optimizers import swap_average, with_average
 from longsum_jax.training.preemption import Interrupts
 from longsum_jax.training.reporter import Reporter
@@ -58,6 +57,9 @@ from longsum_jax.training.workdir import (
 )
 from longsum_jax.training.writers import METRICS, read_evaluations
 from longsum_jax.typing import Array, BatchIterator, NumpyBatch
+
+if TYPE_CHECKING:
+    from longsum_jax.training.nonfinite import NonfiniteWatch
 
 # Names of parts of a model -> pattern of their parameters' paths.
 TRAINED = {
@@ -207,7 +209,7 @@ def fit(
     """Trains a model, or resumes the training in ``workdir``.
 
     Args:
-        loss_fn: loss function, see `step.LossFn` and `step.SegmentedLoss`.
+        loss_fn: loss function, see `loss.LossFn` and `loss.SegmentedLoss`.
         init: function from a PRNG key to a parameter tree, boxed with logical
             axis names or not.
         optimizer: optimizer, see `optimizers.make_optimizer`.
@@ -298,6 +300,9 @@ def fit(
         )
         nonfinite = None
         if debug_nans:
+            # Imported here, because it repeats steps only for this option.
+            from longsum_jax.training.nonfinite import NonfiniteWatch
+
             nonfinite = NonfiniteWatch(
                 loss_fn, options.accumulation, options.seed
             )
@@ -396,7 +401,7 @@ class _WatchedStep(NamedTuple):
     mesh: Mesh
     accumulation: int
     watch: CompilationWatch
-    nonfinite: NonfiniteWatch | None
+    nonfinite: "NonfiniteWatch | None"
     reporter: Reporter
     hooks: Sequence[Hook]
 

@@ -36,8 +36,8 @@ from longsum_jax.training.adafactor import (
 from longsum_jax.training.trees import name_of
 from longsum_jax.typing import Array
 
-# Optimizers of optax that compute every number by itself, so that stacked
-# layers change nothing: decay rates of the moments and eps to their update rule.
+# Elementwise optimizers of optax, for which stacked layers change nothing:
+# functions from the decay rates of the moments and eps to the update rule.
 _OF_OPTAX: Mapping[
     str, Callable[[float, float, float], optax.GradientTransformation]
 ] = {
@@ -63,7 +63,7 @@ class OptimizerOptions:
             second moment, as in torch, apex and optax; "adamw_hf" adds eps to
             the root before the correction, as in transformers' AdamW; "lion",
             "nadamw" and "sgd" (with momentum b1) are optax's; "adafactor" is
-            ``adafactor.scale_by_adafactor``. ``weight_decay`` applies to all.
+            ``adafactor.scale_by_adafactor``. All of them support ``weight_decay``.
         learning_rate: peak learning rate, by which ``schedule``'s factor is
             multiplied; at most ``MAX_LEARNING_RATE``.
         schedule: learning-rate schedule, see `schedule`.

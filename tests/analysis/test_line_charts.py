@@ -46,6 +46,12 @@ def test_a_chart_is_xml_with_intervals_legend_and_escaped_texts():
     assert heights[0] > heights[1]  # y points down
 
 
+def test_every_point_needs_its_interval():
+    scores = np.array([1.0, 2.0])
+    with pytest.raises(ValueError, match="shorter"):
+        figure(Chart("Scores", "", [Line("model", np.array([1, 2]), scores, scores[:1], scores)]))
+
+
 def test_a_chart_without_a_finite_point_is_left_out():
     assert figure(Chart("Loss", "", [Line("loss", np.array([1]), np.array([NAN]))])) == ""
 

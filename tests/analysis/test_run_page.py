@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 import numpy as np
 
 from longsum_jax.analysis.records import read_run
-from longsum_jax.analysis.run_page import RunSummary, write_page
+from longsum_jax.analysis.run_page import MAX_CHARACTERS, RunSummary, write_page
 
 HOSTILE = "<script>alert(1)</script> & \x1b[2J \u202e"
 SUMMARY = RunSummary(
@@ -87,6 +87,14 @@ def test_the_page_has_everything_and_escapes_all_texts(tmp_path):
         assert text in page.text, text
     shown = re.findall(r"of step (\d+)", page.text)
     assert (shown[0], shown[-1]) == ("40", "2")
+
+
+def test_long_texts_are_cut_on_the_page(tmp_path):
+    sample = {"id": "d1", "reference": "short", "summary": "a" * (MAX_CHARACTERS + 1)}
+    page = written(tmp_path, [record(2) | {"samples": [sample]}])
+    assert "short ..." not in page.text
+    assert f"{'a' * MAX_CHARACTERS} ..." in page.text
+    assert "a" * (MAX_CHARACTERS + 1) not in page.text
 
 
 def test_a_run_without_evaluations_has_a_page(tmp_path):

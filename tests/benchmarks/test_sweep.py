@@ -24,7 +24,7 @@ def by(report):
     return {(row["length"], row["by"]): row for row in report["rows"]}
 
 
-@pytest.mark.slow
+@pytest.mark.weekly  # layers have tests of their own; this is a script of measurements
 def test_encoders_beside_their_peers(report):
     found = report("encode", *TINY, "--models=locost", "--lengths=64")
     rows = by(found)
@@ -51,7 +51,7 @@ def test_encoders_beside_their_peers(report):
     assert work[0] == pytest.approx(work[1])  # of our model, whoever is measured
 
 
-@pytest.mark.slow
+@pytest.mark.weekly  # layers have tests of their own; this is a script of measurements
 def test_training_steps_start_from_the_same_loss(report):
     rows = by(report("train_step", *TINY, "--models=bart", "--lengths=64", "--target=8"))
     assert rows[64, "PyTorch bart"]["difference"] < 1e-5
@@ -62,7 +62,7 @@ def test_training_steps_start_from_the_same_loss(report):
     assert min(row["gib"] for row in rows.values()) > 4 * 4 * 50_000 / 2**30
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_passes_of_the_published_protocol(report):
     """One report holds all programs; ours and the peer agree in loss and logits."""
     flags = (*TINY, "--models=bart", "--lengths=64", "--target=8")

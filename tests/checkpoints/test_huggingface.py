@@ -226,6 +226,14 @@ def test_config_that_is_a_directory(tmp_path):
         huggingface.read_config(tmp_path)
 
 
+@pytest.mark.parametrize(("version", "is_reported"), [("9.0.0", True), ("5.23.0", False)])
+def test_newer_versions_of_transformers_are_reported(tmp_path, caplog, version, is_reported):
+    raw = {"model_type": "t5", "transformers_version": version}
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    huggingface.read_config(tmp_path)
+    assert ("written by transformers '9.0.0'" in caplog.text) == is_reported
+
+
 def test_embeddings_stored_under_another_name(published):
     params, *_ = read(published(change=dropping("shared.weight")))
     assert params["shared"].shape == (100, 32)
@@ -281,6 +289,9 @@ LEGACY = {
             {"forced_eos_token_id": 2} | {"bos_token_id": 0},
         ),
         ({"max_length": 20, "num_beams": 1, "top_k": 50, "do_sample": False}, {}),
+        ({"top_p": 1.0, "typical_p": 1.0, "temperature": 1.0, "min_length": 0}, {}),
+        ({"repetition_penalty": 1.0, "length_penalty": 1.0, "diversity_penalty": 0.0}, {}),
+        ({"num_beam_groups": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0}, {}),
         ({"max_new_tokens": 64, "min_new_tokens": 8}, {"max_new_tokens": 64, "min_new_tokens": 8}),
         (
             {"force_bos_token_to_be_generated": True, "bos_token_id": 3},
@@ -356,11 +367,14 @@ def test_parameters_in_half_precision(published, golden):
         if key in found:
             np.testing.assert_array_equal(found[key], value.astype(found[key].dtype), err_msg=key)
     assert model.fingerprint != longsum_jax.load(directory).fingerprint
-    with pytest.raises(
-        InputError,
-        match=r"param_dtype='float16' is not supported; give \"float32\" or \"bfloat16\"",
+    for name, value, choices in (
+        ("dtype", "float16", '"float32" or "bfloat16"'),
+        ("param_dtype", "float16", '"float32" or "bfloat16"'),
+        ("matmul_precision", "low", '"highest" or "high" or "default"'),
+        ("which", "last", '"best" or "latest"'),
     ):
-        longsum_jax.load(directory, param_dtype="float16")
+        with pytest.raises(InputError, match=f"{name}='{value}' is not supported; give {choices}"):
+            longsum_jax.load(directory, **{name: value})
 
 
 def test_half_precision_survives_saving(published, tmp_path):

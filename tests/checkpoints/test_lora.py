@@ -245,6 +245,7 @@ def test_layers_and_patterns_of_an_adapter(tmp_path):
     expected = to_state_dict(base, weight_map)
     expected[f"{name}.weight"] += 7 * b @ a
     merged = merge_adapter(base, T5, CONFIG, read_adapter(tmp_path))
+    assert merged is base  # in place: the old kernels are freed one by one
     for key, value in to_state_dict(merged, weight_map).items():
         np.testing.assert_allclose(value, expected[key], rtol=1e-5, atol=1e-5)
 

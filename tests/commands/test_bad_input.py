@@ -347,7 +347,3 @@ def test_a_run_whose_description_is_damaged(refused, tiny_run, tmp_path, content
     (tmp_path / "run" / "run.json").write_bytes(content)
     message = refused("train", f"--config={tiny_run}", f"--workdir={tmp_path / 'run'}")
     assert "run.json: not the description of a run (" in message
-
-
-def test_there_are_many_cases():
-    assert len(list(commands())) + len(list(settings())) + len(CALLS) > 280

@@ -270,8 +270,8 @@ def test_gap_sentences_are_the_references_of_their_tasks(evaluated, model):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ((), "give --data=FILE or --task=NAME, one of the two; neither is given"),
-        (("--data=a", "--task=arxiv"), "one of the two; both are given"),
+        ((), "give exactly one of --data=FILE and --task=NAME; neither is given"),
+        (("--data=a", "--task=arxiv"), "one of --data=FILE and --task=NAME; both are given"),
         (("--data=a", "--split=test"), "--split=test is for --task; leave it out"),
         (("--data=a", "--source=json:b"), "--source=json:b is for --task; leave it out"),
         (("--data=hf:a/b", "--source=json:b"), "--data=hf:a/b and --source=json:b are both"),

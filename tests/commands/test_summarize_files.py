@@ -232,7 +232,7 @@ def test_a_problem_of_many_rows_is_said_once(run, tmp_path):
             "18 documents could not be summarized:",
             f'  a.jsonl:1-3, 6 (4 documents): no field "text"; known: body; {remedy}',
             '  a.jsonl:4: "text" is empty; remove the row',
-            "  a.jsonl:7: expected a JSON object, got list; give one object a line",
+            "  a.jsonl:7: expected a JSON object, got list; give one object per line",
             "  b.jsonl:1, 3, 5, 7, 9, 11, 13, 15, 17, 19, ... (12 documents): "
             "has no fields; remove it",
         ],

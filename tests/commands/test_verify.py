@@ -1,5 +1,6 @@
 import hashlib
 import io
+import json
 import os
 import shutil
 import zipfile
@@ -190,6 +191,40 @@ def test_a_saved_model_is_proved_whole(small_model, capsys):
     assert line == f"{small_model}: {count - 1} files as written, by SHA-256"
 
 
+def checkpoint(directory):
+    (directory / "meta").mkdir()
+    (directory / "meta" / "metadata").write_text(json.dumps(checksums.MARK))
+    return directory / "meta" / "metadata"
+
+
+def shards(directory):
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    for name in ("a.array_record", "b.array_record"):
+        writer = ArrayRecordWriter(str(directory / name), "group_size:1")
+        writer.write(b"record")
+        writer.close()
+    (directory / "metadata.json").write_text("{}")
+    return directory / "b.array_record"
+
+
+@pytest.mark.parametrize("make", [checkpoint, pytest.param(shards, marks=pytest.mark.slow)])
+def test_missing_sums_are_named_with_the_remedy(tmp_path, capsys, make):
+    directory = tmp_path / "7"
+    directory.mkdir()
+    path = make(directory)
+    code, lines = verified(capsys, tmp_path)
+    assert (code, [line for line in lines if directory.name in line]) == (1, lines[-1:])
+    assert lines[-1].startswith(f"UNVERIFIED {directory / 'SHA256SUMS'} is missing")
+    assert f"longsum verify --unverified {directory}" in lines[-1]
+    assert not any(line.startswith("DAMAGED") for line in lines)
+    assert verified(capsys, "--unverified", directory)[0] == 0
+    flip(path, 100)
+    code, lines = verified(capsys, tmp_path)
+    assert code == 1
+    assert f"DAMAGED {path}: its SHA-256 differs" in lines
+
+
 def test_files_without_sums_are_accepted(written, capsys):
     with pytest.raises(InputError, match="not a directory without SHA256SUMS"):
         verified(capsys, "--unverified", written)
@@ -205,5 +240,5 @@ def test_a_saved_model_without_its_sums_is_reported(small_model, capsys, tmp_pat
     (tmp_path / "model" / checksums.SUMS).unlink()
     code, lines = verified(capsys, tmp_path / "model")
     assert code == 1
-    assert any(line.startswith("DAMAGED") and "SHA256SUMS is missing" in line for line in lines)
+    assert any(line.startswith("UNVERIFIED") and "SHA256SUMS is missing" in line for line in lines)
     assert verified(capsys, "--unverified", tmp_path / "model")[0] == 0

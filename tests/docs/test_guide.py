@@ -27,6 +27,11 @@ from longsum_jax.summarization.model import Model
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "guide"
 
 
+# Commands of a page, run to their end: their flags are read every day (test_docs.py), and what they
+# do is tested in the rooms that do it.
+as_on_the_page = pytest.mark.weekly
+
+
 def blocks(page, language):
     """Returns the blocks of a page in a language, with their lines where they stand on it."""
     text = (PAGES / page).read_text(encoding="utf-8")
@@ -49,7 +54,7 @@ def test_sources(capsys):
     assert found["summary"].sources[0].is_supported
 
 
-@pytest.mark.slow
+@as_on_the_page
 def test_preferences(small_model, tmp_path, monkeypatch):
     """The three commands as they stand on the page, over a few rows and one step."""
     (block,) = [block for block in blocks("train.md", "bash") if "corpus pairs" in block]
@@ -89,6 +94,7 @@ def test_from_transformers(small_model, tmp_path, monkeypatch):
     assert found["logits"].shape[:2] == (1, 1)
 
 
+@pytest.mark.weekly  # tests/layers has these layers in Linen and NNX
 def test_own_models():
     namespace = run("own_models.md")
     assert namespace["states"].shape == (2, 1000, 64)
@@ -180,7 +186,7 @@ def test_landing_page(capsys):
     assert capsys.readouterr().out.strip()
 
 
-@pytest.mark.slow
+@as_on_the_page
 def test_t5gemma(tiny_tokenizer, draw_params, tmp_path, monkeypatch):
     """The commands as they stand on the page, with tiny models and one step."""
     monkeypatch.chdir(tmp_path)
@@ -264,7 +270,7 @@ def run_commands(block, further):
             assert not module.main([*words[2:], *further.get(words[1], [])])
 
 
-@pytest.mark.slow
+@as_on_the_page
 def test_data_set_of_the_hub(tiny_tokenizer, draw_params, tmp_path, monkeypatch):
     """LongT5 on a data set of the Hub, which is a directory here."""
     pyarrow = pytest.importorskip("pyarrow")
@@ -309,7 +315,7 @@ def test_data_set_of_the_hub(tiny_tokenizer, draw_params, tmp_path, monkeypatch)
     assert (tmp_path / "runs" / "pubmed" / "test" / "metrics.json").exists()
 
 
-@pytest.mark.slow
+@as_on_the_page
 def test_mixture_of_seqio(tmp_path):
     """In a process of its own, because TensorFlow stays in memory."""
     (module,) = [block for block in blocks("data.md", "python") if "MixtureRegistry" in block]
@@ -335,7 +341,7 @@ def test_mixture_of_seqio(tmp_path):
     assert metadata["examples"] == 4 + 7
 
 
-@pytest.mark.slow
+@as_on_the_page
 def test_pre_training_on_shards_of_beam(tmp_path, monkeypatch):
     """With a runner that makes one part after the other, as the parts do not depend on it."""
     (block,) = [block for block in blocks("data.md", "bash") if "--out=data/beam" in block]

@@ -47,14 +47,28 @@ def test_a_road_is_connected(road):
     assert reached == set(texts), f"{road}: {sorted(set(texts) - reached)} stand apart"
 
 
-def test_a_model_and_a_run_import_few_files():
+RUN = ("experiment.experiment", "experiment.objectives.summarization")
+
+
+@pytest.mark.parametrize(
+    ("modules", "limit"),
+    [
+        (("inference.model",), 83),
+        (RUN, 144),
+        ((*RUN, "experiment.objectives.summary_evaluation"), 211),
+    ],
+    ids=["model", "run", "run with evaluations"],
+)
+def test_a_model_and_a_run_import_few_files(modules, limit):
     """In a process of its own, as the modules of other tests would count."""
-    count = "print(sum(name.startswith('longsum_jax') for name in sys.modules))"
-    run = (
-        "import longsum_jax.experiment.experiment, longsum_jax.experiment.objectives.summarization"
-    )
-    program = f"import sys, longsum_jax.inference.model; {count}; {run}; {count}"
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
-    model, training = map(int, output.split())
-    assert model <= 85
-    assert training <= 225
+    imports = ", ".join(f"longsum_jax.{name}" for name in modules)
+    program = f"import sys, {imports}; print(*sys.modules)"
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    ).stdout
+    files = {name for name in output.split() if name.startswith("longsum_jax")}
+    assert len(files) <= limit
+    if modules == RUN:
+        others = ("readers", "ranking", "summarization", "inference", "conversion")
+        rooms = {name.split(".")[1] for name in files if "." in name}
+        assert not rooms & set(others)

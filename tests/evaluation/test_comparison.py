@@ -175,6 +175,8 @@ def test_differences_are_those_of_the_columns():
         wanted = 2.801585 * stats.sem(columns[0] - other)
         assert each["rouge2"].smallest == pytest.approx(wanted, rel=0.15)
     assert compare(systems[0], [], ROUGE, SAMPLING) == {}
+    with pytest.raises(InputError, match='test "t" is unknown; known: bootstrap, randomization'):
+        compare(systems[0], systems[1:], ROUGE, Sampling(test="t"))
 
 
 def test_values_that_are_functions_of_means_have_intervals_too():

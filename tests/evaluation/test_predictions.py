@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 
@@ -194,6 +195,20 @@ def test_lines_that_are_no_predictions(tmp_path, line):
         match=r"predictions\.jsonl:2: not a line of predictions; remove the file or give",
     ):
         PredictionsFile(path)
+
+
+def test_predictions_that_cannot_be_written_again(tmp_path, monkeypatch):
+    file = PredictionsFile(tmp_path / "predictions.jsonl")
+    file.append(row("a"))
+    content = file.path.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("longsum_jax.evaluation.predictions.atomic.open_text", full)
+    with pytest.raises(InputError, match=r"cannot be written again \(No space left on device\); f"):
+        file.write_again()
+    assert file.path.read_bytes() == content
 
 
 def test_predictions_that_cannot_be_written(tmp_path):

@@ -123,6 +123,8 @@ def test_columns_follow_the_options():
         Rouge.Options(types=("rouge1", "rouge1"))
     with pytest.raises(InputError, match=r'metrics.rouge.types="" must name each type once, of'):
         Rouge.Options(types=())
+    with pytest.raises(InputError, match=r'metrics.rouge.types="rouge9" must name each type once'):
+        Rouge.Options(types=("rouge9",))
 
 
 def test_the_geometric_mean_is_that_of_the_corpus():

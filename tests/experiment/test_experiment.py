@@ -29,7 +29,7 @@ from longsum_jax.experiment.experiment import (
     with_run_length,
     write_model_directory,
 )
-from longsum_jax.experiment.objectives import summarization
+from longsum_jax.experiment.objectives import summary_evaluation
 from longsum_jax.experiment.programs import run_programs
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.models.registry import get_family, preset
@@ -501,7 +501,7 @@ def test_evaluation_generates_with_the_options_of_the_config(config, tmp_path, m
         asked.append(options)
         raise InterruptedError
 
-    monkeypatch.setattr(summarization, "predict", predict)
+    monkeypatch.setattr(summary_evaluation, "predict", predict)
     with pytest.raises(InterruptedError):
         make_evaluator(experiment).at(0, None)
     [found] = asked

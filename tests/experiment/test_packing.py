@@ -48,7 +48,7 @@ def small_config(family):
     [
         ("t5", False),
         ("bart", True),
-        ("t5gemma", False),
+        pytest.param("t5gemma", False, marks=pytest.mark.weekly),
         ("t5gemma2", True),
     ],
 )

@@ -95,14 +95,8 @@ def labelled_documents(tmp_path_factory):
         yield
 
 
-# One of each kind of encoder, and one that sorts; the others are compiled weekly.
-EVERY_DAY = ("finetune", "locost_c4", "long_baselines")
-
-
-@pytest.mark.parametrize(
-    "config",
-    [x if x in EVERY_DAY else pytest.param(x, marks=pytest.mark.weekly) for x in tiny_configs()],
-)
+@pytest.mark.weekly  # a program takes 40 seconds; that of sharded texts is compiled every day
+@pytest.mark.parametrize("config", tiny_configs())
 def test_steps_exchange_gradients_alone_and_sort_nothing(config):
     """Every device has some documents of a batch: gradients are summed, each parameter once.
 
@@ -152,6 +146,7 @@ def test_kernels_compute_windows_of_a_sharded_text():
     assert not any(256 in x.arrays[0].shape for x in gathered)
 
 
+@pytest.mark.weekly
 def test_the_base_model_reads_16384_tokens():
     """A program of full size: LOCOST in bfloat16, on one chip of 16 GB."""
     config = dataclasses.replace(PRESETS["base"], dtype="bfloat16")
@@ -171,6 +166,7 @@ def test_the_base_model_reads_16384_tokens():
     assert not planned.work.collectives
 
 
+@pytest.mark.weekly
 def test_devices_decode_their_own_documents():
     """Weights are sharded over the devices that share eight documents: each has keys of two."""
     mesh = {"mesh.preset": "fsdp", "mesh.batch": "1", "mesh.fsdp": "4"}

@@ -332,7 +332,7 @@ def test_config_fingerprints_tell_models_of_the_same_weights_apart(random_model,
             "attention_mask has rows of different lengths; pad them to one",
         ),
         (lambda m: m.stream([], batch_size=0), "batch_size=0 must be at least 1"),
-        (lambda m: m.stream([], on_segment=print), "this model reads documents in one piece"),
+        (lambda m: m.stream([], on_segment=print), 'or "memory", not for "auto"'),
         (
             lambda m: m.summarize(["x", "y"], num_beams=2, num_return_sequences=2),
             "num_return_sequences=2: a document gets one summary; use generate for several",

@@ -45,7 +45,7 @@ def loss_and_gradients(variables, x, scale, module):
 
 @pytest.mark.parametrize(
     ("chunk", "recompute"),
-    [(1, False), (4, False), (5, False), (10, False), (11, False), (12, False), (4, True)],
+    [(1, False), (4, False), (11, False), (12, False), (4, True)],
 )
 def test_map_over_length_equals_all_at_once(chunk, recompute):
     scale = jnp.broadcast_to(jnp.linspace(0.5, 2, 11)[None, :, None], (2, 11, 1))
@@ -164,7 +164,7 @@ def test_chunks_in_training_are_those_that_are_asked_for():
 
 
 @pytest.mark.slow
-def test_dropout_of_an_encoder_does_not_depend_on_its_chunks():
+def test_dropout_of_an_encoder_does_not_depend_on_its_chunks(draw_params):
     family = get_family("t5")
     sizes = {"num_layers": 1, "d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "vocab_size": 16}
     ids = np.arange(12)[None] % 16
@@ -172,10 +172,10 @@ def test_dropout_of_an_encoder_does_not_depend_on_its_chunks():
 
     def states(chunk, deterministic):
         config = family.config(sizes | {"length_chunk": chunk, "dropout_rate": 0.5})
-        params = meta.unbox(family.init_params(config)(jax.random.key(1)))
         options = {"deterministic": deterministic, "rngs": rngs, "method": "encode"}
-        module = family.module_class(config)
-        return module.apply({"params": params}, ids, ids >= 0, **options)
+        encode = functools.partial(family.module_class(config).apply, **options)
+        params = draw_params(family.init_params(config))
+        return jax.jit(lambda params: encode({"params": params}, ids, ids >= 0))(params)
 
     whole = states(0, False)
     np.testing.assert_allclose(states(5, False), whole, rtol=1e-5, atol=1e-6)

@@ -24,6 +24,14 @@ def test_the_smallest_state():
     for d_state in (1, 3):
         with pytest.raises(InputError, match=f"d_state is {d_state}; it must be even"):
             S4DOptions(d_state=d_state)
+        with pytest.raises(InputError, match=f"d_state is {d_state}; it must be even"):
+            S4D(d_model=4, d_state=d_state).init(jax.random.key(0), jnp.ones((1, 2, 4)))
+
+
+def test_states_of_another_size_are_refused():
+    layer = S4D(d_model=4, d_state=2)
+    with pytest.raises(InputError, match="the input states have size 5, but d_model is 4"):
+        layer.init(jax.random.key(0), jnp.ones((1, 2, 5)))
 
 
 def golden_layer(**options):

@@ -1,5 +1,5 @@
 """Compares sharded with unsharded computation on 8 virtual CPU devices; prints one JSON object of
-what it found.
+what it found; with the argument "weekly" in further ways.
 
 Run by test_sharding.py in a process of its own, because the number of devices is fixed when JAX
 starts.
@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import re
+import sys
 
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
@@ -233,6 +234,7 @@ BY_HEADS = {
     "lsh": {"lsh_chunk_length": 4, "lsh_num_buckets": 4, "lsh_num_hashes": 2},
     "sinkhorn": {"block_size": 4},
 }
+BY_HEADS_DAILY = {"full", "lsh"}
 
 
 def check_attention(name, length=36, **options):
@@ -404,22 +406,15 @@ def check_memory(length=4096):
     return found
 
 
-if __name__ == "__main__":
+def daily():
+    """Returns what was found on one mesh of every kind and one attention of every way to shard."""
     report = {f"operation over {name}": check_operation(spec) for name, spec in SPECS.items()}
-    report |= {"memory": check_memory()} | check_model(CONFIG, PRESETS, 24)
-    report |= {
-        f"lsg {name}": found
-        for name, found in check_model(LSG, {"fsdp+sequence": LONG}, 30).items()
-    }
-    report |= {
-        f"pages {name}": result
-        for name, result in check_model(PAGES, PRESETS | {"fsdp": FSDP}, 30).items()
-    }
-    report |= {
-        f"merged {name}": result
-        for name, result in check_model(MERGED, {"fsdp+sequence": LONG}, 30).items()
-    }
-    report |= {f"{name} by heads": check_attention(name, **o) for name, o in BY_HEADS.items()}
+    report["memory"] = check_memory()
+    shards = {name: PRESETS[name] for name in ("fsdp+tensor", "fsdp+sequence")}
+    report |= check_model(CONFIG, shards, 24)
+    report |= named("lsg", check_model(LSG, {"fsdp+sequence": LONG}, 30))
+    report |= named("pages", check_model(PAGES, {"fsdp+sequence": PRESETS["fsdp+sequence"]}, 30))
+    report |= by_heads(BY_HEADS_DAILY)
     report["full, 2 heads"] = check_attention("full", 37, num_heads=2)
     report["full, 37 tokens"] = check_attention("full", 37)
     report["extra keys"] = check_full_attention(36, num_extra=5)
@@ -428,6 +423,29 @@ if __name__ == "__main__":
     report["adafactor"] = check_adafactor(PRESETS["fsdp+tensor"])
     report["decoding from keys"] = check_decoding("full", 2**31)
     report["decoding from states"] = check_decoding("hepos", 0)
+    report["memory of lsg"] = check_stored_states("lsg")
+    return report
+
+
+def weekly():
+    """Returns what was found in other ways, each of which is like one of ``daily``."""
+    report = check_model(CONFIG, {"replicated": PRESETS["replicated"]}, 24)
+    meshes = {name: PRESETS[name] for name in ("replicated", "fsdp+tensor")} | {"fsdp": FSDP}
+    report |= named("pages", check_model(PAGES, meshes, 30))
+    report |= named("merged", check_model(MERGED, {"fsdp+sequence": LONG}, 30))
+    report |= by_heads(BY_HEADS.keys() - BY_HEADS_DAILY)
     report["decoding by one attention"] = check_decoding("full", 2**31, MERGED)
-    report |= {f"memory of {x}": check_stored_states(x) for x in ("block_staggered", "lsg")}
-    print(json.dumps(report))
+    report["memory of block_staggered"] = check_stored_states("block_staggered")
+    return report
+
+
+def by_heads(names):
+    return {f"{name} by heads": check_attention(name, **BY_HEADS[name]) for name in names}
+
+
+def named(prefix, report):
+    return {f"{prefix} {name}": found for name, found in report.items()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(weekly() if sys.argv[1:] == ["weekly"] else daily()))

@@ -91,6 +91,10 @@ def test_family_of_a_config_json(raw):
             'a: model_type "gptj" is not supported; it is a decoder; this ',
         ),
         (
+            lambda: family_of({"model_type": "t5", "architectures": ["T5EncoderModel"]}, "a"),
+            'a: architecture "T5EncoderModel" is the encoder of an encoder-decoder without its ',
+        ),
+        (
             lambda: family_of({"model_type": "whisper"}, "a"),
             'a: model_type "whisper" is not supported; it is a speech model; this ',
         ),

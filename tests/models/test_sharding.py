@@ -1,7 +1,3 @@
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +8,25 @@ WORKER = Path(__file__).with_name("sharding_worker.py")
 
 
 @pytest.fixture(scope="module")
-def report():
+def report(run_worker):
     """What the worker found on 8 virtual devices."""
-    path = os.pathsep.join([str(WORKER.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-W", "error", str(WORKER)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return run_worker(WORKER)
+
+
+@pytest.fixture(scope="module")
+def weekly_report(run_worker):
+    return run_worker(WORKER, "weekly")
+
+
+@pytest.fixture
+def finding(request):
+    """Looks up what was found by its name, in the report of every day or that of the week."""
+    is_weekly = request.node.get_closest_marker("weekly") is not None
+    return request.getfixturevalue("weekly_report" if is_weekly else "report").__getitem__
+
+
+def names(daily, weekly):
+    return [*daily, *(pytest.param(name, marks=pytest.mark.weekly) for name in weekly)]
 
 
 @pytest.mark.parametrize("layout", ["batch", "channels", "length"])
@@ -52,30 +58,34 @@ def test_parameters_born_on_a_mesh_are_those_of_one_device(report):
 
 
 # LSG pads its text to whole blocks on every device, and its global tokens are shared out.
-MODELS = ["model replicated", "model fsdp+tensor", "model fsdp+sequence", "lsg model fsdp+sequence"]
-MODELS += ["merged model fsdp+sequence"]
-MODELS += [f"pages model {name}" for name in ("replicated", "fsdp", "fsdp+tensor", "fsdp+sequence")]
+MODELS = names(
+    ["model fsdp+tensor", *(f"{name}model fsdp+sequence" for name in ("", "lsg ", "pages "))],
+    [
+        *("model replicated", "merged model fsdp+sequence"),
+        *(f"pages model {name}" for name in ("replicated", "fsdp", "fsdp+tensor")),
+    ],
+)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_whole_model_on_a_mesh_equals_one_device(report, model):
-    found = report[model]
+def test_whole_model_on_a_mesh_equals_one_device(finding, model):
+    found = finding(model)
     assert found["loss_difference"] < 1e-5
     assert found["gradient_difference"] < 1e-4
 
 
-@pytest.mark.parametrize("name", ["block_staggered", "lsg"])
-def test_memories_store_the_text_alone(report, name):
+@pytest.mark.parametrize("name", names(["lsg"], ["block_staggered"]))
+def test_memories_store_the_text_alone(finding, name):
     """Not the global tokens that stand in front of every shard."""
-    assert report[f"memory of {name}"] < 1e-5
+    assert finding(f"memory of {name}") < 1e-5
 
 
-BY_HEADS = ["full", "bigbird", "window+stride", "adaptive_span+random", "lsh", "sinkhorn"]
+BY_HEADS = ["bigbird", "window+stride", "adaptive_span+random", "sinkhorn"]
 
 
-@pytest.mark.parametrize("name", BY_HEADS)
-def test_attention_to_keys_anywhere_swaps_length_for_heads(report, name):
-    found = report[f"{name} by heads"]
+@pytest.mark.parametrize("name", names(["full", "lsh"], BY_HEADS))
+def test_attention_to_keys_anywhere_swaps_length_for_heads(finding, name):
+    found = finding(f"{name} by heads")
     assert found["difference"] < 1e-5
     assert found["gradient_difference"] < 1e-4
     # Queries, keys, values and the result; gradients go the same ways back. Vectors of LSH are
@@ -110,9 +120,9 @@ def test_adafactor_on_a_mesh_equals_one_device(report):
     assert report["adafactor"] < 1e-4
 
 
-@pytest.mark.parametrize("kept", ["from keys", "from states", "by one attention"])
-def test_decoding_leaves_the_source_where_it_is(report, kept):
-    found = report[f"decoding {kept}"]
+@pytest.mark.parametrize("kept", names(["from keys", "from states"], ["by one attention"]))
+def test_decoding_leaves_the_source_where_it_is(finding, kept):
+    found = finding(f"decoding {kept}")
     assert found["difference"] < 1e-5
     assert found["gathered"] == 0
     assert found["share"] == 1 / 4

@@ -44,6 +44,10 @@ def test_config_json_is_read_back():
     assert raw["encoder"]["attn_logit_softcapping"] is None  # the default is a cap
     assert "encoder_attention" not in raw
     assert FAMILY.config_of_json(raw, "config.json") == config
+    # Radius and windows of the replaced attention make no difference.
+    config = config.replace(encoder_attention="global")
+    raw = json.loads(json.dumps(FAMILY.config_json(config)))
+    assert FAMILY.config_of_json(raw, "config.json") == config
 
 
 @pytest.mark.parametrize(
@@ -60,6 +64,14 @@ def test_config_json_is_read_back():
         (
             {"decoder": {"rope_parameters": {"rope_type": "yarn"}}},
             'decoder: rope_type "yarn" is not supported; supported: default, linear',
+        ),
+        (
+            {"decoder": {"rope_parameters": {"rope_type": "linear"}}},
+            'decoder: rope_type "linear" has no factor; add "factor" to rope_parameters',
+        ),
+        (
+            {"decoder": {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}},
+            'decoder: rope_parameters have an entry "full_attention" for some of the layers; ',
         ),
         ({"encoder": {"rope_parameters": 3}}, "encoder.rope_parameters: expected Mapping, got 3"),
         ({"decoder": {"layer_types": 3}}, "decoder.layer_types: expected tuple, got 3"),

@@ -64,6 +64,10 @@ def test_rotary_positions_of_old_and_new_files():
             'encoder.text_config: rope_type "yarn" is not supported; supported: default, linear',
         ),
         (
+            {"decoder": {"rope_parameters": {"rope_type": "yarn"}}},
+            'decoder: rope_parameters have an unknown entry "rope_type"; give one mapping for each',
+        ),
+        (
             {"decoder": {"rope_parameters": {"full_attention": "linear"}}},
             "decoder: rope_parameters are 'linear'; give a mapping with rope_type",
         ),

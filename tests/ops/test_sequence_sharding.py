@@ -1,9 +1,5 @@
 """Attention over sharded sequences equals that over whole ones, and moves no more than it must."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,20 +37,10 @@ WANTED = {
 WEEKLY = {"lsg bos_pooling": {"collective-permute": 20}, "efficient": {}}
 
 
-def run_worker(*arguments):
-    """Returns the report of the worker, which has 8 virtual devices."""
-    path = os.pathsep.join([str(WORKER.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-W", "error", str(WORKER), *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.fixture(scope="module")
-def report():
-    return run_worker()
+def report(run_worker):
+    """What the worker found on 8 virtual devices."""
+    return run_worker(WORKER)
 
 
 def test_halos_are_the_neighbours_of_the_whole_sequence(report):
@@ -99,8 +85,8 @@ def test_neighbours_are_exchanged_and_nothing_is_gathered(report, name):
 
 
 @pytest.mark.weekly
-def test_further_attentions():
-    report = run_worker("weekly")
+def test_further_attentions(run_worker):
+    report = run_worker(WORKER, "weekly")
     windows = report.pop("fused windows")
     assert len(windows) == 4
     check_fused_windows(windows)

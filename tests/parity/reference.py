@@ -1,5 +1,7 @@
 """Small random models of transformers, one of each kind, as references for ours."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 import transformers as tf
@@ -407,6 +409,10 @@ ENCODERS |= {
     name: (model_class, *ENCODERS[like][1:]) for name, (like, model_class) in HEADS.items()
 }
 ENCODERS |= DECODERS
+
+
+# Models of which every day's tests have the outputs (tests/models/test_families.py).
+STORED = {path.stem for path in (Path(__file__).parents[1] / "golden/families").glob("*.npz")}
 
 
 def make_reference(name):

@@ -12,6 +12,7 @@ import torch
 from reference import (
     ENCODERS,
     HEADS,
+    STORED,
     assert_close,
     further_inputs,
     make_reference,
@@ -31,7 +32,13 @@ from longsum_jax.models.registry import max_input_length
 from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.loading import load_tokenizer
 
-FAMILIES = [pytest.param(name, id=name) for name in ENCODERS]
+
+def daily_or_weekly(names, is_weekly):
+    marks = {True: [pytest.mark.weekly], False: []}
+    return [pytest.param(name, id=name, marks=marks[is_weekly(name)]) for name in names]
+
+
+FAMILIES = daily_or_weekly(ENCODERS, STORED.__contains__)
 
 
 def make_batch(pad_id, length=61):
@@ -60,9 +67,21 @@ def inputs_of(name, ids, mask):
 
 # Their heads differ from RoBERTa's by name alone; weights and keys are tested below.
 ROBERTAS = ("xlm_roberta_", "camembert_")
+# Every head on BERT, and on those whose heads are others; every family with a head of its own.
+WITH_ALL_HEADS = ("bert_", "modernbert_", "longformer_", "electra_choices")
+KINDS_OF_HEADS = ("_answers", "_tokens", "_choices", "_causal")
 
 
-@pytest.mark.parametrize("name", [name for name in ENCODERS if not name.startswith(ROBERTAS)])
+def shows_no_more(name):
+    """Whether its outputs are stored, or its family and its head are shown by others."""
+    is_pair = name.endswith(KINDS_OF_HEADS) and not name.startswith(WITH_ALL_HEADS)
+    return name in STORED or is_pair
+
+
+@pytest.mark.parametrize(
+    "name",
+    daily_or_weekly([x for x in ENCODERS if not x.startswith(ROBERTAS)], shows_no_more),
+)
 def test_states_and_logits(name, saved, loaded):
     """Logits, and states where no head over labels or later tokens shows them already."""
     theirs, ours = saved(name)[0], loaded(name)

@@ -93,9 +93,9 @@ def test_names_and_fillers_are_not_content_of_talk():
 
 def test_greetings_and_advertisements_are_not_content_of_talk():
     turns = [
-        "MATT: Hello everyone, and welcome to the episode in which the old bridge of the town falls.",
+        "MATT: Hello everyone, and welcome to the episode in which the old bridge falls.",
         "LAURA: We have two fantastic sponsors for tonight, first the makers of bridges of dice.",
-        "MATT: Before we cross the bridge, we have some announcements to read, so hang tight there.",
+        "MATT: Before we cross the bridge, we have some announcements to read, so hang tight.",
         "LAURA: The old bridge by the mill falls into the river.",
         "MATT: The sponsor of the bridge is the town, which paid for all of its stones.",
         "LAURA: The council of the town repairs the bridge in winter.",

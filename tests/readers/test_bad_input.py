@@ -470,11 +470,6 @@ def test_whatever_a_damaged_zip_raises_is_named(monkeypatch, tmp_path, error):
         list(read_documents(path, options=ReadOptions(sandbox=False)))
 
 
-def test_there_are_many_cases():
-    names = [case.name for case in CASES]
-    assert len(set(names)) == len(names) >= 100
-
-
 def test_a_missing_package_is_named(tmp_path, monkeypatch, make):
     monkeypatch.setitem(sys.modules, "pypdfium2", None)
     (tmp_path / "a.pdf").write_bytes(make.pdf(["x"]))
@@ -607,12 +602,12 @@ def test_a_column_whose_name_is_no_text(tmp_path):
 
 
 @pytest.mark.slow
-def test_ten_thousand_small_files(tmp_path):
-    for number in range(10_000):
+def test_thousands_of_small_files(tmp_path):
+    for number in range(3000):  # more than a process may have open
         (tmp_path / f"{number:05}.txt").write_text(f"The text of file {number}.")
     num_open = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
     texts = [document.text for document in read_documents(tmp_path)]
-    assert texts == [f"The text of file {number}." for number in range(10_000)]
+    assert texts == [f"The text of file {number}." for number in range(3000)]
     if num_open:
         assert len(os.listdir("/proc/self/fd")) == num_open
 

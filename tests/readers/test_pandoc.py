@@ -168,6 +168,7 @@ def test_everything_is_kept_on_request(tmp_path):
         (r"\documentclass{article}\newcommand{\a}{\a}\begin{document}\a", "Loop encountered"),
         (r"\begin{quote}" * 1200 + "x" + r"\end{quote}" * 1200, "nested too deeply"),
         ("% nothing", "the file is empty"),
+        (r"\includegraphics{wall}", "has pictures and no text"),
     ],
 )
 def test_damaged_documents(tmp_path, content, problem):

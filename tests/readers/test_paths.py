@@ -1,6 +1,6 @@
 import pytest
 
-from longsum_jax.readers.paths import short_names
+from longsum_jax.readers.paths import expand, short_names
 
 
 @pytest.mark.parametrize(
@@ -15,3 +15,11 @@ from longsum_jax.readers.paths import short_names
 )
 def test_names_are_the_shortest_ends_that_differ(paths, names):
     assert short_names(paths) == names
+
+
+def test_links_to_folders_elsewhere_are_followed(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.txt").write_text("Words.")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "link").symlink_to(tmp_path / "elsewhere")
+    assert list(expand([str(tmp_path / "folder")])) == [str(tmp_path / "folder" / "link" / "a.txt")]

@@ -52,6 +52,7 @@ def turns_of(*names):
         ("03/05/2024, 09:0{i} - \u202a{name}\u202c: {text}\n", "+49 151 2345678,Jan,Eva,Jan"),
         ("[03.05.24, 9:0{i}:07\u202fPM] ~\u202f{name}: {text}\n", "Eva,Jan,Eva,Jan"),
         ("3/5/24, 9:0{i} a. m. - {name}: {text}\n", "Eva,Jan,Eva,Jan"),
+        ("\u0665/\u0663/24, 9:0{i} - {name}: {text}\n", "Eva,Jan,Eva,Jan"),
         ("2024/5/3 \u4e0a\u53489:0{i} - {name}: {text}\n", "Eva,Jan,Eva,Jan"),
     ],
 )

@@ -89,12 +89,17 @@ SAMPLED = {"do_sample": True, "seed": 3}
     ("name", "options"),
     [
         ("t5", [{}, SEGMENTS, {"num_beams": 2}, ROUNDS, REFINE]),
-        ("bart", [{}, SEGMENTS, SAMPLED]),
         ("led", [{}, SEGMENTS]),
         ("locost", [SAMPLED, SEGMENTS | SAMPLED]),
-        ("longt5", [{}, ROUNDS]),
-        ("t5gemma", [{}]),
-        ("bigbird_pegasus", [{}, SEGMENTS]),
+        *(
+            pytest.param(*case, marks=pytest.mark.weekly)
+            for case in (
+                ("bart", [{}, SEGMENTS, SAMPLED]),  # of which LED is made
+                ("longt5", [{}, ROUNDS]),
+                ("t5gemma", [{}]),
+                ("bigbird_pegasus", [{}, SEGMENTS]),
+            )
+        ),
     ],
 )
 def test_ids_alone_are_ids_among_others(name, options, tiny_tokenizer, draw_params):

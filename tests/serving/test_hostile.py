@@ -37,7 +37,8 @@ SUMMARIES, CHAT, HUB = "/v1/summaries", "/v1/chat/completions", "/summarization"
 @pytest.fixture(scope="module")
 def client():
     limits = Limits(max_bytes=150_000, max_seconds=100)
-    options = ReadOptions(max_bytes=100_000)
+    # The server reads in the child process in any case.
+    options = ReadOptions(max_bytes=100_000, sandbox=False)
     with TestClient(make_app(Engine(max_tokens=500), limits=limits, options=options)) as client:
         yield client
 
@@ -287,14 +288,14 @@ def test_nothing_is_opened_as_path_or_url(client, tmp_path, caplog):
 
 
 def test_uploads_are_read_in_the_child_process(client, monkeypatch):
-    read, names = sandbox.read, []
+    read, sources = sandbox.read, []
     monkeypatch.setattr(
         sandbox,
         "read",
-        lambda source, **options: names.append(source.name) or read(source, **options),
+        lambda source, **options: sources.append(source) or read(source, **options),
     )
     assert client.post(SUMMARIES, **upload("a.txt", TEXT.encode())).status_code == 200
-    assert names == ["a.txt"]
+    assert [(source.name, source.options.sandbox) for source in sources] == [("a.txt", True)]
 
 
 def test_limits_are_flags(monkeypatch):

@@ -130,7 +130,7 @@ def test_a_ten_megabyte_line(write):
         ('{"document": "x", ', "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
         ('{"document": ' + "1" * 5000 + "}", "not valid JSON"),
-        ('["x"]', "expected a JSON object, got list; give one object a line"),
+        ('["x"]', "expected a JSON object, got list; give one object per line"),
         ("null", "expected a JSON object, got NoneType"),
         (
             '{"documents": "x", "summary": "s"}',
@@ -176,7 +176,7 @@ def test_bad_lines_name_file_and_line(write, line, problem):
 @pytest.mark.parametrize("content", [b"", b" \n\n", b"\xef\xbb\xbf"])
 def test_empty_files(write, content):
     assert failure(write(content)).endswith(
-        "rows.jsonl: the file is empty; give a file with one JSON object a line"
+        "rows.jsonl: the file is empty; give a file with one JSON object per line"
     )
     with pytest.raises(InputError, match=r"rows\.jsonl: the file is empty; give a text"):
         read_text_file(write(content))

@@ -17,6 +17,7 @@ from longsum_jax.training.optimizers import (
     schedule,
     swap_average,
     with_average,
+    without_spikes,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "locost" / "d_misc.npz"
@@ -294,6 +295,15 @@ def test_spikes_of_the_gradient_are_left_out():
     assert spikes == [25, 30]
     jax.tree.map(np.testing.assert_array_equal, state.inner, plain_state)
     np.testing.assert_allclose(state.mean_norm, mean, rtol=1e-5)
+
+
+def test_a_norm_at_the_limit_is_no_spike():
+    optimizer = without_spikes(optax.sgd(1.0), factor=2.0)
+    state = optimizer.init(jnp.ones(1))
+    state = state._replace(mean_norm=jnp.float32(1.5), count=jnp.int32(SPIKE_WARMUP))
+    update = jax.jit(optimizer.update)
+    assert update(jnp.full(1, 3.0), state)[1].spikes == 0
+    assert update(jnp.full(1, 3.1), state)[1].spikes == 1
 
 
 def test_norms_that_stay_high_are_taken_in_the_end():

@@ -9,7 +9,7 @@ import pytest
 from longsum_jax.errors import InputError
 from longsum_jax.training import writers
 from longsum_jax.training.reporter import Reporter
-from longsum_jax.training.writers import MetricsFile, TensorBoard, Throughput
+from longsum_jax.training.writers import MetricsFile, TensorBoard, Throughput, read_evaluations
 
 
 def test_file_is_cut_after_the_step_and_torn_lines_go(tmp_path):
@@ -78,6 +78,14 @@ def test_the_line_of_an_evaluation_that_was_cut_short_goes(tmp_path):
     path.write_text(kept + '{"step": 4, "eval": {}}\n')
     MetricsFile(path, after_step=4, is_evaluated=False).close()
     assert path.read_text() == kept
+
+
+def test_evaluations_of_a_run_so_far(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    lines = [{"step": step, "eval": {"a": step}} for step in (2, 4, 6)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_evaluations(path, 4, is_evaluated=True) == [{"a": 2}, {"a": 4}]
+    assert read_evaluations(path, 4, is_evaluated=False) == [{"a": 2}]
 
 
 @pytest.mark.parametrize("damage", [b"\x80\xff\n", b"{}\n", b"[" * 100_000 + b"\n", b'"step"\n'])

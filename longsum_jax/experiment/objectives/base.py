@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -15,20 +15,23 @@ from jax.sharding import PartitionSpec
 from longsum_jax.data.examples.base import Example, ExampleStore
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.padding import pad_batch
-from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleList
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.inference.rows import takes_token_types
+from longsum_jax.models.config import takes_token_types
 from longsum_jax.models.family import Family
-from longsum_jax.summarization.model import Model
 from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.training.mesh import make_mesh
 from longsum_jax.typing import Array, NumpyBatch, Params
+
+if TYPE_CHECKING:
+    from longsum_jax.data.prepared import PreparedExamples
+    from longsum_jax.inference.model import AuxiliaryModels
+    from longsum_jax.summarization.model import Model
 
 Row = dict[str, Any]  # one line of predictions.jsonl
 T = TypeVar("T")
@@ -56,7 +59,7 @@ class Setup:
     tokenizer: Tokenizer
     run: RunConfig
     workdir: Path
-    make_model: Callable[[Params | None], Model]
+    make_model: "Callable[[Params | None], Model]"
     devices: Sequence[jax.Device] | None = None
 
 
@@ -103,6 +106,12 @@ class Objective(ABC):
         del task
         return {}
 
+    @classmethod
+    def auxiliary_models(cls, task: Task) -> "AuxiliaryModels | None":
+        """Returns the models that find and compare sentences of a document; None for none."""
+        del task
+        return None
+
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
 
@@ -115,7 +124,7 @@ class Objective(ABC):
         """Returns the loss function of a batch, for ``training.loop.fit``."""
 
     def training_examples(
-        self, store: ExampleList | PreparedExamples
+        self, store: "ExampleList | PreparedExamples"
     ) -> ExampleStore:
         """Returns the examples that a run reads.
 

@@ -14,6 +14,8 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.summarization import Summarization
+from longsum_jax.inference.auxiliary import load_auxiliary
+from longsum_jax.inference.model import AuxiliaryModels
 from longsum_jax.layers.memory import LOSSES
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import document_vectors, gather_vectors
@@ -54,6 +56,10 @@ class SegmentSummarization(Summarization):
     @classmethod
     def summarization(cls, task: Task) -> dict[str, Any]:
         return {"segments": dataclasses.asdict(task.segments)}
+
+    @classmethod
+    def auxiliary_models(cls, task: Task) -> AuxiliaryModels:
+        return load_auxiliary(task.segments)
 
     def batch_options(self) -> dict[str, Any]:
         task = self.setup.task

@@ -3,33 +3,23 @@
 import shlex
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longsum_jax.data.examples.summarization import with_target
-from longsum_jax.data.sources import documents
-from longsum_jax.evaluation.comparison import Sampling, intervals
-from longsum_jax.evaluation.metric import Metric
-from longsum_jax.evaluation.predictions import (
-    Pair,
-    baseline_scores,
-    columns_of,
-    pair_of,
-    predict,
-    score_last,
-    summary_of,
-)
-from longsum_jax.evaluation.registry import make_metrics
-from longsum_jax.evaluation.tables import score_table
+from longsum_jax.evaluation.registry import columns_of, make_metrics
 from longsum_jax.experiment.config import EvaluationOptions, RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.ops.losses import count_labels
 from longsum_jax.ops.packing import SegmentIds
-from longsum_jax.summarization.model import Model
-from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
+
+if TYPE_CHECKING:
+    from longsum_jax.evaluation.metric import Metric
+    from longsum_jax.experiment.objectives.summary_evaluation import (
+        SummaryEvaluation,
+    )
 
 
 class Summarization(Objective):
@@ -81,45 +71,9 @@ class Summarization(Objective):
         return loss_fn
 
     @cached_property
-    def pairs(self) -> list[Pair]:
-        """The evaluation documents with their summaries; the model adds the task's prefix."""
-        run = self.setup.run
-        targeted = (
-            with_target(self.setup.task, document, run.training.seed)
-            for document in documents(self.setup.task, run.evaluation.split)
-        )
-        return self.first_examples(
-            pair_of(document) for document in targeted if document is not None
-        )
-
-    def read_evaluation(self) -> None:
-        _ = self.pairs
-        # checks the options
-        self._model.summaries([], self._summary_options())
-
-    def _summary_options(self) -> SummaryOptions:
-        """Returns the options of the summaries in evaluations."""
-        options = self.setup.run.evaluation
-        return SummaryOptions(
-            batch_size=options.batch_size,
-            max_source_length=self.max_read_tokens,
-            seed=options.seed,
-            generation=options.generation(),
-        )
-
-    @cached_property
-    def metrics(self) -> dict[str, Metric]:
+    def metrics(self) -> "dict[str, Metric]":
         """The metrics of evaluations by name."""
         return _metrics(self.setup.run.evaluation)
-
-    @cached_property
-    def baselines(self) -> dict[str, dict[str, float]]:
-        return baseline_scores(self.pairs, self.metrics)
-
-    @cached_property
-    def _model(self) -> Model:
-        """The model of all evaluations; sharing it compiles generation once per length."""
-        return self.setup.make_model(None)
 
     @property
     def max_read_tokens(self) -> int | None:
@@ -129,44 +83,32 @@ class Summarization(Objective):
             return self.setup.task.max_source_length
         return limit or None
 
-    def evaluate(self, params: Params) -> Evaluation:
-        """Scores generated summaries and the baselines with all metrics; also counts lengths.
-
-        The names of baseline scores begin with "lead_" and "random_".
-        """
-        self._model.params = params
-        rows = predict(
-            self._model, self.pairs, self.metrics, self._summary_options()
+    @cached_property
+    def _evaluation(self) -> "SummaryEvaluation":
+        # Imported here, because it imports the metrics and all that generates
+        # summaries, which a run without evaluations does not need.
+        from longsum_jax.experiment.objectives.summary_evaluation import (
+            SummaryEvaluation,
         )
-        # free the memory: training continues with other parameters
-        self._model.forget_kernels()
-        score_last(rows, self.pairs, self.metrics)
-        summary = summary_of(rows, self.pairs, self.metrics)
-        scores = dict(summary["scores"])
-        for baseline, values in self.baselines.items():
-            for name, value in values.items():
-                scores[f"{baseline}_{name}"] = value
-        scores["summary_tokens"] = summary["summary_tokens"]["mean"]
-        scores["ended_by_limit"] = summary["ended_by_limit"]
-        return Evaluation(scores, rows)
+
+        return SummaryEvaluation(self, self.metrics, self.max_read_tokens)
+
+    def read_evaluation(self) -> None:
+        _ = self._evaluation
+
+    def evaluate(self, params: Params) -> Evaluation:
+        """Scores generated summaries and the baselines, see ``SummaryEvaluation.evaluate``."""
+        return self._evaluation.evaluate(params)
 
     def report(self, evaluation: Evaluation) -> str:
-        scores, pair = evaluation.scores, self.pairs[0]
-        columns = columns_of(self.metrics)
-        prefixes = {"model": "", "lead": "lead_", "random": "random_"}
-        lines = {
-            name: [scores[prefix + column] for column in columns]
-            for name, prefix in prefixes.items()
-        }
-        return (
-            f"{score_table(columns, lines)}\n\n"
-            f"source ({pair.id}): {pair.source[:600]}...\n\nreference: {pair.reference[:400]}\n\n"
-            f"summary: {evaluation.rows[0]['prediction']}"
-        )
+        return self._evaluation.report(evaluation)
 
     def intervals(
         self, evaluation: Evaluation
     ) -> dict[str, tuple[float, float]]:
+        # Imported here for the same reason as the evaluation.
+        from longsum_jax.evaluation.comparison import Sampling, intervals
+
         scores = [row["scores"] for row in evaluation.rows]
         return intervals(self.metrics, scores, Sampling())
 
@@ -191,7 +133,7 @@ class Summarization(Objective):
                 "FILE.txt",
             ]
         )
-        return f"summarise your own file:\n  {command}"
+        return f"summarize your own file:\n  {command}"
 
 
 def _segment_ids(batch: Mapping[str, Array]) -> SegmentIds | None:
@@ -201,7 +143,7 @@ def _segment_ids(batch: Mapping[str, Array]) -> SegmentIds | None:
     return SegmentIds(batch["source_segment_ids"], batch["target_segment_ids"])
 
 
-def _metrics(options: EvaluationOptions) -> dict[str, Metric]:
+def _metrics(options: EvaluationOptions) -> "dict[str, Metric]":
     """Returns the metrics by name."""
     rouge = {"stemmer": options.stemmer, "types": options.rouge_types}
     return make_metrics(

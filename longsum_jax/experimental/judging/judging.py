@@ -237,7 +237,7 @@ PROTOCOLS = {
             ),
         ),
     ),
-    # Cao & Wang (2024), section 5 and appendix E: 25 documents, three judges.
+    # Cao & Wang (2023), section 5 and appendix E: 25 documents, three judges.
     "awesome": Protocol(
         25,
         3,

@@ -445,7 +445,15 @@ class HeposAttention(SourceAttention):
         Float[Array, "batch num_keys heads head_dim"],
         Float[Array, "batch num_keys heads head_dim"],
     ]:
-        """Returns the ceil(key_length / stride) keys and values of each head."""
+        """Returns the ceil(key_length / stride) keys and values of each head.
+
+        Args:
+            x: encoder states.
+            positions: not used; keys of a source have no rotary positions.
+
+        Raises:
+            InputError: the source has fewer tokens than the stride.
+        """
         stride = self.options.hepos_stride
         if stride > x.shape[1] and not self.is_initializing():
             raise InputError(

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.s4d import InputInit, StepInit
 from longsum_jax.ops.attention.lsg_selection import SparsityType
-from longsum_jax.ops.ssm.kernel import Discretization
+from longsum_jax.ops.ssm.options import (
+    Discretization,
+    InputInit,
+    StepInit,
+    check_state_size,
+)
 from longsum_jax.schema import (
     Length,
     PositiveFloat,
@@ -342,11 +346,7 @@ class S4DOptions(EncoderAttentionOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.d_state < 2 or self.d_state % 2:
-            raise InputError(
-                f"d_state is {self.d_state}; it must be even, because modes stand for conjugate "
-                "pairs"
-            )
+        check_state_size(self.d_state)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,11 @@ CROSS_ATTENTIONS: LazyClasses["type[CrossAttention]"] = LazyClasses(
 
 
 def get_encoder_attention(name: str) -> "type[EncoderAttention]":
-    """Returns the module class of the encoder attention ``name``.
+    """Returns the module class of an encoder attention.
+
+    Args:
+        name: name in ``ENCODER_ATTENTIONS``, patterns joined by "+", or the
+            attention of each layer ("window*9,full*3").
 
     Raises:
         InputError: an unknown name.
@@ -80,7 +84,10 @@ def get_encoder_attention(name: str) -> "type[EncoderAttention]":
 
 
 def get_cross_attention(name: str) -> "type[CrossAttention]":
-    """Returns the module class of the cross-attention ``name``.
+    """Returns the module class of a cross-attention.
+
+    Args:
+        name: name in ``CROSS_ATTENTIONS``.
 
     Raises:
         InputError: an unknown name.

@@ -20,7 +20,12 @@ def check_block_size(block_size: int) -> None:
 def to_blocks(
     x: Shaped[AnyArray, "batch length ..."], size: int
 ) -> Shaped[Array, "batch num_blocks block_size ..."]:
-    """Splits a sequence into ceil(length / size) blocks; zeros (False) fill the last one."""
+    """Splits a sequence into ceil(length / size) blocks; zeros (False) fill the last one.
+
+    Args:
+        x: sequence of any dtype.
+        size: number of tokens of a block.
+    """
     num_blocks = -(-x.shape[1] // size)
     x = append_zeros(x, -x.shape[1] % size)
     return x.reshape(x.shape[0], num_blocks, size, *x.shape[2:])
@@ -29,7 +34,12 @@ def to_blocks(
 def from_blocks(
     x: Shaped[Array, "batch num_blocks block_size ..."], length: int
 ) -> Shaped[Array, "batch length ..."]:
-    """Joins blocks to a sequence of ``length`` tokens: the inverse of ``to_blocks``."""
+    """Joins blocks to a sequence, the inverse of ``to_blocks``.
+
+    Args:
+        x: blocks of any dtype.
+        length: number of tokens of the sequence; the rest is cut off.
+    """
     return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])[
         :, :length
     ]

@@ -110,6 +110,9 @@ def attend_partially(
 ) -> PartialSoftmax:
     """Computes ``attend_key_sets`` in a form that can be merged with attention to other keys.
 
+    Args:
+        q, key_sets, scale, dropout: arguments as for ``attend_key_sets``.
+
     Returns:
         ``out`` as float32 [batch, num_blocks, block_size, heads, head_dim], and
         the log-sum-exp of the scores [batch, num_blocks, block_size, heads].

@@ -113,6 +113,9 @@ def local_attention(
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
+
+    Raises:
+        InputError: a negative radius, or a block size below 1.
     """
     if fused is not None:
         tokens, key_mask = QKV(q, k, v), mask if key_mask is None else key_mask

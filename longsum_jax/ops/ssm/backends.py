@@ -20,8 +20,7 @@ from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.ssm.fft import smooth_length
 from longsum_jax.ops.ssm.kernel import Modes, inner_steps
 from longsum_jax.ops.ssm.matmul import chunk_length, count_chunks
-
-Backend = Literal["fft", "matmul"]
+from longsum_jax.ops.ssm.options import Backend
 
 # Platform to batch size to the first length at which "matmul" is faster. On
 # CPUs the FFT was always faster, see benchmarks/results/ssm_backends.json. For

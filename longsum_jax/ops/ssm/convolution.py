@@ -23,7 +23,6 @@ from jaxtyping import Array, Complex, Float
 from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.ssm.backends import (
-    Backend,
     ConvolutionPlan,
     channels_per_block,
     channels_per_block_of_spectra,
@@ -37,13 +36,13 @@ from longsum_jax.ops.ssm.fft import (
 )
 from longsum_jax.ops.ssm.kernel import (
     DiagonalSSM,
-    Discretization,
     Modes,
     discretize,
     first_direction,
     slice_channels,
 )
 from longsum_jax.ops.ssm.matmul import convolve_by_matmul
+from longsum_jax.ops.ssm.options import Backend, Discretization
 from longsum_jax.typing import AnyArray
 
 

@@ -30,17 +30,17 @@ M L.
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Complex, Float, Int, UInt
 
+from longsum_jax.ops.ssm.options import Discretization
 from longsum_jax.ops.ssm.phases import cis, turns_per_step
 from longsum_jax.typing import AnyArray
 
-Discretization = Literal["zoh", "none"]
 MAX_LENGTH = 2**24  # largest length for which the fixed-point phases are exact
 SMALL_ANGLE = 2**-6  # radians
 
@@ -340,7 +340,12 @@ class Recurrence(NamedTuple):
 def ssm_recurrence(
     ssm: DiagonalSSM, *, discretization: Discretization = "zoh"
 ) -> Recurrence:
-    """Returns the coefficients of ``ssm`` for ``ssm_step``."""
+    """Returns the coefficients of an SSM for ``ssm_step``.
+
+    Args:
+        ssm: parameters of the SSM.
+        discretization: method as for ``ssm_kernel``.
+    """
     modes = discretize(ssm, discretization)
     w = mode_powers(modes, jnp.ones((1,), jnp.int32), axis=-1)[..., 0]
     # [directions, channels, modes]; directions may share w.

@@ -72,6 +72,7 @@ def test_evaluation_does_not_depend_on_the_batch_size(params_of, experiment, wri
     bits = sum(row["bits"] for row in rows) / sum(row["chosen"] for row in rows)
     assert scores["bits_per_token"] == scores["bits_per_character"] == pytest.approx(bits)
     assert bits == pytest.approx(math.log2(300), rel=0.1)  # an untrained model knows nothing
+    assert [row["bits"] for row in rows] == [round(row["bits"], 4) for row in rows]
     assert "tokens guessed in 3 documents" in run.objective.report(
         run.evaluation_at(0, params_of(run))
     )

@@ -39,8 +39,22 @@ MERGED = T5Gemma2Config(
     initializer_range=0.3,
     eoi_token_index=7,
 )
-CONFIGS = pytest.mark.parametrize("config", [T5, BART, MERGED], ids=["t5", "bart", "merged"])
-KINDS = pytest.mark.parametrize("kind", sorted(CROSS_ATTENTIONS))
+NAMED = {"t5": T5, "bart": BART, "merged": MERGED}
+CONFIGS = pytest.mark.parametrize("config", NAMED.values(), ids=NAMED)
+# Every attention in one decoder, and the plainest in all.
+PAIRS = pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        pytest.param(
+            config,
+            kind,
+            id=f"{kind}-{name}",
+            marks=[pytest.mark.weekly] * (name != "t5" and kind != "full"),
+        )
+        for name, config in NAMED.items()
+        for kind in sorted(CROSS_ATTENTIONS)
+    ],
+)
 
 
 def normal(seed, *shape):
@@ -97,8 +111,7 @@ def steps(decoder, variables, states=STATES, mask=MASK):
 
 
 @pytest.mark.slow
-@CONFIGS
-@KINDS
+@PAIRS
 def test_steps_equal_all_at_once_and_padding_is_not_read(make, config, kind):
     decoder, variables = make(config, kind)
     apply = jax.jit(decoder.apply)
@@ -110,8 +123,7 @@ def test_steps_equal_all_at_once_and_padding_is_not_read(make, config, kind):
 
 
 @pytest.mark.slow
-@CONFIGS
-@KINDS
+@PAIRS
 def test_decoding_from_the_states_equals_decoding_from_keys_and_values(
     make, config, kind, monkeypatch
 ):

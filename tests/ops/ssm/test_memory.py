@@ -17,7 +17,10 @@ def forward_and_backward(u, ssm, D):
     return pull_back(y)
 
 
-@pytest.mark.parametrize(("length", "forward", "both"), [(65536, 0.1, 0.6), (2**20, 0.8, 6.0)])
+@pytest.mark.parametrize(
+    ("length", "forward", "both"),
+    [pytest.param(65536, 0.1, 0.6, marks=pytest.mark.weekly), (2**20, 0.8, 6.0)],
+)
 def test_temporary_memory_of_a_base_layer(length, forward, both):
     H, M = 768, 256
     shapes = ((1, H), (1, H, M), (1, H, M), (1, H, M, 2), (2, H, M, 2))
