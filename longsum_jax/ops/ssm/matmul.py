@@ -20,7 +20,6 @@ direction (``_from_other_chunks_backward``).
 """
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -214,10 +213,10 @@ class _ChunkPowers(NamedTuple):
         steps = jnp.arange(chunk + 1, dtype=jnp.int32)
         powers = mode_powers(modes, steps)  # [channels, modes, chunk + 1]
         lags = steps.astype(jnp.float32)
+        into: tuple[Any, ...] = np.s_[..., chunk - 1 :: -1]
+        out: tuple[Any, ...] = np.s_[..., 1:]
         if backward:
             into, out = np.s_[..., :chunk], np.s_[..., :0:-1]
-        else:
-            into, out = np.s_[..., chunk - 1 :: -1], np.s_[..., 1:]
         return cls(
             _planes(powers[into]),
             _planes(powers[out]),
@@ -252,14 +251,16 @@ def _from_other_chunks_forward(
     scale = _planes(2 * modes.Ct)
 
     def advance(
-        state: _Planes, x: AnyArray
+        state: _Planes, x: Array
     ) -> tuple[_Planes, tuple[Array, _Planes]]:
         entering = _into_states(powers.into, x, precision)
         states, end = _states(entering, state, powers.step, backward)
         y = _out_of_states(powers.out, _times(scale, states), precision)
         return end, (y, state)
 
-    _, (y, starts) = lax.scan(advance, _no_state(x, modes), x, reverse=backward)
+    _, (y, starts) = lax.scan(
+        advance, _no_state(x, modes), jnp.asarray(x), reverse=backward
+    )
     return y, (x, modes, starts)
 
 
@@ -276,8 +277,8 @@ def _from_other_chunks_backward(
 
     and 2 C q[n] is the gradient of what chunk n adds to the state. A change of
     log w multiplies every power by its exponent, so that the gradient of log w
-    has the same sums with dy and the inputs multiplied by exponents. Thus all
-    its terms have the size of states, not the T times larger one of powers.
+    has the same sums with dy and the inputs multiplied by exponents. So all
+    terms have the size of states; the gradients of powers would be larger.
     """
     x, modes, starts = residuals
     chunk = x.shape[3]
@@ -285,8 +286,8 @@ def _from_other_chunks_backward(
     scale = _planes(2 * modes.Ct)
 
     def retreat(
-        carry: tuple[_Planes, Sequence[_Planes]], group: tuple[Any, ...]
-    ) -> tuple[tuple[_Planes, Sequence[_Planes]], Array]:
+        carry: tuple[_Planes, list[_Planes]], group: tuple[Any, ...]
+    ) -> tuple[tuple[_Planes, list[_Planes]], Array]:
         adjoint, sums = carry
         x, dy, start = group
         entering, entering_moment = _with_moment(
@@ -317,8 +318,8 @@ def _from_other_chunks_backward(
     of_Ct, moments, of_step = sums
     step = _Planes(chunk * powers.step.real, chunk * powers.step.imag)
     of_log = _times(scale, _plus(moments, _times(step, of_step)))
-    # JAX's gradient of a complex number is that of its real part minus i times
-    # that of its imaginary part, and log w is decay + i theta.
+    # In JAX the gradient of a + i b is (gradient of a) - i (gradient of b), and
+    # log w is decay + i theta.
     dCt = 2 * lax.complex(*of_Ct)
     return dx, Modes(of_log.real, -of_log.imag, None, None, dCt)  # type: ignore[arg-type] # integers have no gradients
 
@@ -434,7 +435,10 @@ def _times(a: _Planes, b: _Planes) -> _Planes:
 
 
 def _plus(*terms: _Planes) -> _Planes:
-    return _Planes(*map(sum, zip(*terms, strict=True)))
+    total, *others = terms
+    for term in others:
+        total = _Planes(total.real + term.real, total.imag + term.imag)
+    return total
 
 
 def _sum_of_products(a: _Planes, b: _Planes) -> _Planes:
@@ -443,4 +447,4 @@ def _sum_of_products(a: _Planes, b: _Planes) -> _Planes:
 
 
 def _planes(x: Complex[AnyArray, "*axes"]) -> _Planes:
-    return _Planes(x.real, x.imag)
+    return _Planes(jnp.real(x), jnp.imag(x))
