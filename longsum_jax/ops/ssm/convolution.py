@@ -246,7 +246,7 @@ def _convolve(
     """Convolves block by block."""
 
     def convolve_block(start: AnyArray | int) -> tuple[Array]:
-        block = _slice_block(plan, start, floats, high, low)
+        block = _slice_block(plan.block, start, floats, high, low)
         return (_convolve_block(plan, *block),)
 
     (y,) = _fill_blocks(
@@ -264,7 +264,7 @@ def _convolve_forward(
     _, length, channels = u.shape
 
     def convolve_block(start: AnyArray | int) -> tuple[Array, Array]:
-        block_u, block_modes, block_D = _slice_block(plan, start, *inputs)
+        block_u, block_modes, block_D = _slice_block(plan.block, start, *inputs)
         block_spectrum = kernel_spectrum(block_modes, block_D, length)
         return apply_spectrum(block_spectrum, block_u), block_spectrum
 
@@ -280,19 +280,21 @@ def _convolve_backward(
     inputs, spectrum = residuals
 
     def differentiate_block(start: AnyArray | int) -> tuple[Any, ...]:
-        block = _slice_block(plan, start, *inputs)
-        block_dy = lax.dynamic_slice_in_dim(dy, start, plan.block, 2).astype(
-            jnp.float32
-        )
+        block = _slice_block(plan.gradient_block, start, *inputs)
+        block_dy = lax.dynamic_slice_in_dim(
+            dy, start, plan.gradient_block, 2
+        ).astype(jnp.float32)
         saved = None
         if spectrum is not None:
-            saved = lax.dynamic_slice_in_dim(spectrum, start, plan.block)
+            saved = lax.dynamic_slice_in_dim(
+                spectrum, start, plan.gradient_block
+            )
         return _block_gradients(plan, *block, saved, block_dy)
 
     # Every block writes the gradients of its channels.
     zeros = map(jnp.zeros_like, inputs[0])
     outputs = zip(zeros, _CHANNEL_AXES, strict=True)
-    gradients = _fill_blocks(differentiate_block, plan.block, *outputs)
+    gradients = _fill_blocks(differentiate_block, plan.gradient_block, *outputs)
     return _Floats(*gradients), None, None  # ``high`` and ``low`` are integers
 
 
@@ -325,19 +327,17 @@ define_gradient(_convolve, _convolve_forward, _convolve_backward)
 
 
 def _slice_block(
-    plan: ConvolutionPlan,
+    width: int,
     start: AnyArray | int,
     floats: _Floats,
     high: Array,
     low: Array,
 ) -> tuple[Array, Modes, Array]:
-    """Returns inputs (as float32), modes and skip of the channels of one block."""
-    u = lax.dynamic_slice_in_dim(floats.u, start, plan.block, 2).astype(
-        jnp.float32
-    )
+    """Returns inputs (as float32), modes and skip of ``width`` channels."""
+    u = lax.dynamic_slice_in_dim(floats.u, start, width, 2).astype(jnp.float32)
     modes = Modes(floats.decay, floats.theta, high, low, floats.Ct)
-    modes = slice_channels(modes, start, plan.block)
-    return u, modes, lax.dynamic_slice_in_dim(floats.D, start, plan.block)
+    modes = slice_channels(modes, start, width)
+    return u, modes, lax.dynamic_slice_in_dim(floats.D, start, width)
 
 
 def _convolve_block(

@@ -15,16 +15,17 @@ inside a group states are combined pairwise, in logarithmically many steps
     group 1   [chunk 4  chunk 5  chunk 6  chunk 7]  ->  state
 
 The gradient recomputes groups, so that only the states of one group are in
-memory at a time.
+memory at a time. It consists of the same products and recurrences in the other
+direction (``_from_other_chunks_backward``).
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Complex, Float
 
@@ -88,17 +89,10 @@ def convolve_by_matmul(
     x = jnp.moveaxis(x, 1, 0)
     # Inside a chunk: h channel, g group, b batch, n chunk, i input and j output
     # position.
-    product = partial(
-        jnp.einsum, precision=precision, preferred_element_type=jnp.float32
-    )
-    y = product("hji,gbnih->gbnjh", _toeplitz(modes, D, chunk), x)
-    sets, groups = modes.Ct.shape[0], modes.Ct.shape[2]
-    for direction in range(sets * groups):
-        # the set, and the direction within it
-        index, which = divmod(direction, groups)
-        dynamics, Ct = _of_set(modes, index), modes.Ct[index, :, which]
+    y = _product("hji,gbnih->gbnjh", _toeplitz(modes, D, chunk), x, precision)
+    for direction in range(modes.Ct.shape[0] * modes.Ct.shape[2]):
         y = y + _from_other_chunks(
-            product, x, dynamics, Ct, backward=direction == 1
+            direction == 1, precision, x, _of_direction(modes, direction)
         )
     y = jnp.moveaxis(y, 0, 1)
     return y.reshape(batch, -1, channels)[:, :length]
@@ -189,49 +183,200 @@ def _skewed(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
     return skewed[:, :, size - 1 :]
 
 
-def _of_set(modes: Modes, index: int) -> Modes:
-    """Returns one of the sets of modes."""
-    return Modes(*(x[index : index + 1] for x in modes))
+def _of_direction(modes: Modes, direction: int) -> Modes:
+    """Returns the modes of a direction, [channels, modes]."""
+    groups = modes.Ct.shape[2]
+    index, which = divmod(direction, groups)
+    decay, theta, high, low = (x[index] for x in modes[:4])
+    return Modes(decay, theta, high, low, modes.Ct[index, :, which])
 
 
+class _ChunkPowers(NamedTuple):
+    """Powers of modes that connect the positions of a chunk with the states at its ends.
+
+    Attributes:
+        into: from a position to the end of its chunk (backward: its beginning).
+        out: from there to a position of the next chunk.
+        into_steps, out_steps: the exponents of both.
+        step: from chunk to chunk.
+    """
+
+    into: _Planes
+    out: _Planes
+    into_steps: Float[Array, " chunk"]
+    out_steps: Float[Array, " chunk"]
+    step: _Planes
+
+    @classmethod
+    def of(cls, modes: Modes, chunk: int, backward: bool) -> "_ChunkPowers":
+        """Computes the powers of ``modes``, [channels, modes]."""
+        steps = jnp.arange(chunk + 1, dtype=jnp.int32)
+        powers = mode_powers(modes, steps)  # [channels, modes, chunk + 1]
+        lags = steps.astype(jnp.float32)
+        into: tuple[Any, ...] = np.s_[..., chunk - 1 :: -1]
+        out: tuple[Any, ...] = np.s_[..., 1:]
+        if backward:
+            into, out = np.s_[..., :chunk], np.s_[..., :0:-1]
+        return cls(
+            _planes(powers[into]),
+            _planes(powers[out]),
+            lags[into],
+            lags[out],
+            _planes(powers[..., chunk]),
+        )
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _from_other_chunks(
-    product: Callable[..., Array],
+    backward: bool,
+    precision: lax.Precision,
     x: Float[AnyArray, "groups batch num_chunks chunk channels"],
     modes: Modes,
-    Ct: Complex[AnyArray, "channels modes"],
-    backward: bool,
 ) -> Float[Array, "groups batch num_chunks chunk channels"]:
-    """Returns the contribution of the previous (``backward``: later) chunks to every position."""
-    _, batch, _, chunk, _ = x.shape
-    steps = jnp.arange(chunk + 1, dtype=jnp.int32)
-    powers = mode_powers(modes, steps)[0]  # [channels, modes, chunk + 1]
-    # Powers from a position to the end of its chunk (backward: its beginning),
-    # and from there to a position of the next chunk.
-    if backward:
-        into = powers[..., :chunk]
-    else:
-        into = powers[..., chunk - 1 :: -1]
-    out = (
-        2
-        * Ct[..., None]
-        * (powers[..., :0:-1] if backward else powers[..., 1:])
+    """Returns the contribution of the previous (``backward``: later) chunks to every position.
+
+    Args:
+        backward: True for the second direction.
+        precision: precision of the products.
+        x: inputs, float32.
+        modes: modes of one direction, [channels, modes].
+    """
+    return _from_other_chunks_forward(backward, precision, x, modes)[0]
+
+
+def _from_other_chunks_forward(
+    backward: bool, precision: lax.Precision, x: AnyArray, modes: Modes
+) -> tuple[Array, Any]:
+    powers = _ChunkPowers.of(modes, x.shape[3], backward)
+    scale = _planes(2 * modes.Ct)
+
+    def advance(
+        state: _Planes, x: Array
+    ) -> tuple[_Planes, tuple[Array, _Planes]]:
+        entering = _into_states(powers.into, x, precision)
+        states, end = _states(entering, state, powers.step, backward)
+        y = _out_of_states(powers.out, _times(scale, states), precision)
+        return end, (y, state)
+
+    _, (y, starts) = lax.scan(
+        advance, _no_state(x, modes), jnp.asarray(x), reverse=backward
     )
-    step = _Planes(powers[..., chunk].real, powers[..., chunk].imag)
+    return y, (x, modes, starts)
 
-    def advance(state: _Planes, x: AnyArray) -> tuple[_Planes, Array]:
-        planes = (into.real, into.imag)
-        entering = _Planes(
-            *(product("hmt,bnth->nbhm", plane, x) for plane in planes)
+
+def _from_other_chunks_backward(
+    backward: bool, precision: lax.Precision, residuals: Any, dy: AnyArray
+) -> tuple[Array, Modes]:
+    """Computes the gradients without the gradient of any power.
+
+    With the states s[n] of a chunk, a mode w, its coefficient C, and T positions
+    in a chunk, the outputs are y[n, j] = 2 Re C w**(j + 1) s[n]. The gradient
+    dy reads the same powers in the other direction:
+
+        r[n] = sum_j w**(j + 1) dy[n, j]        q[n] = w**T q[n + 1] + r[n + 1]
+
+    and 2 C q[n] is the gradient of what chunk n adds to the state. A change of
+    log w multiplies every power by its exponent, so that the gradient of log w
+    has the same sums with dy and the inputs multiplied by exponents. So all
+    terms have the size of states; the gradients of powers would be larger.
+    """
+    x, modes, starts = residuals
+    chunk = x.shape[3]
+    powers = _ChunkPowers.of(modes, chunk, backward)
+    scale = _planes(2 * modes.Ct)
+
+    def retreat(
+        carry: tuple[_Planes, list[_Planes]], group: tuple[Any, ...]
+    ) -> tuple[tuple[_Planes, list[_Planes]], Array]:
+        adjoint, sums = carry
+        x, dy, start = group
+        entering, entering_moment = _with_moment(
+            powers.into, x, powers.into_steps, precision
         )
-        states, state = _states(entering, state, step, backward)
-        real = product("hmt,nbhm->bnth", out.real, states.real)
-        return state, real - product("hmt,nbhm->bnth", out.imag, states.imag)
+        reading, reading_moment = _with_moment(
+            powers.out, dy, powers.out_steps, precision
+        )
+        states, _ = _states(entering, start, powers.step, backward)
+        adjoints, adjoint = _states(reading, adjoint, powers.step, not backward)
+        dx = _out_of_states(powers.into, _times(scale, adjoints), precision)
+        pairs = (
+            [(states, reading)],
+            [(states, reading_moment), (adjoints, entering_moment)],
+            [(states, adjoints)],
+        )
+        sums = [
+            _plus(total, *(_sum_of_products(a, b) for a, b in terms))
+            for total, terms in zip(sums, pairs, strict=True)
+        ]
+        return (adjoint, sums), dx
 
-    zeros = jnp.zeros((batch, *step.real.shape), jnp.float32)
-    # The loop already keeps XLA from merging a group with its recomputation.
-    of_group = jax.checkpoint(advance, prevent_cse=False)
-    _, y = lax.scan(of_group, _Planes(zeros, zeros), x, reverse=backward)
-    return y
+    zero = _planes(jnp.zeros_like(modes.Ct))
+    carry = (_no_state(x, modes), [zero] * 3)
+    (_, sums), dx = lax.scan(
+        retreat, carry, (x, dy, starts), reverse=not backward
+    )
+    of_Ct, moments, of_step = sums
+    step = _Planes(chunk * powers.step.real, chunk * powers.step.imag)
+    of_log = _times(scale, _plus(moments, _times(step, of_step)))
+    # In JAX the gradient of a + i b is (gradient of a) - i (gradient of b), and
+    # log w is decay + i theta.
+    dCt = 2 * lax.complex(*of_Ct)
+    return dx, Modes(of_log.real, -of_log.imag, None, None, dCt)  # type: ignore[arg-type] # integers have no gradients
+
+
+_from_other_chunks.defvjp(
+    _from_other_chunks_forward, _from_other_chunks_backward
+)
+
+
+def _no_state(x: AnyArray, modes: Modes) -> _Planes:
+    """Returns zeros, [batch, channels, modes]."""
+    zeros = jnp.zeros((x.shape[1], *modes.decay.shape), jnp.float32)
+    return _Planes(zeros, zeros)
+
+
+def _into_states(
+    powers: _Planes,
+    x: Float[AnyArray, "*axes batch num_chunks chunk channels"],
+    precision: lax.Precision,
+) -> _Planes:
+    """Returns the contribution of each chunk, [*axes, num_chunks, batch, channels, modes]."""
+    return _Planes(
+        *(
+            _product("hmt,...bnth->...nbhm", plane, x, precision)
+            for plane in powers
+        )
+    )
+
+
+def _with_moment(
+    powers: _Planes,
+    x: Float[AnyArray, "batch num_chunks chunk channels"],
+    exponents: Float[AnyArray, " chunk"],
+    precision: lax.Precision,
+) -> tuple[_Planes, _Planes]:
+    """Returns ``_into_states`` of the inputs, and of the inputs multiplied by the exponents."""
+    both = jnp.stack([x, x * exponents[:, None]])
+    real, imag = _into_states(powers, both, precision)
+    return _Planes(real[0], imag[0]), _Planes(real[1], imag[1])
+
+
+def _out_of_states(
+    powers: _Planes, states: _Planes, precision: lax.Precision
+) -> Float[Array, "batch num_chunks chunk channels"]:
+    """Returns the real part of the sums of powers and states over the modes."""
+    real = _product("hmt,nbhm->bnth", powers.real, states.real, precision)
+    return real - _product(
+        "hmt,nbhm->bnth", powers.imag, states.imag, precision
+    )
+
+
+def _product(
+    axes: str, a: AnyArray, b: AnyArray, precision: lax.Precision
+) -> Array:
+    return jnp.einsum(
+        axes, a, b, precision=precision, preferred_element_type=jnp.float32
+    )
 
 
 def _states(
@@ -287,3 +432,19 @@ def _times(a: _Planes, b: _Planes) -> _Planes:
     return _Planes(
         a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real
     )
+
+
+def _plus(*terms: _Planes) -> _Planes:
+    total, *others = terms
+    for term in others:
+        total = _Planes(total.real + term.real, total.imag + term.imag)
+    return total
+
+
+def _sum_of_products(a: _Planes, b: _Planes) -> _Planes:
+    """Returns sums over chunks and batch, [channels, modes]."""
+    return _Planes(*(x.sum((0, 1)) for x in _times(a, b)))
+
+
+def _planes(x: Complex[AnyArray, "*axes"]) -> _Planes:
+    return _Planes(jnp.real(x), jnp.imag(x))

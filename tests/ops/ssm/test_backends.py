@@ -51,6 +51,17 @@ def test_chosen_block_covers_the_budget(make_ssm, monkeypatch):
         assert backends.channels_per_block((2, 33, 6), modes, backend) == 1
 
 
+@pytest.mark.parametrize(("platform", "share"), [("tpu", 2), ("cpu", 1)])
+def test_gradients_have_blocks_that_fit_the_chip(platform, share):
+    Ct = jax.ShapeDtypeStruct((1, BASE["channels"], 2, BASE["modes"]), jnp.complex64)
+    modes = Modes(None, None, None, None, Ct)
+    with jax.default_device(platform):
+        plan = backends.plan_convolution(
+            (1, 4096, BASE["channels"]), modes, backend="matmul", block=None, dtype=jnp.bfloat16
+        )
+        assert plan.gradient_block == -(-plan.block // share)
+
+
 def test_the_backend_is_chosen_by_platform_length_and_batch(make_ssm, monkeypatch):
     assert backends.choose_backend("tpu", 16, 1) == "matmul"
     assert backends.choose_backend("unheard-of", 2**20, 1) == "fft"
