@@ -108,6 +108,11 @@ _DEMONSTRATIVE = re.compile(
     rf"[^,:;(]{{0,50}}\b(?:this|these|those|such an?) (?!(?:{_SELF})s?\b|who\b|of\b|"
     rf"that\b|in\b|is\b|are\b|with\b)[a-z]+"
 )
+# Introductory clauses: "When Ann learns of this, she ...", "Taken on that level, ..."
+_CLAUSE = re.compile(
+    rf"[^,.:;(]{{1,40}} (?:about|after|at|by|for|from|in|of|on|to|with) "
+    rf"(?:this|that|these|those)(?: (?!(?:{_SELF})s?\b)[a-z]+)?,"
+)
 _LONGEST_REMARK = (
     12  # words of a sentence about something of the sentence before
 )
@@ -188,6 +193,7 @@ def _points_back(words: str, context: _Context) -> bool:
         return False
     if not context.is_talk and (
         _DEMONSTRATIVE.match(words)
+        or _CLAUSE.match(words)
         or (_OF_THEM.search(words) and words.count(" ") < _LONGEST_REMARK)
     ):
         return True

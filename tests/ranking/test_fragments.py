@@ -151,6 +151,9 @@ def test_a_book_is_what_stands_between_its_marks():
         ("By these means the bridge was saved.", True),
         ("To solve this, the city closed the bridge.", True),
         ("Some of them cross the bridge.", True),
+        ("When Ann learns of this, she mends the old bridge of oak.", True),
+        ("Taken on that level, the old bridge of oak and stone is a good one.", True),
+        ("Written for this paper, the plan of the bridge of oak and stone is good.", False),
     ],
 )
 def test_pronouns_and_connectives_depend_on_the_sentence_before(sentence, depends):
