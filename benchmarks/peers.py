@@ -67,14 +67,14 @@ def cases() -> list[Case]:
             step = (own, f"--peers={model}")
             found.append(Case("training step", "train_step.py", step, "ratio", 1.2, model, length))
         step = (own, "--peers=longt5")
-        row = ("training step beside LongT5", "train_step.py", step, "ratio", 1.5)
+        row = ("training step vs. LongT5", "train_step.py", step, "ratio", 1.5)
         found.append(Case(*row, "locost", length))
     for model in ("longt5", "led", "pegasus_x"):
         encode = ("--repeats=2", f"--peers={model}")
         found.append(Case("encoder", "encode.py", encode, "public_ratio", 1.3, model, 16384))
     for length in (1024, 4096, 16384):
         encode = ("--repeats=2", "--peers=longt5")
-        row = ("encoder beside LongT5", "encode.py", encode, "public_ratio", 1.3)
+        row = ("encoder vs. LongT5", "encode.py", encode, "public_ratio", 1.3)
         found.append(Case(*row, "locost", length))
     for batch in (4, 16):
         for model, length in (("bart", 1024), ("t5", 1024), ("bart", 4096)):

@@ -77,7 +77,7 @@ def kernel_rows(repeats: int) -> Iterator[Row]:
         for form in (ssm_kernel, ssm_kernel_direct)
     )
     yield {**where, "what": "two-level", "seconds": fast}
-    yield {**where, "what": "materialised", "seconds": slow, "ratio": slow / fast}
+    yield {**where, "what": "materialized", "seconds": slow, "ratio": slow / fast}
 
 
 def memory_rows() -> Iterator[Row]:

@@ -293,7 +293,7 @@ def _beyond(case: Case, row: dict[str, Any], before: Rows) -> str | None:
 
 
 def _over(what: str, value: float, budget: float) -> str | None:
-    return f"about {value:.3g} {what}, beyond {budget:.3g}" if value > budget else None
+    return f"about {value:.3g} {what}, over the budget of {budget:.3g}" if value > budget else None
 
 
 def _out_of_memory(error: Exception) -> str:

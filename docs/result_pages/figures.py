@@ -134,7 +134,7 @@ def draw_speed(read: Read) -> "Figure":
 
     peers = read("peers")["rows"]
     panels = {
-        "Encoding: time": _speed_ups(peers, ("encoder", "encoder beside LongT5")),
+        "Encoding: time": _speed_ups(peers, ("encoder", "encoder vs. LongT5")),
         "Decoding, four beams: time": _speed_ups(peers, ("tokens/s, four beams",)),
         "Encoding: memory": _memory_ratios(read("encode")["rows"]),
     }

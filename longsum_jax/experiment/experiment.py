@@ -71,8 +71,8 @@ class Experiment(NamedTuple):
     Attributes:
         setup: family, model config, task, tokenizer and config of the run.
         objective: objective constructed from the setup.
-        start: model of ``init_from``; None without one, and after the first
-            checkpoint.
+        start: model of ``init_from``; None without one, and if the run resumes
+            from a checkpoint.
         model: model of the run without its parameters.
         lora: matrices that are trained instead of the model; None without LoRA.
     """

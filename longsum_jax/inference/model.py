@@ -264,8 +264,8 @@ class LoadedModel:
                 of layers; None for all. The states are equal to the output of
                 an encoder with only this many layers: if the encoder ends with
                 a final norm (T5, mBART, PEGASUS), the norm is applied to them.
-            bucket: number of tokens to a multiple of which inputs are padded;
-                above eight buckets, multiples are larger
+            bucket: padding unit; inputs are padded to a multiple of this number
+                of tokens, above eight buckets to a larger multiple
                 (``inference.padding.bucket_length``). A smaller value means
                 less padding, but more compilations. Without effect if the
                 attention itself requires padded lengths.
@@ -456,7 +456,8 @@ class LoadedModel:
         """Writes config.json, generation_config.json, model.safetensors and tokenizer files.
 
         The directory is in Hugging Face layout, for ``longsum_jax.load``.
-        Auxiliary models are written to the subdirectories ``extractor`` and
+        Auxiliary models (``AuxiliaryModels``), which select and embed sentences
+        of segments, are written to the subdirectories ``extractor`` and
         ``sentence_encoder``. If ``params`` is None, no weights are written.
 
         Args:

@@ -197,7 +197,7 @@ class S4D(nn.Module):
             Output states; without a residual connection or norm.
 
         Raises:
-            InputError: the states have another size than ``d_model``.
+            InputError: the size of the states is not ``d_model``.
             ValueError: the input is longer than ``ops.ssm.kernel.MAX_LENGTH``
                 with a convolution by FFT, or cached spectra are for another
                 length.

@@ -69,13 +69,14 @@ class BartConfig(EmbeddingOptions, LabelOptions):
         normalize_before: True if layers normalize their input (PEGASUS) instead
             of their output (BART), and a norm follows the last layer.
         normalize_embedding: True if a norm follows the embeddings.
-        positions: "learned" tables, or sinusoids, which differ in their
-            wavelengths.
+        positions: "learned" for tables, or the model whose sinusoids are used:
+            "pegasus" or "pegasus_x".
         position_offset: number of unused rows at the start of a learned table.
         has_logits_bias: True if a stored bias is added to the logits.
         final_norm_name: name of the norm at the end of a stack in state dicts.
-        wraps_source: True if a decoder that reads the source begins with its
-            last token instead of ``decoder_start_token_id``.
+        wraps_source: True if, with the heads whose decoder reads the source,
+            the decoder input begins with the source's last token instead of
+            ``decoder_start_token_id``.
 
     Attributes:
         head: model head; "language_model" generates text, the other heads also

@@ -19,11 +19,10 @@ class LocostConfig(t5.T5Config):
     """The config of LOCOST: T5 with ``encoder_attention="s4d"``.
 
     Keys as in the published config.json; the defaults are the published base
-    model of 234,724,224 parameters. Fields that begin with ``ssm_`` select
-    between the paper and its published code if they differ (defaults: the
-    code). ``layers.S4D`` describes them under their names without the prefix,
-    and also ``d_state``, ``bidirectional`` and ``gating``; the other fields
-    belong to ``T5Config``.
+    model of 234,724,224 parameters. The options of ``attention`` are described
+    by ``layers.S4D``, which has them without the prefix ``ssm_``; the defaults
+    follow the published code, which differs from the paper in some of them. The
+    other fields belong to ``T5Config``.
 
     Raises:
         InputError: a value out of range, or a ``d_model`` that ``num_heads``

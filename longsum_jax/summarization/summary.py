@@ -90,8 +90,8 @@ class Summary:
 
     Attributes:
         text: text of the summary.
-        document_tokens: tokens of the document, including the end of sequence,
-            as in all lengths.
+        document_tokens: tokens of the document, including the end-of-sequence
+            token, as in all token counts.
         read_tokens: tokens that the model read.
         dropped_tokens: tokens that it did not read: beyond the limit, or not
             selected by strategy "extract".

@@ -48,8 +48,8 @@ class SummaryOptions:
             longer ones).
         length: length of each whole summary: short (75 words), medium (150),
             long (400), "250 words" or 250, "7 sentences", or "5%" of the
-            document's words; the summary ends with a sentence and has at least
-            one. None for the model's own length.
+            document's words; the summary ends with a whole sentence and has at
+            least one. None for the model's own length.
         max_source_length: maximum tokens to read of a document, including
             special tokens; strategy memory stops after a complete segment. None
             for no limit, or with strategy direct for the model's limit.

@@ -240,13 +240,16 @@ def fit(
         clip_norm: gradient norm above which the optimizer clips, for the share
             of clipped steps in metrics.jsonl; None to leave the share out.
 
+    Returns:
+        The final state, the number of steps and the reason for stopping.
+
     Raises:
-        InputError: the workdir is not writable, in use or of another run; the
-            mesh does not fit the number of devices; the rows of a batch do not
-            divide evenly over micro-batches and devices; a checkpoint does not
-            match the model, is damaged or cannot be written; ``best_metric`` is
-            not a score of the evaluation; ``eval_every="epoch"`` for batches
-            without epochs.
+        InputError: the workdir is not writable, is in use or belongs to another
+            run; the mesh does not fit the number of devices; the rows of a
+            batch do not divide evenly over micro-batches and devices; a
+            checkpoint does not match the model, is damaged or cannot be
+            written; ``best_metric`` is not a score of the evaluation;
+            ``eval_every="epoch"`` for batches without epochs.
         TrainingDiverged: ``options.max_bad_steps`` consecutive steps were not
             finite; with ``debug_nans``, the first such step.
     """

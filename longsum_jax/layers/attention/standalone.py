@@ -51,7 +51,8 @@ class Lsg(nn.Module):
             attend to all tokens, and that all tokens attend to. They must not
             be padding.
         causal: True to mask later tokens. Global tokens then attend to nothing:
-            their outputs are ``o`` of their queries, as in the published code.
+            their outputs are their queries after the output projection, as in
+            the published code.
         use_bias: True to add a bias in ``q``, ``k``, ``v`` and ``o``.
         dropout_rate: dropout rate of the attention weights, with the PRNG
             stream "dropout".
