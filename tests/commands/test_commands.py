@@ -579,7 +579,7 @@ def test_summarize_by_strategies(run, refused, small_model, text):
     [found] = model.summaries(TEXT, strategy="segments", **options)
     assert (code, out.split()) == (0, found.text.split())
     message = refused(*flags, "--stream")
-    assert 'give strategy="segments", or leave on_segment (--stream) out' in message
+    assert 'on_segment (--stream) is for strategy="segments" or "memory", not for ' in message
     message = refused(*flags, "--strategy=memory")
     assert message.startswith('strategy="memory" needs a model with settings')
     assert refused(*flags, "--length=tall").startswith('length="tall"; write short, medium, long')

@@ -348,7 +348,7 @@ def test_a_beginning_without_a_word(make_model):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, 'this model reads documents in one piece; give strategy="segments"'),
+        ({}, 'is for strategy="segments" or "memory", not for "auto"'),
         ({"strategy": "segments", "batch_size": 2}, "batch_size=2, but segments are shown"),
     ],
 )
