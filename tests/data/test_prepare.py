@@ -94,7 +94,7 @@ def test_a_bad_line_is_named_by_file_and_line(tmp_path):
 def test_help_lists_every_task_in_columns(capsys):
     with pytest.raises(SystemExit):
         prepare.main(["--help-all"])
-    tasks = capsys.readouterr().out.split("\ntasks:\n")[1]
+    tasks = capsys.readouterr().out.split("\ntasks (name, ")[1]
     assert re.search(
         r"^pubmed +summarize +4096 -> 512 +tfds:scientific_papers/pubmed$", tasks, re.M
     )
