@@ -458,7 +458,8 @@ class LoadedModel:
         The directory is in Hugging Face layout, for ``longsum_jax.load``.
         Auxiliary models (``AuxiliaryModels``), which select and embed sentences
         of segments, are written to the subdirectories ``extractor`` and
-        ``sentence_encoder``. If ``params`` is None, no weights are written.
+        ``sentence_encoder``. No weights are written for a model whose
+        ``params`` is None.
 
         Args:
             path: directory to create; an existing one must be empty.

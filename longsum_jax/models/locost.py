@@ -19,10 +19,10 @@ class LocostConfig(t5.T5Config):
     """The config of LOCOST: T5 with ``encoder_attention="s4d"``.
 
     Keys as in the published config.json; the defaults are the published base
-    model of 234,724,224 parameters. The options of ``attention`` are described
-    by ``layers.S4D``, which has them without the prefix ``ssm_``; the defaults
-    follow the published code, which differs from the paper in some of them. The
-    other fields belong to ``T5Config``.
+    model of 234,724,224 parameters. ``T5Config`` and its bases describe the
+    fields. The inherited field ``attention`` holds options of ``layers.S4D``,
+    most of them with the prefix ``ssm_``; their defaults follow the published
+    code, which differs from the paper in some of them.
 
     Raises:
         InputError: a value out of range, or a ``d_model`` that ``num_heads``

@@ -55,7 +55,7 @@ class SummaryOptions:
             for no limit, or with strategy direct for the model's limit.
         segment_length: maximum tokens of a segment, and with strategy auto of a
             document that is read in one piece. None for the model's maximum
-            input length, or 1024.
+            input length, or 1024 if it has none.
         on_overflow: behavior for documents above a maximum: read their
             beginning and report it (truncate), or stop (error).
         batch_size: number of documents or segments decoded together, or auto
