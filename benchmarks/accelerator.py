@@ -176,13 +176,14 @@ def kernel_rows(device: Any, backend: str = "auto") -> Iterator[Row]:
 
         run = jax.jit(with_gradients, static_argnames="kernel")
         with jax.default_device(device):
-            found = run(*jax.device_put(arrays, device), kernel=kernel)
+            result = run(*jax.device_put(arrays, device), kernel=kernel)
         cpu = jax.devices("cpu")[0]
         with jax.default_device(cpu):
             exact = [x.astype(jnp.float32) for x in jax.device_put(arrays, cpu)]
-            wanted = run(*exact, kernel=None)
+            expected = run(*exact, kernel=None)
         pairs = [
-            (np.asarray(a, np.float32), np.asarray(b)) for a, b in zip(found, wanted, strict=True)
+            (np.asarray(a, np.float32), np.asarray(b))
+            for a, b in zip(result, expected, strict=True)
         ]
         error = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
         holds = error < MOST["bfloat16"]  # False where it is not a number, too

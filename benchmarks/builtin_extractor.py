@@ -101,22 +101,22 @@ def textrank(document: ParsedDocument) -> np.ndarray:
     common = (has @ has.T).tocoo()
     logs = np.log(np.maximum(np.bincount(words.rows, minlength=words.num_sentences), 1))
     norms = np.maximum(logs[common.row] + logs[common.col], 1)
-    kept = common.row != common.col
-    links = (common.data[kept] / norms[kept], (common.row[kept], common.col[kept]))
+    retained = common.row != common.col
+    links = (common.data[retained] / norms[retained], (common.row[retained], common.col[retained]))
     return _power_iteration(sparse.csr_array(links, common.shape))
 
 
 def sumbasic(document: ParsedDocument) -> np.ndarray:
     """SumBasic (Nenkova & Vanderwende, 2005), as minus the turn at which a sentence is taken."""
     words, limit = document.words, 300
-    kept = document.content[words.word]
-    total = words.by_word(words.counts * kept)
+    retained = document.content[words.word]
+    total = words.by_word(words.counts * retained)
     probability = total / max(total.sum(), 1)
-    length = np.maximum(words.by_sentence(words.counts * kept), 1)
+    length = np.maximum(words.by_sentence(words.counts * retained), 1)
     scores = np.full(words.num_sentences, -np.inf)
     bounds = np.searchsorted(words.row, np.arange(words.num_sentences + 1))
     for turn in range(min(limit, words.num_sentences)):
-        mean = words.by_sentence(words.counts * kept * probability[words.word]) / length
+        mean = words.by_sentence(words.counts * retained * probability[words.word]) / length
         mean[scores > -np.inf] = -1
         best = int(mean.argmax())
         scores[best] = -turn
@@ -228,7 +228,7 @@ def score_documents(
     """Returns the mean ROUGE of every system on every document."""
     metric = Rouge(Rouge.Options(stemmer=True))
     length = Length(budget)
-    found: Scores = {}
+    result: Scores = {}
     parsed, extracts = None, {}
     for number, row in enumerate(documents):
         if parsed is None or documents[number - 1].document != row.document:
@@ -238,8 +238,8 @@ def score_documents(
         features = sentence_features(parsed, row.query)
         for name, ranker in rankers.items():
             scores = without_fragments(parsed, ranker.feature_scores(features))
-            chosen, _ = summary_sentences(parsed, scores, length, has_query=row.query is not None)
-            extracts[name] = "\n".join(parsed.sentences[i] for i in chosen)
+            selected, _ = summary_sentences(parsed, scores, length, has_query=row.query is not None)
+            extracts[name] = "\n".join(parsed.sentences[i] for i in selected)
         gains = np.mean([reference_gains(parsed.sentences, text) for text in references], 0)
         extracts["reference"] = _joined(parsed, gains, length)
         for name, text in extracts.items():
@@ -247,8 +247,8 @@ def score_documents(
                 [text] * len(references), list(references), [""] * len(references)
             )
             mean = float(np.mean([values["mean_rouge"] for values in scored]))
-            found.setdefault(name, []).append(mean)
-    return found
+            result.setdefault(name, []).append(mean)
+    return result
 
 
 def _by_peer(parsed: ParsedDocument, name: str, length: Length) -> str:
@@ -257,8 +257,8 @@ def _by_peer(parsed: ParsedDocument, name: str, length: Length) -> str:
 
 
 def _joined(parsed: ParsedDocument, scores: np.ndarray, length: Length, **options: Any) -> str:
-    chosen = select_sentences(parsed, scores, length, **options)
-    return "\n".join(parsed.sentences[i] for i in chosen)
+    selected = select_sentences(parsed, scores, length, **options)
+    return "\n".join(parsed.sentences[i] for i in selected)
 
 
 def rows_of(name: str, kept: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -296,13 +296,13 @@ def mean_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Kinds that the package never saw count with the built-in weights among those left out.
     """
-    found = []
+    result = []
     kinds = dict.fromkeys(row["data_set"] for row in rows)
     scores = {(row["data_set"], row["system"]): row["mean_rouge"] for row in rows}
     for system in dict.fromkeys(row["system"] for row in rows):
         values = [scores.get((kind, system), scores[kind, "built-in"]) for kind in kinds]
-        found.append({"data_set": "mean", "system": system, "mean_rouge": float(np.mean(values))})
-    return found
+        result.append({"data_set": "mean", "system": system, "mean_rouge": float(np.mean(values))})
+    return result
 
 
 def time_rows(words: int) -> list[dict[str, Any]]:
@@ -313,10 +313,10 @@ def time_rows(words: int) -> list[dict[str, Any]]:
         "book": lambda: builtin_ranker().summarize(book, length="1%"),
     }
     size = {"start": 4, "book": len(book.split())}
-    found = fastest(calls, 3)
+    result = fastest(calls, 3)
     return [
         {"what": what, "words": size[what], "seconds": round(seconds.wall, 3)}
-        for what, seconds in found.items()
+        for what, seconds in result.items()
     ]
 
 

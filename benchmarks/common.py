@@ -171,10 +171,10 @@ def lsg_options(name: str) -> dict[str, Any]:
     Raises:
         SystemExit: another form of name.
     """
-    found = re.fullmatch(r"(\d+)/(none|(\d+) (\w+))", name)
-    if found is None:
+    result = re.fullmatch(r"(\d+)/(none|(\d+) (\w+))", name)
+    if result is None:
         raise SystemExit(f'"{name}" is no LSG attention; write "128/4 norm" or "256/none"')
-    block, _, factor, kind = found.groups()
+    block, _, factor, kind = result.groups()
     if kind is None:
         return {"block_size": int(block), "sparsity_type": "none"}
     blocks = dict.fromkeys(("block_size", "sparse_block_size"), int(block))
@@ -228,9 +228,9 @@ def rows_before(path: str | None, **settings: Any) -> list[dict[str, Any]]:
     if path is None or not Path(path).exists():
         return []
     report = json.loads(Path(path).read_text())
-    wanted = settings | {"cpu": describe_machine()["cpu"]}
+    expected = settings | {"cpu": describe_machine()["cpu"]}
     known = report | {"cpu": report["machine"]["cpu"]}
-    for key, value in wanted.items():
+    for key, value in expected.items():
         if known.get(key) != value:
             raise SystemExit(
                 f"{path} is of {key}={known.get(key)}, this is {value}; give another --out"

@@ -193,10 +193,10 @@ def main() -> None:
     ):
         if case in done or deadline.is_over:
             continue
-        found = measure(case, args)
-        rows += found
+        result = measure(case, args)
+        rows += result
         gc.collect()
-        print(*map(json.dumps, found), sep="\n", file=sys.stderr, flush=True)
+        print(*map(json.dumps, result), sep="\n", file=sys.stderr, flush=True)
         if args.out:
             write_report(args.out, rows, **settings, load=os.getloadavg()[0])
     print_table(rows)

@@ -59,7 +59,7 @@ def kept(args: argparse.Namespace) -> list[dict[str, Any]]:
     tokenizer = load_tokenizer(args.tokenizer)
     rows = []
     for path in args.data.split(","):
-        found: dict[tuple[str, int], list[float]] = {}
+        result: dict[tuple[str, int], list[float]] = {}
         for row in itertools.islice(read_json_lines(path), args.examples):
             document = tokenizer.encode(row.document)
             words = f"{max(20, len(row.summary.split()))} words"
@@ -69,7 +69,7 @@ def kept(args: argparse.Namespace) -> list[dict[str, Any]]:
             ):
                 summary = tokenizer.encode(text)
                 tokens = tokens_per_step(document, summary, count, args.longest)
-                found.setdefault((by, count), []).append(tokens)
+                result.setdefault((by, count), []).append(tokens)
         name = path.split("/")[-2] if "/" in path else path
         rows += [
             {
@@ -79,7 +79,7 @@ def kept(args: argparse.Namespace) -> list[dict[str, Any]]:
                 "documents": len(values),
                 "tokens per step": float(np.mean(values)),
             }
-            for (by, count), values in found.items()
+            for (by, count), values in result.items()
         ]
     return rows
 

@@ -71,7 +71,7 @@ def peers() -> dict[str, Callable[[str, int], str]]:
         document = ObjectDocumentModel([Paragraph(sentences)])
         return "\n".join(map(str, summarizer(document, best)))
 
-    found = {}
+    result = {}
     for kind in (
         LexRankSummarizer,
         TextRankSummarizer,
@@ -82,8 +82,8 @@ def peers() -> dict[str, Callable[[str, int], str]]:
         summarizer = kind(stemmer)
         summarizer.stop_words = get_stop_words("english")
         name = f"sumy {kind.__name__.removesuffix('Summarizer')}"
-        found[name] = partial(call, summarizer)
-    return found
+        result[name] = partial(call, summarizer)
+    return result
 
 
 def ours(text: str, budget: int) -> str:

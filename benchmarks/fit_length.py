@@ -265,8 +265,8 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
     if not args.lengths:
         options = {"longest": args.longest, "multiple": size.padded}
-        found = fit_length(lambda n: bytes_of(step_over(n)), int(args.budget_gib * GIB), **options)
-        return {"tokens": found, "at_end": found == args.longest}
+        result = fit_length(lambda n: bytes_of(step_over(n)), int(args.budget_gib * GIB), **options)
+        return {"tokens": result, "at_end": result == args.longest}
     row: dict[str, Any] = {}
     for length in numbers(args.lengths):
         step = step_over(length)

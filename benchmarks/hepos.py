@@ -65,9 +65,9 @@ def measure(family: Family, config: Any, length: int, beams: int, summary: int) 
         cache,
         source,
     )
-    kept = jax.tree.leaves((source.states, [layer.cross_kv for layer in source.layers]))
+    retained = jax.tree.leaves((source.states, [layer.cross_kv for layer in source.layers]))
     return {
-        "cache_gb": sum(x.size * x.dtype.itemsize for x in kept) / GB,
+        "cache_gb": sum(x.size * x.dtype.itemsize for x in retained) / GB,
         "fill_temp_gb": filling.work_bytes / GB,
         "step_temp_gb": step.work_bytes / GB,
     }
@@ -96,11 +96,11 @@ def main() -> None:
     for length in map(int, args.lengths.split(",")):
         for stride in map(int, args.strides.split(",")):
             config = make_config(family, length, stride, args.dtype)
-            for kept, limit in (("keys", 2**62), ("states", 0)):
+            for retained, limit in (("keys", 2**62), ("states", 0)):
                 # Accelerators raise the constant by their memory, so the function is replaced.
                 decoder_module.max_cross_cache_bytes = partial(int, limit)
                 numbers = measure(family, config, length, args.beams, args.summary)
-                rows.append({"length": length, "stride": stride, "kept": kept, **numbers})
+                rows.append({"length": length, "stride": stride, "kept": retained, **numbers})
                 if args.out:
                     write_report(
                         args.out, rows, beams=args.beams, summary=args.summary, dtype=args.dtype

@@ -107,8 +107,8 @@ def ours(
 ) -> list[list[int]]:
     """Summaries, as ids."""
     texts = [model.tokenizer.decode(document) for document in documents]
-    found = model.summarize(texts, batch_size="auto", **options)
-    return [model.tokenizer.encode(text) for text in found]
+    result = model.summarize(texts, batch_size="auto", **options)
+    return [model.tokenizer.encode(text) for text in result]
 
 
 def theirs(
@@ -120,7 +120,7 @@ def theirs(
 ) -> list[list[int]]:
     """Summaries, as ids, the last of which ends them."""
     order = sorted(range(len(documents)), key=lambda i: -len(documents[i]))
-    found: dict[int, list[int]] = {}
+    result: dict[int, list[int]] = {}
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         ids = np.full((len(batch), len(documents[batch[0]])), pad)
@@ -131,11 +131,11 @@ def theirs(
         inputs = torch_peers.inputs_of(peer, ids)
         inputs["attention_mask"] = torch.from_numpy(mask).to(inputs["input_ids"].device)
         out = peer.generate(**inputs, pad_token_id=pad, **options).tolist()
-        found |= {
+        result |= {
             i: until_end(row[1:], options["eos_token_id"])
             for i, row in zip(batch, out, strict=True)
         }
-    return [found[i] for i in range(len(documents))]
+    return [result[i] for i in range(len(documents))]
 
 
 def until_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:

@@ -117,10 +117,10 @@ def meteor_case(pairs: Sequence[Texts]) -> Case:
 
 def row_of(case: Case) -> dict[str, Any]:
     """Returns differences and speeds of one case."""
-    found = {"ours": case.ours(case.texts)}  # the programs of models are compiled here
+    result = {"ours": case.ours(case.texts)}  # the programs of models are compiled here
 
     def theirs() -> None:
-        found["peer"] = case.theirs(case.texts)
+        result["peer"] = case.theirs(case.texts)
 
     calls = {"ours": lambda: case.ours(case.texts), "peer": theirs}
     seconds = fastest(calls, 2, warm_ups=0)
@@ -130,7 +130,7 @@ def row_of(case: Case) -> dict[str, Any]:
         "metric": case.name,
         "peer": f"{case.peer} {metadata.version(case.peer)}{note}",
         "pairs": len(case.texts),
-        "largest_difference": float(np.abs(found["ours"] - found["peer"]).max()),
+        "largest_difference": float(np.abs(result["ours"] - result["peer"]).max()),
         "pairs_per_second": speeds["ours"],
         "peer_pairs_per_second": speeds["peer"],
         "ratio": speeds["ours"] / speeds["peer"],

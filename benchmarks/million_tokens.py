@@ -153,14 +153,14 @@ def main() -> None:
                 "cross_attention": cross["cross_attention"],
                 "stride": stride,
             }
-            found = list(memory_rows(config, length, args.new_tokens))
-            found += (
+            result = list(memory_rows(config, length, args.new_tokens))
+            result += (
                 [run_row(config, length, args.new_tokens)]
                 if str(length) in args.run.split(",")
                 else []
             )
-            rows += [where | row for row in found]
-            print_table(rows[-len(found) :])
+            rows += [where | row for row in result]
+            print_table(rows[-len(result) :])
             sys.stdout.flush()
             if args.out:
                 write_report(

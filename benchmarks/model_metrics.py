@@ -235,11 +235,11 @@ class _BartLoop:
         self._batch_size = batch_size
 
     def log_probs(self, given: Sequence[str], scored: Sequence[str]) -> list[float]:
-        found = []
+        result = []
         for start in range(0, len(given), self._batch_size):
             some = slice(start, start + self._batch_size)
-            found += self._of_batch(list(given[some]), list(scored[some]))
-        return found
+            result += self._of_batch(list(given[some]), list(scored[some]))
+        return result
 
     def _of_batch(self, given: list[str], scored: list[str]) -> list[float]:
         import torch
@@ -253,9 +253,9 @@ class _BartLoop:
                 labels=target.input_ids,
             ).logits
         log_probs = torch.log_softmax(logits, -1)
-        chosen = log_probs.gather(2, target.input_ids[..., None])[..., 0]
+        selected = log_probs.gather(2, target.input_ids[..., None])[..., 0]
         real = target.attention_mask
-        return ((chosen * real).sum(1) / real.sum(1)).tolist()
+        return ((selected * real).sum(1) / real.sum(1)).tolist()
 
 
 def longdocfactscore_case(size: str, texts: Sequence[Texts], bart: Path, bert: Path) -> Case:
@@ -375,10 +375,10 @@ class _DiscoLoop:
         with torch.no_grad():
             states = self._model(torch.tensor([ids[:limit]])).last_hidden_state[0]
         known = set(itertools.chain(*nouns))
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for word, place in places:
             if word in known and place < len(states):
-                found[word] = found.get(word, 0) + states[place] / states[place].norm()
+                result[word] = result.get(word, 0) + states[place] / states[place].norm()
         owner = torch.tensor(owners[:limit])
         count = int(owner[-1]) + 1
         means = torch.stack([states[owner == i].mean(0) for i in range(count)])
@@ -386,7 +386,7 @@ class _DiscoLoop:
         for i, j in itertools.combinations(range(count), 2):
             if set(nouns[i]) & set(nouns[j]):
                 rows[i] += means[j] / (j - i)
-        return found, rows / rows.norm(dim=1, keepdim=True)
+        return result, rows / rows.norm(dim=1, keepdim=True)
 
 
 def factcc_case(size: str, texts: Sequence[Texts], model: Path) -> Case:
@@ -404,11 +404,11 @@ def factcc_case(size: str, texts: Sequence[Texts], model: Path) -> Case:
         return float(torch.softmax(logits, -1)[0])
 
     def theirs(texts: Sequence[Texts]) -> np.ndarray:
-        found = [
+        result = [
             np.mean([probability(each.document, claim) for claim in split_sentences(each.summary)])
             for each in texts
         ]
-        return 100 * np.array(found)[:, None]
+        return 100 * np.array(result)[:, None]
 
     note = "a loop after the published code"
     return Case(f"FactCC, {size}", "transformers", _ours(metric, ["factcc"]), theirs, texts, note)

@@ -68,8 +68,8 @@ def compare(name: str) -> dict[str, Any]:
     )
     row["logits_error"] = error(ours.logits(ids, mask, decoder_ids), out.logits)
     for kind, options in (("greedy", {}), ("beam", BEAM)):
-        wanted = theirs.generate(**inputs, max_new_tokens=16, **options).numpy()
-        row[kind] = np.array_equal(ours.generate(ids, mask, max_new_tokens=16, **options), wanted)
+        expected = theirs.generate(**inputs, max_new_tokens=16, **options).numpy()
+        row[kind] = np.array_equal(ours.generate(ids, mask, max_new_tokens=16, **options), expected)
     return row
 
 
@@ -80,9 +80,9 @@ def compare_encoder(
     states = error(np.asarray(ours.encode(ids, mask))[mask], base(**inputs).last_hidden_state[mask])
     if ours.config.head in ("none", "pooler"):
         return {"states_error": states}
-    wanted, found = theirs(**inputs).logits.numpy(), np.asarray(ours.logits(ids, mask))
-    where = slice(None) if wanted.ndim == 2 else mask
-    return {"states_error": states, "logits_error": error(found[where], wanted[where])}
+    expected, result = theirs(**inputs).logits.numpy(), np.asarray(ours.logits(ids, mask))
+    where = slice(None) if expected.ndim == 2 else mask
+    return {"states_error": states, "logits_error": error(result[where], expected[where])}
 
 
 def main() -> None:

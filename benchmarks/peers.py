@@ -55,44 +55,44 @@ class Case(NamedTuple):
 
 def cases() -> list[Case]:
     """Returns all cases, in the order in which they are run."""
-    found = []
+    result = []
     for length in (1024, 4096):
         for model in ("bart", "t5"):
-            found += _decoding(model, length)
+            result += _decoding(model, length)
         own = "--repeats=2"
         for model in MODELS:
             encode = (own, f"--peers={model}")
-            found.append(Case("encoder", "encode.py", encode, "public_ratio", 1.3, model, length))
+            result.append(Case("encoder", "encode.py", encode, "public_ratio", 1.3, model, length))
         for model in MODELS:
             step = (own, f"--peers={model}")
-            found.append(Case("training step", "train_step.py", step, "ratio", 1.2, model, length))
+            result.append(Case("training step", "train_step.py", step, "ratio", 1.2, model, length))
         step = (own, "--peers=longt5")
         row = ("training step vs. LongT5", "train_step.py", step, "ratio", 1.5)
-        found.append(Case(*row, "locost", length))
+        result.append(Case(*row, "locost", length))
     for model in ("longt5", "led", "pegasus_x"):
         encode = ("--repeats=2", f"--peers={model}")
-        found.append(Case("encoder", "encode.py", encode, "public_ratio", 1.3, model, 16384))
+        result.append(Case("encoder", "encode.py", encode, "public_ratio", 1.3, model, 16384))
     for length in (1024, 4096, 16384):
         encode = ("--repeats=2", "--peers=longt5")
         row = ("encoder vs. LongT5", "encode.py", encode, "public_ratio", 1.3)
-        found.append(Case(*row, "locost", length))
+        result.append(Case(*row, "locost", length))
     for batch in (4, 16):
         for model, length in (("bart", 1024), ("t5", 1024), ("bart", 4096)):
-            found += _decoding(model, length, batch)
+            result += _decoding(model, length, batch)
     for model in ("longt5", "led"):
-        found += _decoding(model, 16384)
-    found += _decoding("led", 16384, 4)
-    return found
+        result += _decoding(model, 16384)
+    result += _decoding("led", 16384, 4)
+    return result
 
 
 def _decoding(model: str, length: int, batch: int = 1) -> list[Case]:
     documents = f", {batch} documents at once" if batch > 1 else ""
-    found = []
+    result = []
     for beams, what, claimed in ((1, "greedy search", 1.2), (4, "four beams", 2.0)):
         flags = (f"--beams={beams}", f"--batches={batch}", "--new_tokens=64", "--repeats=2")
         row = (f"tokens/s, {what}{documents}", "decode.py", flags, "decode_ratio", claimed)
-        found.append(Case(*row, model, length))
-    return found
+        result.append(Case(*row, model, length))
+    return result
 
 
 def measure(case: Case, size: str, seconds: float) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def measure(case: Case, size: str, seconds: float) -> dict[str, Any]:
                 return row | {"note": "one of the two takes more memory than there is"}
             sys.exit(f"{case.script} for {case.model}: {error.stderr.decode()[-2000:]}")
         report = json.loads(out.read_text())
-    peers = [found for found in report["rows"] if case.ratio in found]
+    peers = [result for result in report["rows"] if case.ratio in result]
     if not peers:
         return row | {"note": "no ratio: " + "; ".join(_notes(report["rows"]))}
     ratio = peers[0][case.ratio]
@@ -137,9 +137,9 @@ def merged(before: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]
         return row["machine"], row["what"], row["model"], row["length"]
 
     new = {key(row) for row in rows if "ratio" in row}
-    kept = [row for row in before if key(row) not in new]
-    known = {key(row) for row in kept}
-    return [*kept, *(row for row in rows if key(row) not in known)]
+    retained = [row for row in before if key(row) not in new]
+    known = {key(row) for row in retained}
+    return [*retained, *(row for row in rows if key(row) not in known)]
 
 
 def measured(path: str | None, machine: str) -> set[tuple[str, str, int]]:

@@ -116,7 +116,7 @@ def _write_labelled(directory: Path, labels: Sequence[Any]) -> None:
 
 def config_cases(device: str) -> dict[str, tuple[str, ...]]:
     """Returns a case for every mode of every shipped config."""
-    found = {}
+    result = {}
     for module in pkgutil.iter_modules(configs.__path__):
         modes = getattr(importlib.import_module(f"{configs.__name__}.{module.name}"), "MODES", ())
         for mode in modes:
@@ -124,8 +124,8 @@ def config_cases(device: str) -> dict[str, tuple[str, ...]]:
                 spec = f"configs/{module.name}.py:{mode}"
                 if mode in CLASSES and module.name == "lsg_classify":
                     spec += f",data={mode}/{{split}}.jsonl"
-                found[f"{module.name}:{mode}"] = (f"--config={spec}", f"--device={device}")
-    return {name: (*case, "--programs=train") for name, case in found.items()}
+                result[f"{module.name}:{mode}"] = (f"--config={spec}", f"--device={device}")
+    return {name: (*case, "--programs=train") for name, case in result.items()}
 
 
 def write_preset(directory: Path, name: str) -> None:
@@ -165,8 +165,8 @@ def rows_of(case: str, report: dict[str, Any]) -> Iterator[Row]:
             total = trial["total_bytes"] and trial["total_bytes"] / 1e9
             tried = {"tried": changes, "total_gb": total, "fits": trial["fits"]}
             yield shared | {"program": name} | tried
-    for found in report.get("longest", []):
-        yield shared | {"program": "longest document"} | found
+    for result in report.get("longest", []):
+        yield shared | {"program": "longest document"} | result
 
 
 def _longest_part(parts: list[dict[str, Any]]) -> Row:
@@ -179,8 +179,8 @@ def _longest_part(parts: list[dict[str, Any]]) -> Row:
 
 
 def _counts(collectives: dict[str, Any]) -> str:
-    found = [f"{traffic['count']:,.0f} {kind}" for kind, traffic in sorted(collectives.items())]
-    return ", ".join(found) or "none"
+    result = [f"{traffic['count']:,.0f} {kind}" for kind, traffic in sorted(collectives.items())]
+    return ", ".join(result) or "none"
 
 
 def plan_rows(case: str, arguments: tuple[str, ...]) -> list[Row]:
@@ -220,17 +220,17 @@ def main() -> None:
     for case in args.cases.split(",") if args.cases else cases:
         if any(row["case"] == case for row in rows):
             continue
-        found = plan_rows(case, cases[case])
-        print_table(found)
-        rows += found
+        result = plan_rows(case, cases[case])
+        print_table(result)
+        rows += result
         write_report(out, rows, command=_command_of(rows, out, args.configs))
 
 
 def _command_of(rows: list[Row], out: Path, device: str | None) -> str:
     """Returns the command that makes all rows, those of earlier starts too."""
     cases = ",".join(dict.fromkeys(row["case"] for row in rows))
-    chosen = [] if device is None else [f"--configs={device}"]
-    flags = [f"--out={out.name}", *chosen, f"--cases={cases}"]
+    selected = [] if device is None else [f"--configs={device}"]
+    flags = [f"--out={out.name}", *selected, f"--cases={cases}"]
     return shlex.join(["python", "benchmarks/plans.py", *flags])
 
 

@@ -92,12 +92,12 @@ def real_texts(data: Path) -> list[Text]:
         blocks[file].append(row)
     texts = []
     for file, rows in blocks.items():
-        wanted = {row[0] for row in rows}
+        expected = {row[0] for row in rows}
         documents = {}
         with lzma.open(data / f"{file}.jsonl.xz", "rt", encoding="utf-8") as lines:
             for line in lines:
                 document = json.loads(line)
-                if document["id"] in wanted:
+                if document["id"] in expected:
                     documents[document["id"]] = document.get("document") or document["text"]
         for name, start, length, *labels in rows:
             block = documents[name][int(start) : int(start) + int(length)]
@@ -122,11 +122,11 @@ def errors(text: Text, split: Split) -> Counter[str]:
 
 def splitters(language: str, texts: Sequence[Text]) -> dict[str, Split]:
     """Returns ours and the peers that are installed, for texts of a language."""
-    found: dict[str, Split] = {OURS: split_sentences}
+    result: dict[str, Split] = {OURS: split_sentences}
     try:
         import sentencex
 
-        found["sentencex"] = partial(sentencex.segment, language)
+        result["sentencex"] = partial(sentencex.segment, language)
     except ImportError:
         pass
     try:
@@ -134,7 +134,7 @@ def splitters(language: str, texts: Sequence[Text]) -> dict[str, Split]:
 
         pipeline = spacy.blank("xx")
         pipeline.add_pipe("sentencizer")
-        found["spaCy sentencizer"] = lambda text: [span.text for span in pipeline(text).sents]
+        result["spaCy sentencizer"] = lambda text: [span.text for span in pipeline(text).sents]
     except ImportError:
         pass
     try:
@@ -142,17 +142,17 @@ def splitters(language: str, texts: Sequence[Text]) -> dict[str, Split]:
 
         trainer = PunktTrainer()
         trainer.train("\n".join(text.text for text in texts))
-        found["Punkt"] = PunktSentenceTokenizer(trainer.get_params()).tokenize
+        result["Punkt"] = PunktSentenceTokenizer(trainer.get_params()).tokenize
     except ImportError:
         pass
     try:
         import pysbd
 
         code = language if language in PYSBD.split() else "en"
-        found["pySBD"] = pysbd.Segmenter(language=code, clean=False).segment
+        result["pySBD"] = pysbd.Segmenter(language=code, clean=False).segment
     except ImportError:
         pass
-    return found
+    return result
 
 
 def measure(texts: Sequence[Text]) -> list[dict[str, Any]]:

@@ -117,8 +117,8 @@ class ServerProcess:
     def _memory(self, name: str) -> int | None:
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{self._process.pid}/status").read_text()
-            if found := re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE):
-                return 1024 * int(found[1])
+            if result := re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE):
+                return 1024 * int(result[1])
         return None
 
     def send_signal(self, number: int) -> None:

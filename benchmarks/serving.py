@@ -174,18 +174,18 @@ class Sides(contextlib.ExitStack):
         before = server.cpu_seconds
         compiled = _compilation_seconds(server) if options else 0.0
         if by == ONE_REQUEST:
-            found = self._one_request(server)
+            result = self._one_request(server)
         else:
-            found = ask(
+            result = ask(
                 self._texts, self._args.clients, lambda text: _answer(server, text, options)
             )
         if before is not None:
-            found["cpu_seconds"] = server.cpu_seconds - before
+            result["cpu_seconds"] = server.cpu_seconds - before
         if server.peak_bytes is not None:
-            found["peak_gib"] = server.peak_bytes / GIB
+            result["peak_gib"] = server.peak_bytes / GIB
         if options:
-            found["compile_seconds"] = _compilation_seconds(server) - compiled
-        return found
+            result["compile_seconds"] = _compilation_seconds(server) - compiled
+        return result
 
     def _our_command(self) -> list[str]:
         return serve_command(
@@ -227,13 +227,13 @@ class Sides(contextlib.ExitStack):
         self._model = self._model or load(self._directory)
         self._compiling.clear()
         wall, cpu = time.perf_counter(), time.process_time()
-        found = self._model.summaries(list(self._texts), batch_size="auto", **self._reading)
+        result = self._model.summaries(list(self._texts), batch_size="auto", **self._reading)
         return {
             "seconds": time.perf_counter() - wall,
             "cpu_seconds": time.process_time() - cpu,
             "compile_seconds": sum(self._compiling),
-            "checksums": checksums([summary.text for summary in found]),
-            "summary_tokens": [summary.summary_tokens for summary in found],
+            "checksums": checksums([summary.text for summary in result]),
+            "summary_tokens": [summary.summary_tokens for summary in result],
         }
 
 

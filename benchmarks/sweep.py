@@ -237,8 +237,8 @@ def _labels(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _peers(case: Case) -> list[str]:
-    names, chosen = MODELS[case.name].peers, case.args.peers
-    return [name for name in names if chosen is None or name in chosen.split(",")]
+    names, selected = MODELS[case.name].peers, case.args.peers
+    return [name for name in names if selected is None or name in selected.split(",")]
 
 
 def _first_call(peer: Peer, first: dict[str, Any]) -> tuple[dict[str, Any], Any]:

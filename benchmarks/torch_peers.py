@@ -39,8 +39,8 @@ def make_peer(model: Model, *, same_weights: bool, dtype: str = "float32") -> to
         }
         # Names of files may differ from the module's; image parts are missing.
         transformers.logging.set_verbosity_error()
-        kept = {"config": settings, "state_dict": tensors, "dtype": torch.float32}
-        peer = kind.from_pretrained(None, **kept)  # results that agree are the check
+        retained = {"config": settings, "state_dict": tensors, "dtype": torch.float32}
+        peer = kind.from_pretrained(None, **retained)  # results that agree are the check
         return peer.to(device(), getattr(torch, dtype)).eval()
     torch.manual_seed(0)
     peer = kind(settings)

@@ -66,8 +66,8 @@ def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
     task = task | {"prefix": huggingface.read_summarization(described).get("prefix", "")}
     for name in LENGTHS:
         if (table := getattr(values, name, None)) is not None:
-            wanted = task[name] or getattr(get_task(task["name"]), name)
-            task[name] = min(wanted, table)
+            expected = task[name] or getattr(get_task(task["name"]), name)
+            task[name] = min(expected, table)
     section = {"family": family.name, **flat_section(values)}
     if "lsg" not in values.encoder_attention:
         section = _left_open(section, ATTENTION_SIZES)
@@ -188,8 +188,8 @@ def shrink(config: ConfigDict) -> ConfigDict:
     if config.init_from:
         task |= {name: min(task[name], config.task[name] or task[name]) for name in LENGTHS}
     else:
-        kept = {key: config.model[key] for key in ("dropout_rate",) if key in config.model}
-        config.model = ConfigDict(preset(config.model.family, "tiny", **kept))
+        retained = {key: config.model[key] for key in ("dropout_rate",) if key in config.model}
+        config.model = ConfigDict(preset(config.model.family, "tiny", **retained))
     config.task = ConfigDict(task)
     config.data.update(reader="memory", shuffle="all", batch_size=4, source_lengths=())
     config.tokenizer.path = ""

@@ -82,10 +82,10 @@ def write_api_pages() -> None:
     """Writes api/ROOM.md: the room's public names, and its modules, which autosummary documents."""
     for room, text in ROOMS.items():
         package = importlib.import_module(f"longsum_jax.{room}")
-        found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        result = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
         modules = sorted(
             module.name
-            for module in found
+            for module in result
             if not module.ispkg and module.name not in NOT_IMPORTABLE
         )
         page = f"# {room}\n\n{text}\n\n"

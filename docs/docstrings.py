@@ -29,13 +29,13 @@ def tidy(lines: Sequence[str]) -> list[str]:
             item = False
             continue
         if not indent:
-            found = _SECTION.match(line)
-            section = found[1] if found else ""
+            results = _SECTION.match(line)
+            section = results[1] if results else ""
             if block:
                 result.append("")
             block, item = False, bool(_ITEM.match(line))
-            if found and found[2]:  # "Attributes: name: text" in one line
-                result += [f"{found[1]}:", f"    {escape(found[2])}"]
+            if results and results[2]:  # "Attributes: name: text" in one line
+                result += [f"{results[1]}:", f"    {escape(results[2])}"]
             else:
                 result.append(line if section else escape(line))
         elif section in _RESULTS:

@@ -219,12 +219,12 @@ def steps_of(run: Run) -> int:
     if run.documents is None:
         return steps
     paper, table, system = run.documents
-    found = {
+    result = {
         score.value
         for score in published_scores(paper)
         if (score.table, score.system, score.metric) == (table, system, "train")
     }
-    [documents] = found
+    [documents] = result
     trained = round(documents * (1 - run.held_out))
     batches = -(-trained // config["data"]["batch_size"])
     return min(steps, config["data"]["epochs"] * batches)

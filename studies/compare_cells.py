@@ -75,15 +75,15 @@ CellScores = Mapping[int, Scores]  # by seed
 
 def find_cells(places: Sequence[str]) -> dict[str, dict[int, Path]]:
     """Returns the directories of the seeds of every LABEL/CELL."""
-    found: dict[str, dict[int, Path]] = {}
+    result: dict[str, dict[int, Path]] = {}
     for place in places:
         label, equals, workdir = place.partition("=")
         if not equals:
             raise InputError(f'"{place}" is no LABEL=WORKDIR; give both')
         for run in sorted(Path(workdir).glob("*/run.json")):
             if match := SEEDED.fullmatch(run.parent.name):
-                found.setdefault(f"{label}/{match[1]}", {})[int(match[2])] = run.parent
-    return found
+                result.setdefault(f"{label}/{match[1]}", {})[int(match[2])] = run.parent
+    return result
 
 
 def choose_cells(
@@ -228,18 +228,18 @@ def compare(cells: Mapping[str, CellScores], against: str) -> list[dict[str, Any
         pair = table_of(cell), table_of(base)
         differences = resampled_differences(*pair, statistic=corpus_bits)[:, 0]
         error, (low, high) = float(differences.std()), percentile_interval(differences)
-        found = rows[name]["bits"] - rows[against]["bits"]
+        result = rows[name]["bits"] - rows[against]["bits"]
         least_seeds = None
         if spread is not None:
             least_seeds = POWER * spread * math.sqrt(1 / len(cell) + 1 / len(base))
         rows[name] |= {
-            "difference": found,
+            "difference": result,
             "low": float(low),
             "high": float(high),
             "p_value": float(randomization_test(*pair, statistic=corpus_bits)[0]),
             "least_documents": POWER * error,
             "least_seeds": least_seeds,
-            "documents_needed": needed(len(pair[0]), error, found),
+            "documents_needed": needed(len(pair[0]), error, result),
         }
         for column, mine in mean_summaries(cell).items():
             of_pair = mine, theirs[column]

@@ -285,8 +285,8 @@ def main() -> None:
 
     def keep() -> None:
         if args.out:
-            found = [failure._asdict() for failure in failures]
-            write_report(args.out, rows, seed=args.seed, failures=found)
+            result = [failure._asdict() for failure in failures]
+            write_report(args.out, rows, seed=args.seed, failures=result)
 
     if args.out and Path(args.out).exists():
         for known in json.loads(Path(args.out).read_text())["failures"]:
@@ -306,14 +306,14 @@ def main() -> None:
         if row["cpu_minutes"] >= args.cpu_minutes:
             break
         before = _worker_seconds()
-        next_file, found = fuzz(
+        next_file, result = fuzz(
             row["reader"], args.seed, row["files"], slice_seconds, args.patience
         )
         row["cpu_minutes"] += (_worker_seconds() - before) / 60
         row["files"] = next_file
-        row["failures"] += len(found)
-        failures += found
-        for failure in found:
+        row["failures"] += len(result)
+        failures += result
+        for failure in result:
             print(f"{failure.reader} {failure.number}: {failure.problem}", flush=True)
         keep()
     print_table(rows)

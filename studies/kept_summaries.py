@@ -118,9 +118,11 @@ def collect(kinds: Mapping[int, str], verdicts: Sequence[Mapping[int, bool]]) ->
     groups["all"] = list(kinds)
     rows = []
     for kind, numbers in groups.items():
-        votes = [sum(kept[n] for kept in verdicts) for n in numbers]
+        votes = [sum(retained[n] for retained in verdicts) for n in numbers]
         row: dict[str, Any] = {"kind": kind, "summaries": len(numbers)}
-        row["by_reader"] = ", ".join(str(sum(kept[n] for n in numbers)) for kept in verdicts)
+        row["by_reader"] = ", ".join(
+            str(sum(retained[n] for n in numbers)) for retained in verdicts
+        )
         row["by_most"] = sum(2 * vote > len(verdicts) for vote in votes)
         rows.append(row)
     return rows

@@ -127,14 +127,14 @@ def long_texts(model: Model, files: str, count: int, length: int) -> list[list[i
     """
     texts = []
     for path in files.split(","):
-        found: dict[str, list[int]] = {}
+        result: dict[str, list[int]] = {}
         for document in read_json_lines(path, document_key="text|document", require_summary=False):
             ids = model.tokenizer.encode(document.document[: 12 * length])
             if len(ids) >= length:
-                found.setdefault(document.document, ids[:length])
-            if len(found) == count:
+                result.setdefault(document.document, ids[:length])
+            if len(result) == count:
                 break
-        texts += found.values()
+        texts += result.values()
     if not texts:
         raise SystemExit(
             f"--documents={files}: none has {length} tokens of this model; give longer documents, "
@@ -180,17 +180,18 @@ def study_embeddings(args: argparse.Namespace, done: set[str]) -> Iterator[dict[
     texts = long_texts(model, args.documents, args.count, max(lengths))
     for length in lengths:
         cut = [text[: length - 2] for text in texts]
-        wanted = np.stack([embed_chunks(model, text) for text in cut])
+        expected = np.stack([embed_chunks(model, text) for text in cut])
         between = cosines(
-            wanted / np.linalg.norm(wanted, axis=-1, keepdims=True), np.roll(wanted, 1, axis=0)
+            expected / np.linalg.norm(expected, axis=-1, keepdims=True),
+            np.roll(expected, 1, axis=0),
         )
         start = embed(model, [text[: SHORT - 2] for text in cut], SHORT)
         row = {"length": length, "documents": len(texts)}
         yield row | {"variant": "another document"} | between
-        yield row | {"variant": "first 512 tokens"} | cosines(start, wanted)
+        yield row | {"variant": "first 512 tokens"} | cosines(start, expected)
         for variant in args.variants.split(","):
             longer = converted(model, variant, length, mask_first_token=args.mask_first_token)
-            yield row | {"variant": variant} | cosines(embed(longer, cut, length), wanted)
+            yield row | {"variant": variant} | cosines(embed(longer, cut, length), expected)
 
 
 # A masked language model
@@ -228,8 +229,8 @@ def scores(model: Model, texts: np.ndarray, length: int, seed: int) -> dict[str,
             labels[:, None, start : start + size],
             strict=True,
         ):
-            ids, wanted = closed(model, *part)
-            sums.append(loss_and_right(model.logits(ids, np.ones(ids.shape, bool)), wanted))
+            ids, expected = closed(model, *part)
+            sums.append(loss_and_right(model.logits(ids, np.ones(ids.shape, bool)), expected))
     total, count, right = np.sum(sums, axis=0)
     return {"bits": float(total / count / math.log(2)), "accuracy": float(right / count)}
 
@@ -314,8 +315,8 @@ def study_masked_lm(args: argparse.Namespace, done: set[str]) -> Iterator[dict[s
     texts = np.array(long_texts(model, args.documents, args.count, long - 2))
     original = "original, in chunks of 512"
     for length in lengths if original not in done else ():
-        found = scores(model, texts[:, : length - 2], SHORT, args.seed)
-        yield {"length": length, "documents": len(texts), "variant": original, **found}
+        result = scores(model, texts[:, : length - 2], SHORT, args.seed)
+        yield {"length": length, "documents": len(texts), "variant": original, **result}
     further = pieces(model, args.train, long - 2) if args.fine_tuning_steps else None
     for variant in args.variants.split(","):
         if variant in done:
@@ -328,13 +329,13 @@ def study_masked_lm(args: argparse.Namespace, done: set[str]) -> Iterator[dict[s
         if further is not None:
             longer = converted(model, variant, long)
             longer = train(longer, further, FINE_TUNING, args.fine_tuning_steps, args.seed)
-        found = []
+        result = []
         for length, before in plain.items():
-            found.append({"length": length, **row, **before})
+            result.append({"length": length, **row, **before})
             if further is not None:
                 after = scores(longer, texts[:, : length - 2], length, args.seed)
-                found[-1] |= {f"{name}_fine_tuned": value for name, value in after.items()}
-        yield from found
+                result[-1] |= {f"{name}_fine_tuned": value for name, value in after.items()}
+        yield from result
     for path in filter(None, args.checkpoints.split(",")):
         if path not in done:
             yield from checkpoint_rows(path, lengths, args)

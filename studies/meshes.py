@@ -408,8 +408,8 @@ def compare(result: Result, wanted: Result) -> Row:
     if result.skipped != wanted.skipped:
         return row | {"fault": f"skipped {result.skipped}, one device {wanted.skipped}"}
     if wanted.skipped:
-        kept = difference(*map(_finite, (result.params, wanted.params))) == 0
-        return row | {"fault": "" if kept else "a skipped step changed parameters"}
+        retained = difference(*map(_finite, (result.params, wanted.params))) == 0
+        return row | {"fault": "" if retained else "a skipped step changed parameters"}
     row["loss_difference"] = abs(result.loss - wanted.loss) / max(abs(wanted.loss), 1e-3)
     finite = map(_finite, (result.gradients, wanted.gradients))
     row["gradient_difference"] = difference(*finite)
@@ -497,8 +497,8 @@ def run(case: Case, subject: Callable[[], tuple[Subject, Result]]) -> Row:
     start = time.perf_counter()
     row = case.row()
     try:
-        model, wanted = subject()
-        row |= compare(model.on_mesh(case.mesh, case.accumulation), wanted)
+        model, expected = subject()
+        row |= compare(model.on_mesh(case.mesh, case.accumulation), expected)
     except Exception as error:
         row["fault"] = f"{type(error).__name__}: {error}"[:300]
     return row | {"seconds": round(time.perf_counter() - start, 1)}

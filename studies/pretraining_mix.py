@@ -73,11 +73,11 @@ def lead(sentences: Sentences, rng: np.random.Generator, most: float = MOST_COPI
 
 def marked(sentences: Sentences, rng: np.random.Generator, most: float = MOST_COPIED) -> Example:
     """Asks for sentences between marks."""
-    chosen = np.sort(rng.choice(len(sentences), _some(sentences, rng, most), replace=False))
+    selected = np.sort(rng.choice(len(sentences), _some(sentences, rng, most), replace=False))
     shown = list(sentences)
-    for place in chosen:
+    for place in selected:
         shown[place] = f"{OPEN} {shown[place]} {CLOSE}"
-    return f"marked: {' '.join(shown)}", " ".join(sentences[place] for place in chosen)
+    return f"marked: {' '.join(shown)}", " ".join(sentences[place] for place in selected)
 
 
 def find(sentences: Sentences, rng: np.random.Generator) -> Example:
@@ -112,9 +112,9 @@ def rank(
 ) -> Example | None:
     """Asks for what the built-in ranker chooses."""
     text = "\n".join(sentences)
-    wanted = Length(_some(sentences, rng, most), "sentences")
-    chosen = builtin_ranker().summarize(text, length=wanted)
-    return (f"summarize: {' '.join(sentences)}", chosen.text) if chosen.text else None
+    expected = Length(_some(sentences, rng, most), "sentences")
+    selected = builtin_ranker().summarize(text, length=expected)
+    return (f"summarize: {' '.join(sentences)}", selected.text) if selected.text else None
 
 
 def _some(sentences: Sentences, rng: np.random.Generator, most: float) -> int:
@@ -188,8 +188,8 @@ def extracts_of(
         least: sentences of an extract.
     """
     for _ in range(EXTRACTS_OF_TEXT):
-        wanted = int(rng.integers(words // 3, words + 1))
-        extract = builtin_ranker().summarize(text, length=Length(wanted, "words"))
+        expected = int(rng.integers(words // 3, words + 1))
+        extract = builtin_ranker().summarize(text, length=Length(expected, "words"))
         if len(extract.statements) >= least:
             yield [statement.text for statement in extract.statements]
 

@@ -138,15 +138,15 @@ class Probe:
         right = np.concatenate(written)[:, : batch.answers.shape[1]] == batch.answers
         exact = right.all(1)
         parts = np.minimum(batch.distances * PARTS // length, PARTS - 1)
-        found = [right[parts == part] for part in range(PARTS)]
+        result = [right[parts == part] for part in range(PARTS)]
         return {
             "task": name,
             "length": length,
             "exact": float(exact.mean()),
             "tokens": float(right.mean()),
-            "by_distance": [float(x.all(1).mean()) if len(x) else None for x in found],
-            "tokens_by_distance": [float(x.mean()) if len(x) else None for x in found],
-            "texts_by_distance": [len(x) for x in found],
+            "by_distance": [float(x.all(1).mean()) if len(x) else None for x in result],
+            "tokens_by_distance": [float(x.mean()) if len(x) else None for x in result],
+            "texts_by_distance": [len(x) for x in result],
             "texts": number,
         }
 

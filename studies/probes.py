@@ -57,12 +57,12 @@ from scipy import stats
 
 def cells(args: argparse.Namespace) -> list[Cell]:
     """The cells that the flags ask for; seeds of one model follow each other."""
-    chosen = [args.tasks, args.encoders, args.crosses, args.memories]
-    for names, of in zip(chosen, (TASKS, ENCODERS, CROSSES, MEMORIES), strict=True):
+    selected = [args.tasks, args.encoders, args.crosses, args.memories]
+    for names, of in zip(selected, (TASKS, ENCODERS, CROSSES, MEMORIES), strict=True):
         for name in names.replace("+", ",").split(","):
             if name not in of:
                 raise SystemExit(f'"{name}" is unknown; choose from {", ".join(of)}')
-    lists = [names.split(",") for names in chosen]
+    lists = [names.split(",") for names in selected]
     for tasks, memory in itertools.product(lists[0], lists[-1]):
         if memory in OF_THE_NEEDLE and tasks != "needle":
             raise SystemExit(f'memory "{memory}" is for texts of one fact; give --tasks=needle')

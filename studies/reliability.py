@@ -67,8 +67,8 @@ def print_tables(rows: list[Row]) -> None:
 
 
 def _shown(row: Row) -> dict[str, Any]:
-    found = {name: value for name, value in row.items() if name not in ("section", "failures")}
-    return found | {"failed": len(row["failures"])}
+    result = {name: value for name, value in row.items() if name not in ("section", "failures")}
+    return result | {"failed": len(row["failures"])}
 
 
 def main() -> None:

@@ -67,12 +67,12 @@ class Subject(Case):
     def _outcome(self) -> str:
         """Returns one of ``OUTCOMES``."""
         try:
-            found = self.read()
+            result = self.read()
         except InputError:
             return "found"
         except Exception:
             return "crashed"
-        return "harmless" if _are_equal(found, self._expected) else "wrong"
+        return "harmless" if _are_equal(result, self._expected) else "wrong"
 
 
 class ModelDirectory(Subject):
@@ -137,11 +137,11 @@ class TrainingCheckpoint(Subject):
             return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
 
         checkpoints = TrainingCheckpoints(self.directory)
-        found = checkpoints.restore(*jax.tree.map(abstract, self._trees()))
+        result = checkpoints.restore(*jax.tree.map(abstract, self._trees()))
         checkpoints.close()
-        leaves, _ = jax.tree_util.tree_flatten_with_path((found.params, found.state))
+        leaves, _ = jax.tree_util.tree_flatten_with_path((result.params, result.state))
         arrays = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
-        return {"data": np.array(json.dumps(found.data, sort_keys=True)), **arrays}
+        return {"data": np.array(json.dumps(result.data, sort_keys=True)), **arrays}
 
 
 class PreparedShards(Subject):
@@ -165,9 +165,9 @@ class PreparedShards(Subject):
     def read(self) -> dict[str, np.ndarray]:
         from longsum_jax.data.prepared import PreparedExamples
 
-        found = PreparedExamples(self.directory)
-        arrays = {"metadata": np.array(json.dumps(found.metadata, sort_keys=True))}
-        for number, example in enumerate(found):
+        result = PreparedExamples(self.directory)
+        arrays = {"metadata": np.array(json.dumps(result.metadata, sort_keys=True))}
+        for number, example in enumerate(result):
             arrays |= {f"{number}/{key}": np.asarray(value) for key, value in example.items()}
         return arrays
 
@@ -194,8 +194,8 @@ class Predictions(Subject):
     def read(self) -> dict[str, np.ndarray]:
         from longsum_jax.evaluation.comparison import read_predictions
 
-        found = read_predictions(self.directory / "predictions.jsonl")
-        return {name: np.array(str(prediction)) for name, prediction in found.items()}
+        result = read_predictions(self.directory / "predictions.jsonl")
+        return {name: np.array(str(prediction)) for name, prediction in result.items()}
 
 
 SUBJECTS = (ModelDirectory, TrainingCheckpoint, PreparedShards, Predictions)

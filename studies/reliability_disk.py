@@ -210,8 +210,8 @@ class Prepare(Writer):
     def written(self, out: Path) -> Any:
         from longsum_jax.data.prepared import PreparedExamples
 
-        found = PreparedExamples(out)
-        return [{key: str(value) for key, value in example.items()} for example in found]
+        result = PreparedExamples(out)
+        return [{key: str(value) for key, value in example.items()} for example in result]
 
 
 class Convert(Writer):

@@ -66,8 +66,8 @@ class Hosts(Case):
             states = [host.state() for host in hosts]
             state = rng.choice(states)
             changes += 1
-        wanted = Counter({number: _EPOCHS for number in range(len(lengths))})
-        failures = [] if seen == wanted else ["an example came twice or not at all"]
+        expected = Counter({number: _EPOCHS for number in range(len(lengths))})
+        failures = [] if seen == expected else ["an example came twice or not at all"]
         return {"changes": changes, "exact": int(not failures), "failures": failures}
 
 
@@ -125,10 +125,10 @@ class Devices(Case):
 
 def _compared(workdir: Path, whole: Path) -> Row:
     """Compares runs whose sums have other orders."""
-    final, wanted = runs.final_of(workdir), runs.final_of(whole)
+    final, expected = runs.final_of(workdir), runs.final_of(whole)
     largest = max(
-        np.abs(np.subtract(final[name]["values"], wanted[name]["values"])).max(initial=0.0)
-        for name in wanted
+        np.abs(np.subtract(final[name]["values"], expected[name]["values"])).max(initial=0.0)
+        for name in expected
         if ".params" in name
     )
     failures = [] if largest <= 1e-6 else [f"parameters differ by {largest:.1e}"]
@@ -143,11 +143,11 @@ def _have_read_the_same(workdir: Path, whole: Path) -> bool:
 
     Of a life that was ended during a step some processes have not written what they read.
     """
-    wanted, found = runs.readings_of(whole), runs.readings_of(workdir)
-    if found.keys() != wanted.keys():
+    expected, result = runs.readings_of(whole), runs.readings_of(workdir)
+    if result.keys() != expected.keys():
         return False
-    for step, lives in found.items():
-        [ids] = wanted[step]
+    for step, lives in result.items():
+        [ids] = expected[step]
         if ids not in lives or any(Counter(life) - Counter(ids) for life in lives):
             return False
     return True

@@ -70,11 +70,11 @@ class Run(NamedTuple):
         """Of ``longsum``."""
         mode, *overrides = self.config.split(",")
         config = ",".join([f"{CONFIG}:{mode}", f"rows={self.rows}", *overrides])
-        found = ["train", f"--config={config}", f"--workdir={self.workdir}"]
+        result = ["train", f"--config={config}", f"--workdir={self.workdir}"]
         if self.processes > 1:
-            found += [f"--coordinator=127.0.0.1:{self.port}", f"--num_processes={self.processes}"]
-            found.append(f"--process_id={self.process}")
-        return found
+            result += [f"--coordinator=127.0.0.1:{self.port}", f"--num_processes={self.processes}"]
+            result.append(f"--process_id={self.process}")
+        return result
 
 
 class Outcome(NamedTuple):
@@ -190,13 +190,13 @@ def readings_of(workdir: Path) -> dict[int, list[list[str]]]:
 
     The processes of a life are taken together.
     """
-    found: dict[int, dict[str, list[str]]] = {}
+    result: dict[int, dict[str, list[str]]] = {}
     for path in sorted(workdir.glob(EXAMPLES.format("*", "*"))):
         life = path.name.split(".")[1]
         for line in path.read_text().splitlines():
             step, ids = json.loads(line)
-            found.setdefault(step, {}).setdefault(life, []).extend(ids)
-    return {step: [sorted(ids) for ids in lives.values()] for step, lives in found.items()}
+            result.setdefault(step, {}).setdefault(life, []).extend(ids)
+    return {step: [sorted(ids) for ids in lives.values()] for step, lives in result.items()}
 
 
 def final_of(workdir: Path) -> dict[str, Any]:
@@ -206,20 +206,20 @@ def final_of(workdir: Path) -> dict[str, Any]:
 
 def saved_steps(workdir: Path) -> list[int]:
     """Returns the steps of the checkpoints, in order."""
-    found = workdir / "checkpoints"
-    names = [path.name for path in found.iterdir()] if found.is_dir() else []
+    result = workdir / "checkpoints"
+    names = [path.name for path in result.iterdir()] if result.is_dir() else []
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def saves_under_way(workdir: Path) -> set[tuple[str, int]]:
     """Returns names and inodes of checkpoints that are being written."""
-    found = set()
+    result = set()
     for path in (workdir / "checkpoints").glob("*.orbax-checkpoint-tmp*"):
         try:
-            found.add((path.name, path.stat().st_ino))
+            result.add((path.name, path.stat().st_ino))
         except FileNotFoundError:  # it has got its name
             continue
-    return found
+    return result
 
 
 # Inside of a process
@@ -334,11 +334,11 @@ def _write_final(path: Path, state: Any) -> None:
         return np.asarray(leaf if leaf.is_fully_addressable else leaf.addressable_data(0))
 
     arrays = {jax.tree_util.keystr(at): values(leaf) for at, leaf in leaves}
-    found = {
+    result = {
         name: {
             "sha256": hashlib.sha256(array.tobytes()).hexdigest(),
             "values": array.astype(float).ravel().tolist(),
         }
         for name, array in arrays.items()
     }
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(result))

@@ -49,17 +49,17 @@ def read_otherwise(
     metrics = make_metrics(("rouge",), {"rouge": {"stemmer": args.stemmer}})
     options = SummaryOptions(batch_size=args.batch, max_source_length=length or None)
     rows = predict(reader, pairs, metrics, options)
-    found = summary_of(rows, pairs, metrics)
+    result = summary_of(rows, pairs, metrics)
     bits = bits_per_token(reader, pairs, length, args.batch)
-    scores = {name: round(value, 2) for name, value in found["scores"].items()}
+    scores = {name: round(value, 2) for name, value in result["scores"].items()}
     return {
         "attention": attention,
         "length": length,
         "documents": len(rows),
-        "read_share": found["read_tokens"] / max(found["document_tokens"], 1),
+        "read_share": result["read_tokens"] / max(result["document_tokens"], 1),
         **bits,
         **scores,
-        "summary_tokens": found["summary_tokens"]["mean"],
+        "summary_tokens": result["summary_tokens"]["mean"],
     }
 
 

@@ -256,9 +256,9 @@ def main() -> None:
         if args.out:
             write_report(args.out, rows, **settings, date=time.strftime("%Y-%m-%d"))
     for section in dict.fromkeys(row["section"] for row in rows):
-        found = [row for row in rows if row["section"] == section]
-        print_table(found)
-        print(f"resident memory grew by {100 * growth(found):.2f} %")
+        result = [row for row in rows if row["section"] == section]
+        print_table(result)
+        print(f"resident memory grew by {100 * growth(result):.2f} %")
 
 
 if __name__ == "__main__":

@@ -98,14 +98,14 @@ def read_texts(data: Path | None, name: str, count: int) -> list[Text]:
         documents = [_named(text, i) for i, text in enumerate(synthetic_documents(count, 60, 0))]
         return [Text(PlacedSentences.of(text).sentences, []) for text in documents]
     rows = recipe.documents(data, name, "test")
-    found: dict[str, Text] = {}
+    result: dict[str, Text] = {}
     for row in rows:
-        if len(found) == count:
+        if len(result) == count:
             break
-        if row.document not in found:
+        if row.document not in result:
             sentences = PlacedSentences.of(row.document).sentences
-            found[row.document] = Text(sentences, split_sentences(row.summary))
-    return list(found.values())
+            result[row.document] = Text(sentences, split_sentences(row.summary))
+    return list(result.values())
 
 
 def _named(text: str, number: int) -> str:
@@ -123,8 +123,8 @@ def _named(text: str, number: int) -> str:
 
 def drop(words: Sequence[str], share: float, rng: Rng) -> list[str]:
     """Leaves a share of the words out."""
-    kept = np.sort(rng.permutation(len(words))[round(share * len(words)) :])
-    return [words[i] for i in kept]
+    retained = np.sort(rng.permutation(len(words))[round(share * len(words)) :])
+    return [words[i] for i in retained]
 
 
 def replace(words: Sequence[str], share: float, others: Sequence[str], rng: Rng) -> list[str]:
@@ -175,8 +175,8 @@ def _candidates(sentences: Sequence[str]) -> list[int]:
     seen: dict[tuple[str, ...], list[int]] = {}
     for number, sentence in enumerate(sentences):
         seen.setdefault(tuple(unicode_words(sentence)), []).append(number)
-    found = [numbers[0] for words, numbers in seen.items() if len(numbers) == 1]
-    return [number for number in found if len(sentences[number].split()) in WORDS]
+    result = [numbers[0] for words, numbers in seen.items() if len(numbers) == 1]
+    return [number for number in result if len(sentences[number].split()) in WORDS]
 
 
 # Methods
@@ -186,7 +186,7 @@ Method = Callable[[Sequence[str], Sequence[str]], list[list[int]]]
 
 def alignment(written: Sequence[str], sentences: Sequence[str]) -> list[list[int]]:
     """Names the sentences that ``align`` finds."""
-    return [found.indices for found in align(written, sentences)]
+    return [result.indices for result in align(written, sentences)]
 
 
 def greedy_rouge(written: Sequence[str], sentences: Sequence[str]) -> list[list[int]]:
@@ -198,14 +198,14 @@ def nearest_by_rouge(size: int) -> Method:
     """Returns a method that names the sentence with the best F1 of n-grams."""
 
     def method(written: Sequence[str], sentences: Sequence[str]) -> list[list[int]]:
-        found = []
+        result = []
         for sentence in written:
-            held, wanted = count_ngrams(sentences, [sentence], size, tokenize=unicode_words)
-            common = np.minimum(held.counts, wanted.dense()[0][held.ngram])
+            held, expected = count_ngrams(sentences, [sentence], size, tokenize=unicode_words)
+            common = np.minimum(held.counts, expected.dense()[0][held.ngram])
             hits = np.bincount(held.text, common, len(sentences))
-            f1 = 2 * hits / np.maximum(held.total + wanted.total.sum(), 1)
-            found.append([int(f1.argmax())] if hits.any() else [])
-        return found
+            f1 = 2 * hits / np.maximum(held.total + expected.total.sum(), 1)
+            result.append([int(f1.argmax())] if hits.any() else [])
+        return result
 
     return method
 
@@ -228,10 +228,10 @@ def _attended(model: Model, written: Sequence[str], sentences: Sequence[str]) ->
     named: list[list[int]] = [[] for _ in written]
     for statement in attended_sources(model, summary):
         # The splitter may see several sentences in one.
-        found = named[_owner(statement.start, written)]
+        result = named[_owner(statement.start, written)]
         for source in statement.sources:
             number = _owner(source.start, sentences)
-            found += [number] if number not in found else []
+            result += [number] if number not in result else []
     return named
 
 
@@ -260,19 +260,19 @@ def method_rows(
 ) -> list[Row]:
     """Returns how well each method names the sources of rewritten sentences."""
     rng = np.random.default_rng(seed)
-    found: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    result: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for text in texts:
         made = rewrite(text.sentences, rng)
         labelled = [(rule, each) for rule, some in made.items() for each in some]
         written = [each.text for _, each in labelled]
         named = {
-            ("methods", *key): found for key, found in _named_by(written, text, methods).items()
+            ("methods", *key): result for key, result in _named_by(written, text, methods).items()
         }
         for key, of_method in named.items():
             for (rule, each), numbers in zip(labelled, of_method, strict=True):
-                found.setdefault((rule, *key), []).append(agreement(numbers, each.known))
+                result.setdefault((rule, *key), []).append(agreement(numbers, each.known))
     rows = []
-    for (rule, _, *key), values in found.items():
+    for (rule, _, *key), values in result.items():
         precision, recall = np.mean(values, 0).tolist()
         f1 = 2 * precision * recall / max(precision + recall, 1e-12)
         row = {"data_set": name, "rule": rule, "sentences": len(values)}
@@ -325,8 +325,8 @@ def threshold_rows(name: str, texts: Sequence[Text]) -> list[Row]:
     """Returns shares of reference sentences that reach thresholds of support."""
     own, other = [], []
     for text, following in _pairs(texts):
-        own += [found.total for found in align(text.reference, text.sentences)]
-        other += [found.total for found in align(text.reference, following.sentences)]
+        own += [result.total for result in align(text.reference, text.sentences)]
+        other += [result.total for result in align(text.reference, following.sentences)]
     if not own:
         return []
     row = {"part": "thresholds", "data_set": name, "sentences": len(own)}
@@ -370,7 +370,7 @@ class Base(NamedTuple):
 def corruption_rows(name: str, texts: Sequence[Text], seed: int) -> list[Row]:
     """Returns how well measures tell corrupted sentences from others."""
     rng = np.random.default_rng(seed)
-    found: dict[tuple[str, str, str], list[np.ndarray]] = {}
+    result: dict[tuple[str, str, str], list[np.ndarray]] = {}
     for text, following in _pairs(texts):
         swaps = {"same": _entities(text), "other": _entities(following)}
         bases = {"document": _drawn(text.sentences, rng), "reference": text.reference}
@@ -380,10 +380,10 @@ def corruption_rows(name: str, texts: Sequence[Text], seed: int) -> list[Row]:
                 if base == "document":
                     wrong = _noisy(wrong, rng)
                 values = _measures([claim.text for claim in wrong], text.sentences)
-                found.setdefault((base, *key), []).append(values)
+                result.setdefault((base, *key), []).append(values)
     rows = []
-    unchanged = {base: np.concatenate(found.pop((base, "none", ""))) for base in bases}
-    for (base, kind, swap), tables in found.items():
+    unchanged = {base: np.concatenate(result.pop((base, "none", ""))) for base in bases}
+    for (base, kind, swap), tables in result.items():
         wrong = np.concatenate(tables)
         if len(wrong) < FEWEST:
             continue
@@ -402,7 +402,7 @@ def corruption_rows(name: str, texts: Sequence[Text], seed: int) -> list[Row]:
 
 
 def _entities(text: Text) -> list[Entity]:
-    return [entity for found in find_entities(text.sentences) for entity in found]
+    return [entity for result in find_entities(text.sentences) for entity in result]
 
 
 def _drawn(sentences: Sequence[str], rng: Rng) -> list[str]:
@@ -412,15 +412,15 @@ def _drawn(sentences: Sequence[str], rng: Rng) -> list[str]:
 
 def _corrupted(base: Base, rng: Rng) -> dict[tuple[str, str], list[Claim]]:
     """Returns the sentences unchanged and changed, by the kind of change and what was put in."""
-    found = {("none", ""): [Claim(claim, CORRECT) for claim in base.claims]}
+    result = {("none", ""): [Claim(claim, CORRECT) for claim in base.claims]}
     for kind, transform in TRANSFORMATIONS.items():
         is_swap = kind in ("name", "date", "number")
         for swap in base.swaps if is_swap else ("",):
             others = base.swaps.get(swap, [])
             given = zip(base.claims, base.entities, strict=True)
             claims = [transform(ClaimSentence(*each, others), rng) for each in given]
-            found[kind, swap] = [claim for claim in claims if claim is not None]
-    return found
+            result[kind, swap] = [claim for claim in claims if claim is not None]
+    return result
 
 
 def _noisy(claims: Sequence[Claim], rng: Rng) -> list[Claim]:
@@ -430,9 +430,9 @@ def _noisy(claims: Sequence[Claim], rng: Rng) -> list[Claim]:
 def _measures(written: Sequence[str], sentences: Sequence[str]) -> np.ndarray:
     """Returns the ``MEASURES`` of sentences, higher ones for worse, [sentences, 4]."""
     table = np.zeros((len(written), len(MEASURES)))
-    found = align(written, sentences) if written else []
-    flags = find_flags(written, sentences, [each.indices for each in found])
-    for row, (support, flagged) in enumerate(zip(found, flags, strict=True)):
+    result = align(written, sentences) if written else []
+    flags = find_flags(written, sentences, [each.indices for each in result])
+    for row, (support, flagged) in enumerate(zip(result, flags, strict=True)):
         unsupported = 1 - support.total
         of_document = sum(flag.missing == "document" for flag in flagged)
         table[row] = unsupported, of_document, len(flagged), unsupported + len(flagged)

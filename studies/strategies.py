@@ -88,8 +88,8 @@ def summarize(name: str, reader: Reader, document: DataRow, write: Write) -> Sum
     ids = reader.tokenizer.encode(request.text)
     limit = reader.longest_input if name == "direct" else None
     source = StrategyInput(reader, request, TokenizedDocument(ids[:limit], len(ids)))
-    [(_, found)] = run_plans([Plan(summarize_steps(source, name))], decode)
-    return found
+    [(_, result)] = run_plans([Plan(summarize_steps(source, name))], decode)
+    return result
 
 
 def measure(documents: Sequence[DataRow], found: Sequence[Summary]) -> dict[str, float]:
@@ -112,13 +112,13 @@ def measure(documents: Sequence[DataRow], found: Sequence[Summary]) -> dict[str,
 
 def means(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the means over all data sets, for every writer and strategy."""
-    found = []
+    result = []
     for writer, name in itertools.product(WRITERS, READING):
         alike = [row for row in rows if (row["writer"], row["strategy"]) == (writer, name)]
         values = {key: np.mean([row[key] for row in alike]) for key in MEASURED}
         about = {"data": "mean", "writer": writer, "strategy": name}
-        found.append(about | {key: round(float(value), 3) for key, value in values.items()})
-    return found
+        result.append(about | {key: round(float(value), 3) for key, value in values.items()})
+    return result
 
 
 def main() -> None:
@@ -141,9 +141,9 @@ def main() -> None:
         long = (each for each in every if len(each.document.split()) > args.input)
         documents = list(itertools.islice(long, args.examples))
         for (writer, write), name in itertools.product(WRITERS.items(), READING):
-            found = [summarize(name, reader, document, write) for document in documents]
+            result = [summarize(name, reader, document, write) for document in documents]
             about = {"data": data_set, "documents": len(documents), "writer": writer}
-            rows.append({**about, "strategy": name, **measure(documents, found)})
+            rows.append({**about, "strategy": name, **measure(documents, result)})
             print_table(rows[-1:])
     rows += means(rows)
     if args.out:

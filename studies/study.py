@@ -109,21 +109,21 @@ def cells(texts: Sequence[str], names: str | None, seeds: str) -> list[Cell]:
         texts: the config and its overrides, in which names in braces are columns.
         names, seeds: the flags.
     """
-    found = dict.fromkeys(re.findall(r"{(\w+)}", " ".join(texts)))
-    columns = [name for name in found if name not in (*GIVEN, "split")]
+    result = dict.fromkeys(re.findall(r"{(\w+)}", " ".join(texts)))
+    columns = [name for name in result if name not in (*GIVEN, "split")]
     if not names and columns != ["encoder", "cross"]:
         raise InputError(
             f"--cells is missing; give values of {'/'.join(columns)}, separated by commas"
         )
-    chosen = (
+    selected = (
         names.split(",")
         if names
         else [f"{encoder}/{cross}" for encoder in ENCODERS for cross in CROSSES]
     )
-    for name in chosen:
+    for name in selected:
         if name.count("/") != len(columns) - 1:
             raise InputError(f'--cells: "{name}" is no {"/".join(columns)}; give a value for each')
-    values = [dict(zip(columns, name.split("/"), strict=True)) for name in chosen]
+    values = [dict(zip(columns, name.split("/"), strict=True)) for name in selected]
     return [Cell(value, int(seed)) for seed in seeds.split(",") for value in values]
 
 
@@ -152,7 +152,7 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
     steps = config.training.steps
     if not _evaluated(directory, steps):
         raise KeyboardInterrupt  # a signal stopped training, which the next start takes up
-    found, model = records.read_run(directory), load(directory, which="latest")
+    result, model = records.read_run(directory), load(directory, which="latest")
     bits = document_bits(model, experiment)
     write_document_bits(directory, bits)
     return {
@@ -161,10 +161,10 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
         "steps": steps,
         "parameters": model.num_parameters,
         **{name: round(value, 4) for name, value in bits_per_token(bits).items()},
-        **{name: round(float(found.evaluation[name].values[-1]), 2) for name in ROUGE},
-        "lead": round(float(found.evaluation["lead_mean_rouge"].values[-1]), 2),
-        "summary_tokens": round(float(found.evaluation["summary_tokens"].values[-1]), 1),
-        "tokens_per_second": round(float(np.median(found.training["tokens_per_second"].values))),
+        **{name: round(float(result.evaluation[name].values[-1]), 2) for name in ROUGE},
+        "lead": round(float(result.evaluation["lead_mean_rouge"].values[-1]), 2),
+        "summary_tokens": round(float(result.evaluation["summary_tokens"].values[-1]), 1),
+        "tokens_per_second": round(float(np.median(result.training["tokens_per_second"].values))),
         "step_mib": round(
             _step_bytes(experiment, model, config.optimizer, next(batches)) / 2**20, 1
         ),
@@ -195,7 +195,7 @@ def document_bits(
         and "tokens" of the summaries, each [documents].
     """
     loss = _segment_loss(model) if experiment.objective.parts else _whole_loss(model)
-    found: dict[str, list[np.ndarray]] = {"bits": [], "bits_other": [], "tokens": []}
+    result: dict[str, list[np.ndarray]] = {"bits": [], "bits_other": [], "tokens": []}
     for batch in _batches(model, experiment, batch_size):
         nats, tokens = loss(batch)
         real = np.flatnonzero(tokens)  # a last batch is filled up with empty rows
@@ -203,10 +203,10 @@ def document_bits(
         sources[real] = np.roll(real, 1)
         others = {key: value[sources] for key, value in batch.items()}
         nats_other, _ = loss(others | {"labels": batch["labels"]})
-        found["bits"].append(np.asarray(nats)[real] / math.log(2))
-        found["bits_other"].append(np.asarray(nats_other)[real] / math.log(2))
-        found["tokens"].append(np.asarray(tokens)[real])
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+        result["bits"].append(np.asarray(nats)[real] / math.log(2))
+        result["bits_other"].append(np.asarray(nats_other)[real] / math.log(2))
+        result["tokens"].append(np.asarray(tokens)[real])
+    return {name: np.concatenate(parts) for name, parts in result.items()}
 
 
 def write_document_bits(directory: Path, documents: Mapping[str, np.ndarray]) -> None:

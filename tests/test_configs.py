@@ -657,8 +657,8 @@ def test_global_tokens_may_be_trained_alone(name):
     path = CONFIGS / f"{name}.py"
     run = run_config(read_config(f"{path}:arxiv,train=globals", {}))
     names = run.family.parameter_shapes(run.model)
-    found = [path for path in names if re.search(run.training.trained, path)]
-    assert [path for path in found if not path.startswith("head/")] == [
+    result = [path for path in names if re.search(run.training.trained, path)]
+    assert [path for path in result if not path.startswith("head/")] == [
         "encoder/attention/global_embeddings"
     ]
 
@@ -688,22 +688,22 @@ def test_lsg_summarization_is_table_9(mode, documents, epochs, longest, shortest
         run_of(f"lsg_summarize:{mode}"),
         run_of(f"lsg_summarize:{mode},model={small_bart}"),
     )
-    for found, passes in ((run, epochs), (long_run, 1)):
-        steps, optimizer = passes * documents // 32, found.optimizer
-        assert (found.data.batch_size, found.data.epochs) == (32, passes)
+    for result, passes in ((run, epochs), (long_run, 1)):
+        steps, optimizer = passes * documents // 32, result.optimizer
+        assert (result.data.batch_size, result.data.epochs) == (32, passes)
         assert (optimizer.learning_rate, optimizer.schedule) == (8e-5, "linear")
         assert optimizer.warmup_steps == steps // 10
-        assert found.model.dropout == 0.1
-        wanted = {"num_beams": 5, "length_penalty": 2.0, "max_new_tokens": longest} | shortest
-        wanted |= {"early_stopping": True, "no_repeat_ngram_size": 0}
-        assert found.evaluation.generation() == wanted
-        assert found.evaluation.stemmer
+        assert result.model.dropout == 0.1
+        expected = {"num_beams": 5, "length_penalty": 2.0, "max_new_tokens": longest} | shortest
+        expected |= {"early_stopping": True, "no_repeat_ngram_size": 0}
+        assert result.evaluation.generation() == expected
+        assert result.evaluation.stemmer
         # Table 6 has ROUGE-L of whole texts, tables 4, 5 and 7 of sentences.
         rouge_l = "rougeL" if mode == "multinews" else "rougeLsum"
-        assert found.evaluation.rouge_types == ("rouge1", "rouge2", rouge_l)
-        check_run(found)
+        assert result.evaluation.rouge_types == ("rouge1", "rouge2", rouge_l)
+        check_run(result)
         # The published scripts' (of arXiv), with transformers' defaults.
-        assert (found.task.max_target_length, optimizer.clip_norm) == (512, 1.0)
+        assert (result.task.max_target_length, optimizer.clip_norm) == (512, 1.0)
         assert (optimizer.weight_decay, optimizer.eps) == (0.0, 1e-8)
     assert run.task.max_source_length == run.model.max_source_length == 4096
     assert long_run.task.max_source_length == 16384

@@ -51,8 +51,8 @@ def test_there_are_many_cases(rows):
 
 
 def test_every_case_is_refused_or_left_alone(rows):
-    wanted = {False: "InputError", True: "read"}
-    assert [row for row in rows if row["outcome"] != wanted[row["is_read"]]] == []
+    expected = {False: "InputError", True: "read"}
+    assert [row for row in rows if row["outcome"] != expected[row["is_read"]]] == []
 
 
 def test_the_refusal_is_one_line(rows):

@@ -111,29 +111,29 @@ FILES = {module_name(path): path for path in PATHS}
 @cache
 def imported_names(module):
     """Full names of everything that a module imports, inside functions too."""
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(FILES[module].read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            result |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return result
 
 
 @cache
 def imported_modules(module):
     """Modules of this package that a module imports."""
-    found = set()
+    result = set()
     for name in imported_names(module):
         while name and name not in FILES:
             name = name.rpartition(".")[0]
         if name and name != module:
-            found.add(name)
+            result.add(name)
     # A registry of lazy classes imports by name what it lists.
     package = module.rpartition(".")[0]
     listed = re.findall(r'f"\{_PACKAGE\}\.(\w+):', FILES[module].read_text())
-    return found | {f"{package}.{name}" for name in listed}
+    return result | {f"{package}.{name}" for name in listed}
 
 
 FRONT_DOOR = {"longsum_jax", *(f"longsum_jax.{name}" for name in longsum_jax.__all__)}
@@ -145,9 +145,9 @@ def room_of(module):
 
 
 def modules_of(*rooms):
-    found = [name for name in FILES if name not in DOORS and room_of(name) in rooms]
-    assert len(found) >= len(rooms)
-    return found
+    result = [name for name in FILES if name not in DOORS and room_of(name) in rooms]
+    assert len(result) >= len(rooms)
+    return result
 
 
 def test_every_room_has_a_rank():

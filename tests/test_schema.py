@@ -90,10 +90,10 @@ def test_suggestions():
 
 
 def test_differences_of_trees_keep_their_order():
-    wanted = {"c": (1, 2), "a": (3,), "b": (4,), "d": ()}
-    found = {"z": (1,), "b": [4], "a": (5,), "y": (1,), "c": (2, 1)}
-    assert compare_trees(wanted, found) == (["d"], ["z", "y"], ["c", "a"])
-    assert compare_trees(wanted, wanted) == ([], [], [])
+    expected = {"c": (1, 2), "a": (3,), "b": (4,), "d": ()}
+    result = {"z": (1,), "b": [4], "a": (5,), "y": (1,), "c": (2, 1)}
+    assert compare_trees(expected, result) == (["d"], ["z", "y"], ["c", "a"])
+    assert compare_trees(expected, expected) == ([], [], [])
 
 
 def test_long_lists_of_names_are_cut():

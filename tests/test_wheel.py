@@ -54,20 +54,20 @@ def core_distributions(wheel):
     waiting = re.findall(r"^Requires-Dist: (.*)$", text, re.MULTILINE)
     # (requirement, extras of the package that asks for it)
     waiting = [(Requirement(line), {""}) for line in waiting]
-    found = {}
+    result = {}
     while waiting:
         requirement, extras = waiting.pop()
         marker = requirement.marker
         if marker and not any(marker.evaluate({"extra": extra}) for extra in extras):
             continue
-        wanted = {"", *requirement.extras}
-        known = found.setdefault(requirement.name.lower(), set())
-        if wanted <= known:
+        expected = {"", *requirement.extras}
+        known = result.setdefault(requirement.name.lower(), set())
+        if expected <= known:
             continue
-        known |= wanted
+        known |= expected
         needs = metadata.requires(requirement.name) or ()
-        waiting += [(Requirement(line), wanted) for line in needs]
-    return set(found)
+        waiting += [(Requirement(line), expected) for line in needs]
+    return set(result)
 
 
 def link_distribution(name, target):

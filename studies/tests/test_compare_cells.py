@@ -78,10 +78,10 @@ def test_documents_of_a_data_set_are_selected_in_all_values(compare_cells, tmp_p
         "specifications": [1],
     }
     cells = {"a/x": {0: scores(compare_cells, [2, 4, 6], [10, 20, 30])}}
-    (chosen,) = compare_cells.select(cells, parts["papers"])["a/x"].values()
-    assert list(chosen.bits["bits"]) == [2, 6]
-    assert list(chosen.bits["bits_other"]) == [3, 7]
-    assert list(chosen.summaries["mean_rouge"]) == [10, 30]
+    (selected,) = compare_cells.select(cells, parts["papers"])["a/x"].values()
+    assert list(selected.bits["bits"]) == [2, 6]
+    assert list(selected.bits["bits_other"]) == [3, 7]
+    assert list(selected.summaries["mean_rouge"]) == [10, 30]
 
 
 def test_documents_that_a_difference_needs(compare_cells):
@@ -95,8 +95,8 @@ def test_documents_with_other_summaries_to_know_are_left_out(compare_cells, caps
     other = tokens.copy()
     other[3] += 1
     other[7] += 1
-    kept = compare_cells.common_documents([tokens, tokens, other])
-    assert kept.tolist() == [i for i in range(20) if i not in (3, 7)]
+    retained = compare_cells.common_documents([tokens, tokens, other])
+    assert retained.tolist() == [i for i in range(20) if i not in (3, 7)]
     assert "in some cells: 3, 7" in capsys.readouterr().err
     assert compare_cells.common_documents([tokens, tokens]).tolist() == list(range(20))
     assert not capsys.readouterr().err
@@ -136,15 +136,15 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
     out = tmp_path / "compared.json"
     flags = [f"a={tmp_path}/study", f"--data={tmp_path}/validation.jsonl", f"--out={out}"]
     compare_cells.main([*flags, "--against=a/se3", "--metrics=rouge,support", "--by=set"])
-    found = json.loads(out.read_text())["rows"]
-    sizes = [(row.get("part"), row["cell"], row["documents"]) for row in found]
+    result = json.loads(out.read_text())["rows"]
+    sizes = [(row.get("part"), row["cell"], row["documents"]) for row in result]
     of_all = [(None, "attentive", 5), (None, "se3", 5)]
     by_set = [("even", "attentive", 3), ("even", "se3", 3), ("odd", "attentive", 2)]
     assert sizes == [*of_all, *by_set, ("odd", "se3", 2)]
-    rows = found[:2]
-    even, odd = found[3], found[5]
-    kept = (tmp_path / "study" / "se3-0" / "document_bits.json").read_text()
-    tokens = json.loads(kept)["tokens"]
+    rows = result[:2]
+    even, odd = result[3], result[5]
+    retained = (tmp_path / "study" / "se3-0" / "document_bits.json").read_text()
+    tokens = json.loads(retained)["tokens"]
     of_even = sum(tokens[::2]) / sum(tokens)
     together = of_even * even["bits"] + (1 - of_even) * odd["bits"]
     assert together == pytest.approx(rows[1]["bits"], abs=1e-3)
@@ -156,7 +156,7 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
         assert 0 <= row["held_by_document"] <= 100
     (tmp_path / "study" / "se3-0" / "document_bits.json").unlink()
     compare_cells.main([f"a={tmp_path}/study", "--against=a/se3"])  # computes what is not there
-    assert (tmp_path / "study" / "se3-0" / "document_bits.json").read_text() == kept
+    assert (tmp_path / "study" / "se3-0" / "document_bits.json").read_text() == retained
     attentive = tmp_path / "study" / "attentive-0" / "document_bits.json"
     before = attentive.read_text()
     other = json.loads(before)
@@ -173,12 +173,12 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/se3", "--cells=attentive"])
     words = [*flags, "--against=a/se3", "--cells=se3", "--length=2 sentences"]
     compare_cells.main(words)
-    kept = tmp_path / "study" / "se3-0" / "predictions.2_sentences" / "settings.json"
-    assert json.loads(kept.read_text())["length"] == "2 sentences"
+    retained = tmp_path / "study" / "se3-0" / "predictions.2_sentences" / "settings.json"
+    assert json.loads(retained.read_text())["length"] == "2 sentences"
     assert [row["cell"] for row in json.loads(out.read_text())["rows"]] == ["se3"]
     compare_cells.main([*words, "--segments_no_repeat_ngram_size=2"])
-    kept = tmp_path / "study" / "se3-0" / "predictions.2_sentences.no_2" / "settings.json"
-    assert json.loads(kept.read_text())["generation"]["segments_no_repeat_ngram_size"] == 2
+    retained = tmp_path / "study" / "se3-0" / "predictions.2_sentences.no_2" / "settings.json"
+    assert json.loads(retained.read_text())["generation"]["segments_no_repeat_ngram_size"] == 2
     compare_cells.main([*flags, "--against=a/se3", "--by=set", "--bits_only"])
     of_bits = json.loads(out.read_text())["rows"]
     assert [(row.get("part"), row["cell"], row["documents"]) for row in of_bits] == sizes

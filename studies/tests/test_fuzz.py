@@ -80,14 +80,14 @@ def members(content):
 
 def test_what_lies_in_an_archive_is_damaged_and_its_sums_are_right(fuzz, scripts):
     damage, good = scripts("fuzz_damage"), packed('{"a": 1}')
-    found = []
+    result = []
     for seed in range(40):
         content = damage._damage_zip(good, np.random.default_rng(seed))
         with contextlib.suppress(zipfile.BadZipFile, NotImplementedError, OSError, RuntimeError):
-            found.append(members(content))  # compares the sums
-    assert len(found) > 25
-    assert sum(dict(each).get("a.json", b"") != b'{"a": 1}' for each in found) > 5
-    assert {len(each) for each in found} == {1, 2, 3}
+            result.append(members(content))  # compares the sums
+    assert len(result) > 25
+    assert sum(dict(each).get("a.json", b"") != b'{"a": 1}' for each in result) > 5
+    assert {len(each) for each in result} == {1, 2, 3}
 
 
 def test_a_header_is_damaged_and_its_length_is_right(fuzz, scripts):
@@ -107,12 +107,12 @@ def test_fields_of_a_message_are_damaged_and_their_lengths_are_right(fuzz, scrip
 
     damage = scripts("fuzz_damage")
     model = fuzz.READERS["sentencepiece"].seeds()[1]["spiece.model"]
-    found = set()
+    result = set()
     for number in range(40):
         content = damage._damage_message(model, np.random.default_rng(number))
         with contextlib.suppress(Exception):
-            found.add(proto.ModelProto.FromString(content).SerializeToString())
-    assert len(found - {model}) > 20
+            result.add(proto.ModelProto.FromString(content).SerializeToString())
+    assert len(result - {model}) > 20
 
 
 def test_records_are_damaged_and_their_hashes_are_right(fuzz, scripts, tmp_path):
@@ -121,12 +121,12 @@ def test_records_are_damaged_and_their_hashes_are_right(fuzz, scripts, tmp_path)
     damage = scripts("fuzz_damage")
     [files] = fuzz.READERS["metadata"].seeds()
     [name] = [name for name in files if name.endswith(".array_record")]
-    path, found = tmp_path / name, set()
+    path, result = tmp_path / name, set()
     for number in range(12):
         path.write_bytes(damage._damage_records(files[name], np.random.default_rng(number)))
         source = grain.sources.ArrayRecordDataSource(str(path))
-        found |= {source[index] for index in range(len(source))}
-    assert len(found) > 8
+        result |= {source[index] for index in range(len(source))}
+    assert len(result) > 8
 
 
 def test_the_same_number_makes_the_same_files(fuzz, tmp_path):
@@ -147,8 +147,8 @@ def test_failures_are_found(fuzz, scripts, tmp_path, monkeypatch):
 
     make = scripts("fuzz_readers").Reader
     monkeypatch.setitem(fuzz.READERS, "broken", make(lambda: [{"a": b"\x01"}], read))
-    found = [failure for _, failure in fuzz.read_cases("broken", 0, range(40), tmp_path / "x")]
-    problems = [failure.problem for failure in found if failure]
+    result = [failure for _, failure in fuzz.read_cases("broken", 0, range(40), tmp_path / "x")]
+    problems = [failure.problem for failure in result if failure]
     assert 0 < len(problems) < 40
     assert problems[0].startswith("ZeroDivisionError at test_fuzz.py:")
 

@@ -141,14 +141,14 @@ def test_published_models_are_read_as_they_are(
     flags += ["--steps=21", "--fine_tuning_steps=0", f"--checkpoints={paths[0]},{paths[1]}"]
     rows = report("lsg_study", *flags)["rows"]
     variants = ["original, in chunks of 512", "full", *map(str, paths)]
-    wanted = [(variant, length) for variant in variants for length in (SHORT, LONG)]
-    assert [(row["variant"], row["length"]) for row in rows] == wanted
+    expected = [(variant, length) for variant in variants for length in (SHORT, LONG)]
+    assert [(row["variant"], row["length"]) for row in rows] == expected
     for name, row in zip(("longformer", "big_bird"), (rows[5], rows[7]), strict=True):
         model, directory = models[name]
         ours = longsum_jax.load(directory)
         texts = study.long_texts(ours, str(tmp_path / "test.jsonl"), 2, LONG - 2)
-        found = bits_in_transformers(study, model, ours, texts)
-        assert row["bits"] == pytest.approx(found, rel=1e-4)
+        result = bits_in_transformers(study, model, ours, texts)
+        assert row["bits"] == pytest.approx(result, rel=1e-4)
     # Started again it reads what is there.
     monkeypatch.setattr(study, "scores", None)
     assert report("lsg_study", *flags)["rows"] == rows

@@ -73,7 +73,7 @@ def test_a_case_on_one_device(meshes):
     kinds = ("full", "short", "empty", "no target", "padding", "full", "short", "empty")
     setup = meshes.Setup("t5", {"tie_word_embeddings": False}, "whole", 9, kinds, "row", 0)
     subject = meshes.Subject(setup)
-    wanted = subject.alone()
-    assert wanted.skipped == 1
-    row = meshes.compare(subject.on_mesh(meshes.MeshOptions(batch=1), 2), wanted)
+    expected = subject.alone()
+    assert expected.skipped == 1
+    row = meshes.compare(subject.on_mesh(meshes.MeshOptions(batch=1), 2), expected)
     assert row == {"skipped": True, "fault": ""}

@@ -26,8 +26,8 @@ def parts(scripts):
 
 
 def test_changes_of_a_file(script):
-    found = {(mutant.kind, mutant.old, mutant.new) for mutant in script.mutants("a.py", SOURCE)}
-    assert found >= {
+    result = {(mutant.kind, mutant.old, mutant.new) for mutant in script.mutants("a.py", SOURCE)}
+    assert result >= {
         ("number", "3", "(3 + 1)"),
         ("number", "3", "(3 - 1)"),
         ("condition", "not text", "(text)"),
@@ -36,7 +36,7 @@ def test_changes_of_a_file(script):
         ("comparison", "len(text) > size", "(len(text) >= size)"),
         ("arguments", "min(size, 4)", "min(4, size)"),
     }
-    assert not any("A module" in old or "Returns" in old for _, old, _ in found)
+    assert not any("A module" in old or "Returns" in old for _, old, _ in result)
 
 
 def test_a_mutant_is_the_file_with_one_change(script):

@@ -53,14 +53,14 @@ def test_columns_of_a_study_stand_in_its_overrides_too(scripts):
     study = scripts("study")
     before = "--config.init_from=runs/{encoder}-{cross}-0"
     texts = ["configs/locost_small.py:mix,task.source=json:{data}", before]
-    found = study.cells(texts, "s4d/full,full/hepos", "0,1")
-    assert [cell.directory for cell in found] == [
+    result = study.cells(texts, "s4d/full,full/hepos", "0,1")
+    assert [cell.directory for cell in result] == [
         "s4d-full-0",
         "full-hepos-0",
         "s4d-full-1",
         "full-hepos-1",
     ]
-    assert study.filled(before, found[1].values) == "--config.init_from=runs/full-hepos-0"
+    assert study.filled(before, result[1].values) == "--config.init_from=runs/full-hepos-0"
 
 
 def test_a_table_is_measured_once_and_drawn(paper, tmp_path, monkeypatch, capsys):
@@ -101,8 +101,8 @@ def files(topics, tmp_path, monkeypatch):
     """The files that tables of small models are made of, in the working directory."""
     monkeypatch.chdir(tmp_path)
     rows = [{"id": str(i), "document": text, "summary": text[:99]} for i, text in enumerate(topics)]
-    for file, chosen in (("train", rows[:20]), ("test", rows[20:22]), ("books", rows[20:22])):
-        text = "".join(json.dumps(row) + "\n" for row in chosen)
+    for file, selected in (("train", rows[:20]), ("test", rows[20:22]), ("books", rows[20:22])):
+        text = "".join(json.dumps(row) + "\n" for row in selected)
         (tmp_path / f"{file}.jsonl").write_text(text)
 
 
@@ -137,8 +137,8 @@ def test_tables_of_small_models_that_are_trained_for_them(name, paper, tmp_path)
 @pytest.mark.slow
 def test_classifiers_with_and_without_dropout_of_attention(report):
     flags = ("--classifier", "--size=tiny", "--batch=1", "--lengths=64", "--repeats=1")
-    found = report("lsg", *flags, "--kinds=32/4 norm,performer")
-    rows = {(row["kind"], row["attention_dropout"]): row for row in found["rows"]}
+    result = report("lsg", *flags, "--kinds=32/4 norm,performer")
+    rows = {(row["kind"], row["attention_dropout"]): row for row in result["rows"]}
     assert set(rows) == {(k, r) for k in ("32/4 norm", "performer") for r in (0.1, 0.0)}
     assert all(0 < row["work_gib"] < row["gib"] and row["seconds"] > 0 for row in rows.values())
     # Of what has no weights of pairs there is nothing to drop.
@@ -252,9 +252,9 @@ def test_a_model_reads_otherwise(scripts, tmp_path, monkeypatch, capsys):
 def test_bits_are_those_of_the_logits(scripts, small_model):
     model = longsum_jax.load(small_model)
     pairs = [Pair("1", "The cat sat on the mat.", "A cat."), Pair("2", "It rained.", "Rain fell.")]
-    found = scripts("reread").bits_per_token(model, pairs, 5, 2)
+    result = scripts("reread").bits_per_token(model, pairs, 5, 2)
     encode = model.tokenizer.encode
-    wanted = {}
+    expected = {}
     for name, order in (("bits", (0, 1)), ("bits_other", (1, 0))):
         losses = []
         for pair, other in zip(pairs, order, strict=True):
@@ -262,11 +262,11 @@ def test_bits_are_those_of_the_logits(scripts, small_model):
             target = [*encode(pair.reference), model.tokenizer.eos_id]
             start = [[model.config.decoder_start_token_id, *target[:-1]]]
             logits = np.asarray(model.logits(source, None, start))[0]
-            chosen = jax.nn.log_softmax(logits)[np.arange(len(target)), target]
-            losses += (-chosen / np.log(2)).tolist()
-        wanted[name] = np.mean(losses)
-    assert found == pytest.approx(wanted, abs=1e-3)
-    assert found["bits"] != found["bits_other"]
+            selected = jax.nn.log_softmax(logits)[np.arange(len(target)), target]
+            losses += (-selected / np.log(2)).tolist()
+        expected[name] = np.mean(losses)
+    assert result == pytest.approx(expected, abs=1e-3)
+    assert result["bits"] != result["bits_other"]
 
 
 def test_data_sets_as_rows(report, tmp_path):

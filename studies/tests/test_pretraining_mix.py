@@ -75,11 +75,11 @@ def test_rows_depend_on_the_seed_alone(mix, tmp_path, monkeypatch, capsys):
         mix.main()
         return out
 
-    found = [json.loads(line) for line in rows("a.jsonl", 0).read_text().splitlines()]
-    assert len(found) == 30
-    assert all(row["document"] and row["summary"] for row in found)
-    assert len({row["id"] for row in found}) == 30
-    assert {row["id"].partition("-")[0] for row in found} <= set(mix.TASKS)
+    result = [json.loads(line) for line in rows("a.jsonl", 0).read_text().splitlines()]
+    assert len(result) == 30
+    assert all(row["document"] and row["summary"] for row in result)
+    assert len({row["id"] for row in result}) == 30
+    assert {row["id"].partition("-")[0] for row in result} <= set(mix.TASKS)
     again = rows("b.jsonl", 0).read_text()
     assert again == (tmp_path / "a.jsonl").read_text() != rows("c.jsonl", 1).read_text()
     assert "0 rows" in capsys.readouterr().err

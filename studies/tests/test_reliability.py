@@ -114,15 +114,15 @@ def test_trials_add_up_over_several_starts(scripts, tmp_path):
     seen = []
 
     class Drawn(trials.Case):
-        section, name, wanted = "some", "drawn", 5
+        section, name, expected = "some", "drawn", 5
 
         def trial(self, rng):
             seen.append(rng.random())
             failures = ["too much"] if len(seen) == 3 else []
             return {"made": 2, "largest_value": -len(seen), "failures": failures}
 
-    rows, kept = [], []
-    trials.run_trials([Drawn()], rows, 0, float("inf"), lambda: kept.append(json.dumps(rows)))
+    rows, retained = [], []
+    trials.run_trials([Drawn()], rows, 0, float("inf"), lambda: retained.append(json.dumps(rows)))
     assert rows == [
         {
             "section": "some",
@@ -133,7 +133,7 @@ def test_trials_add_up_over_several_starts(scripts, tmp_path):
             "largest_value": -1,
         }
     ]
-    earlier = json.loads(kept[1])
+    earlier = json.loads(retained[1])
     whole = list(seen)
     trials.run_trials([Drawn()], earlier, 0, float("inf"), lambda: None)
     assert seen[5:] == whole[2:]

@@ -114,8 +114,8 @@ def test_a_small_run(report, soak, hostile, monkeypatch):
     rng = np.random.default_rng(0)
     monkeypatch.setattr(soak, "attacks", lambda *_: [make(rng) for make in quick])
     flags = ["--minutes=0.02", "--kills=2", "--pause=0.3", "--calm=0.2", "--turns=2", "--rate=20"]
-    found = report("serving_soak", *flags, "--clients=2", "--connections=20", "--hostile=8")
-    rows = found["rows"]
+    result = report("serving_soak", *flags, "--clients=2", "--connections=20", "--hostile=8")
+    rows = result["rows"]
     load = [row for row in rows if row["section"] == "load"]
     assert len(load) == soak.PARTS + 1
     assert load[-1]["answers"] > 0
@@ -124,7 +124,7 @@ def test_a_small_run(report, soak, hostile, monkeypatch):
     kill, term, end = [row for row in rows if row["section"] == "kills"]
     assert (kill["signal"], term["signal"], term["cut"]) == ("SIGKILL", "SIGTERM", 0)
     assert end["different"] == end["lost"] == 0
-    assert found["failures"] == []
+    assert result["failures"] == []
     attacks = [row for row in rows if row["section"] == "hostile"]
     assert [row["failed"] for row in attacks] == [0] * len(quick)
     nothing, *attacks = [row for row in rows if row["section"] == "neighbours"]

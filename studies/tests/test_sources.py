@@ -39,8 +39,8 @@ def test_settings_are_those_of_align(script):
     every = align(written, SENTENCES, max_sources=5, min_gain=0)
     for sources, gain in script.SETTINGS:
         expected = align(written, SENTENCES, max_sources=sources, min_gain=gain)
-        found = [script._within(each, sources, gain) for each in every]
-        assert found == [each.indices for each in expected]
+        result = [script._within(each, sources, gain) for each in every]
+        assert result == [each.indices for each in expected]
 
 
 def test_rules_keep_their_sources(script):
@@ -52,8 +52,8 @@ def test_rules_keep_their_sources(script):
             assert written <= set().union(*(words[i] for i in known))
             assert len(known) == 1 + (rule == "merge")
     [number] = made["drop"][0].known
-    kept = len(SENTENCES[number].split()) - round(len(SENTENCES[number].split()) / 3)
-    assert len(made["drop"][0].text.split()) == kept
+    retained = len(SENTENCES[number].split()) - round(len(SENTENCES[number].split()) / 3)
+    assert len(made["drop"][0].text.split()) == retained
 
 
 def test_nearest_by_rouge(script):

@@ -38,8 +38,8 @@ def test_extracts_have_the_summary_as_their_target(write):
     rows = write("--words=10-40", "--times=4", query="What happened to the store?")
     assert [row["id"] for row in rows] == [f"harbour-{time}-0" for time in range(4)]
     for row in rows:
-        chosen = row["document"].splitlines()
-        assert chosen == [sentence for sentence in SENTENCES if sentence in chosen]
+        selected = row["document"].splitlines()
+        assert selected == [sentence for sentence in SENTENCES if sentence in selected]
         assert row["summary"] == SUMMARY
         assert row["query"] == "What happened to the store?"
     assert len({row["document"] for row in rows}) > 1

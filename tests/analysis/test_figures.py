@@ -38,15 +38,15 @@ def test_runs_on_other_documents_have_their_own_baselines(write_run, score, expe
 
 
 def test_kernels_figure_has_labelled_axes(ssm_layers):
-    found = kernels.kernels(ssm_layers(True), 16)
-    axes = figures.kernels_figure(found, (7, 3)).axes
+    result = kernels.kernels(ssm_layers(True), 16)
+    axes = figures.kernels_figure(result, (7, 3)).axes
     assert {ax.get_xlabel() for ax in axes} >= {"memory (tokens)", "lag (tokens)", "|kernel|"}
     assert {ax.get_ylabel() for ax in axes} >= {
         "layer 1\nmodes (%)",
         "layer 2\nmodes (%)",
         "channel",
     }
-    np.testing.assert_array_equal(axes[1].images[0].get_array(), found.magnitude[0, 0])
+    np.testing.assert_array_equal(axes[1].images[0].get_array(), result.magnitude[0, 0])
 
 
 def probe_row(model, task, length, mean_by_distance):

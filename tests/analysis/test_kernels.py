@@ -24,19 +24,21 @@ def one_channel(params, direction, channel, length):
 @pytest.mark.parametrize("shared", [True, False])
 def test_kernels_are_those_of_the_definition_from_fast_to_slow_decay(ssm_layers, shared):
     layers = ssm_layers(shared, layers=(1, 0))
-    found = kernels.kernels(layers, 40, discretization="none")
-    assert found.layers == (2, 1)
-    assert found.memory.shape == (2, 1 if shared else 2, 5, 3)
-    assert found.magnitude.shape == (2, 2, 5, 40)
+    result = kernels.kernels(layers, 40, discretization="none")
+    assert result.layers == (2, 1)
+    assert result.memory.shape == (2, 1 if shared else 2, 5, 3)
+    assert result.magnitude.shape == (2, 2, 5, 40)
     for place, layer in enumerate((1, 0)):
         for direction in range(2):
             channels = [one_channel(layers[layer], direction, channel, 40) for channel in range(5)]
             channels.sort(key=lambda channel: -(1 / channel[0]).mean())
             memory, kernel = (np.stack(part) for part in zip(*channels, strict=True))
             np.testing.assert_allclose(
-                found.memory[place, 0 if shared else direction], memory, rtol=1e-5
+                result.memory[place, 0 if shared else direction], memory, rtol=1e-5
             )
-            np.testing.assert_allclose(found.magnitude[place, direction], np.abs(kernel), atol=2e-5)
+            np.testing.assert_allclose(
+                result.magnitude[place, direction], np.abs(kernel), atol=2e-5
+            )
 
 
 def test_histogram_of_memory():

@@ -12,9 +12,9 @@ def accelerator(scripts):
 
 
 def test_cases_name_flags_that_their_scripts_have(accelerator):
-    found = list(accelerator.cases("tiny", (1024, 4096)))
-    assert len({case.name for case in found}) == len(found) > 10
-    for case in found:
+    result = list(accelerator.cases("tiny", (1024, 4096)))
+    assert len({case.name for case in result}) == len(result) > 10
+    for case in result:
         text = (accelerator.HERE / case.script).read_text()
         text += (accelerator.HERE / "sweep.py").read_text()
         for flag in case.flags:

@@ -29,11 +29,11 @@ def document():
 def bags(document):
     """Content words of the sentences, a list with repetitions for each."""
     words = document.words
-    found = [[] for _ in document.sentences]
+    result = [[] for _ in document.sentences]
     for number, row in zip(words.ids, words.rows, strict=True):
         if document.content[number]:
-            found[row].append(words.names[number])
-    return found
+            result[row].append(words.names[number])
+    return result
 
 
 def pagerank(links, damping=0.85):
@@ -86,9 +86,9 @@ def test_sumbasic(script, document):
 
 def test_lsa(script, document):
     left, strengths, _ = np.linalg.svd(vectors(document), full_matrices=False)
-    kept = np.arange(len(strengths)) < min(10, len(document.sentences) - 1)
-    kept &= strengths >= strengths[0] / 2
-    expected = np.sqrt((left[:, kept] ** 2 * strengths[kept] ** 2).sum(1))
+    retained = np.arange(len(strengths)) < min(10, len(document.sentences) - 1)
+    retained &= strengths >= strengths[0] / 2
+    expected = np.sqrt((left[:, retained] ** 2 * strengths[retained] ** 2).sum(1))
     np.testing.assert_allclose(script.lsa(document), expected, rtol=1e-6)
 
 
@@ -111,8 +111,8 @@ def test_a_small_run(script, report, tmp_path, monkeypatch):
         for split in ("train", "test"):
             (folder / f"{split}.jsonl").write_text("".join(lines))
     flags = (f"--data={tmp_path / 'data'}", f"--work={tmp_path / 'work'}", "--words=200")
-    found = report("builtin_extractor", *flags)
-    scored = [row for row in found["rows"] if "mean_rouge" in row]
+    result = report("builtin_extractor", *flags)
+    scored = [row for row in result["rows"] if "mean_rouge" in row]
     assert {row["data_set"] for row in scored} == {*script.DATA_SETS, "mean"}
     assert {row["system"] for row in scored} == {*script.PEERS, *script.RANKERS, "reference"}
     tested = [row for row in scored if "p_best" in row]
@@ -121,5 +121,5 @@ def test_a_small_run(script, report, tmp_path, monkeypatch):
     lead = [row for row in scored if row["system"] == "lead" and "rows" in row]
     rows = {row["data_set"]: row["rows"] for row in lead}
     assert (rows["plots"], rows["questions"], rows["qmsum"]) == (1, 1, 6)
-    assert {row["what"] for row in found["rows"] if "what" in row} == {"start", "book"}
-    assert report("builtin_extractor", *flags)["rows"][:5] == found["rows"][:5]  # kept
+    assert {row["what"] for row in result["rows"] if "what" in row} == {"start", "book"}
+    assert report("builtin_extractor", *flags)["rows"][:5] == result["rows"][:5]  # kept

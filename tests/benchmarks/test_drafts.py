@@ -18,8 +18,8 @@ def test_tokens_that_a_step_keeps_are_those_of_the_search(scripts, count, longes
         follows = sequence[0, 1 + written : 1 + written + count]
         written += 1 + int(np.cumprod(draft == follows).sum())
         steps += 1
-    kept = scripts("drafts").tokens_per_step(document, summary, count, longest)
-    assert 1 < kept == len(summary) / steps
+    retained = scripts("drafts").tokens_per_step(document, summary, count, longest)
+    assert 1 < retained == len(summary) / steps
 
 
 @pytest.mark.slow

@@ -12,14 +12,14 @@ def stages(report):
 
 
 def test_drawn_documents(report):
-    found = report("input", "--count=40", "--sentences=10", "--vocab=500")
-    rows = stages(found)
+    result = report("input", "--count=40", "--sentences=10", "--vocab=500")
+    rows = stages(result)
     peer = rows["select: rouge-score, independent"]
     assert peer["documents"] == 2
     assert peer["ratio"] > 1
     assert {"gap sentences", "tokenize", "both"} < rows.keys()
-    assert found["pieces"] == 500
-    assert 10 * 12 <= found["words_per_document"] <= 10 * 28
+    assert result["pieces"] == 500
+    assert 10 * 12 <= result["words_per_document"] <= 10 * 28
 
 
 def test_documents_of_a_file(report, topics, tmp_path):

@@ -17,8 +17,8 @@ def test_a_program_is_run(scripts, report, monkeypatch):
 
     @functools.cache
     def compiled_once(*arguments):
-        found = dict(lowered(*arguments))
-        compiles = {name: functools.cache(program.compile) for name, program in found.items()}
+        result = dict(lowered(*arguments))
+        compiles = {name: functools.cache(program.compile) for name, program in result.items()}
         return [(name, SimpleNamespace(compile=compile)) for name, compile in compiles.items()]
 
     monkeypatch.setattr(million, "lowered", compiled_once)  # for its memory, then to be run

@@ -25,12 +25,12 @@ def test_every_mode_of_every_config_has_a_case(plans):
 
 
 def test_published_rows_are_those_of_the_cases(plans):
-    found = json.loads((ROOT / "benchmarks/results/config_plans.json").read_text())["rows"]
+    result = json.loads((ROOT / "benchmarks/results/config_plans.json").read_text())["rows"]
     # Plans of a data set differ by the classes of its last map alone; one stands for all.
     others = {f"lsg_classify:{data_set}" for data_set in plans.CLASSES if data_set != "imdb"}
     # The page names these two, which have not been compiled for a GPU yet.
     others |= {"long_baselines:cached", "prefer:default"}
-    assert {row["case"] for row in found} == set(plans.config_cases("h200")) - others
+    assert {row["case"] for row in result} == set(plans.config_cases("h200")) - others
 
 
 @pytest.mark.parametrize("data_set", ["scotus", "ecthr_a"])

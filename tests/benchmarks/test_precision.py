@@ -22,7 +22,7 @@ def test_every_step_is_in_one_row(precision):
 
 
 def test_distance_of_parameters(precision):
-    wanted = {"a": np.array([3.0, 0.0]), "b": {"c": np.array([[4.0]])}}
-    found = {"a": np.array([3.0, 1.0]), "b": {"c": np.array([[4.0]])}}
-    assert precision.distance(found, wanted) == pytest.approx(0.2)
-    assert precision.distance(wanted, wanted) == 0
+    expected = {"a": np.array([3.0, 0.0]), "b": {"c": np.array([[4.0]])}}
+    result = {"a": np.array([3.0, 1.0]), "b": {"c": np.array([[4.0]])}}
+    assert precision.distance(result, expected) == pytest.approx(0.2)
+    assert precision.distance(expected, expected) == 0

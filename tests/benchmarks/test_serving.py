@@ -20,9 +20,9 @@ def test_servers_write_the_same(report):
     flags = ["--size=tiny", "--model=bart", "--documents=4", "--clients=2", "--rounds=1"]
     flags += ["--shortest=20", "--longest=60", "--max_source_length=128", "--peer_batch_sizes=2"]
     flags += ["--min_new_tokens=4", "--max_new_tokens=8", "--typical_new_tokens=6"]
-    found = report("serving", *flags)
-    ours, peer, at_once, in_process = found["rows"]
-    assert [row["by"] for row in found["rows"]] == [
+    result = report("serving", *flags)
+    ours, peer, at_once, in_process = result["rows"]
+    assert [row["by"] for row in result["rows"]] == [
         "longsum serve",
         "transformers, batches of 2",
         "longsum serve, one request",
@@ -34,7 +34,7 @@ def test_servers_write_the_same(report):
     assert ours["short_p95"] >= ours["short_p50"] > 0
     assert peer["ratio"] > 0
     assert at_once["overhead"] > -1
-    assert report("serving", *flags)["entries"] == found["entries"]
+    assert report("serving", *flags)["entries"] == result["entries"]
 
 
 def entry(by, seconds, number=0, **values):
@@ -79,10 +79,10 @@ def test_clients_ask_at_once_and_each_document_once(serving):
         return text.upper()
 
     texts = list("abcdef")
-    found = serving.ask(texts, 3, answer)
+    result = serving.ask(texts, 3, answer)
     assert sorted(asked) == texts
-    assert found["checksums"] == serving.checksums("ABCDEF")
-    assert len(found["latencies"]) == 6
+    assert result["checksums"] == serving.checksums("ABCDEF")
+    assert len(result["latencies"]) == 6
 
     def fail(text):
         raise OSError("refused")

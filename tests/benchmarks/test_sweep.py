@@ -26,8 +26,8 @@ def by(report):
 
 @pytest.mark.weekly  # layers have tests of their own; this is a script of measurements
 def test_encoders_beside_their_peers(report):
-    found = report("encode", *TINY, "--models=locost", "--lengths=64")
-    rows = by(found)
+    result = report("encode", *TINY, "--models=locost", "--lengths=64")
+    rows = by(result)
     assert list(rows) == [
         (64, "longsum_jax"),
         (64, "longsum_jax, Model.encode"),
@@ -47,7 +47,7 @@ def test_encoders_beside_their_peers(report):
     )
     assert longt5["memory_share"] == pytest.approx(ours["gib"] / longt5["gib"])
     assert 0 < ours["work_gib"] < ours["gib"]
-    work = [row["roofline"] * row["seconds"] * found["peak_flops"] for row in (ours, longt5)]
+    work = [row["roofline"] * row["seconds"] * result["peak_flops"] for row in (ours, longt5)]
     assert work[0] == pytest.approx(work[1])  # of our model, whoever is measured
 
 
@@ -102,10 +102,10 @@ def test_rows_beyond_the_budget_are_marked(scripts, model, length, row, note):
         {"model": model, "by": "x", "length": 1024, "seconds": 3.0, "gib": 2.5, "work_gib": 1.5}
     ]
     row = {"model": model, "by": "x"} | row
-    found = scripts("sweep")._beyond(
+    result = scripts("sweep")._beyond(
         SimpleNamespace(name=model, length=length, args=args), row, before
     )
-    assert found == note
+    assert result == note
     # What was not run once is not run at a greater length, either.
     if note:
         after = [{"model": model, "by": "x", "length": length, "note": note}]

@@ -43,10 +43,10 @@ def hub(tmp_path, monkeypatch):
     def serve(files):
         def snapshot_download(name, *, revision, allow_patterns, ignore_patterns):
             assert (name, revision) == ("org/name", "v1")
-            wanted = filter_repo_objects(
+            expected = filter_repo_objects(
                 files, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
             )
-            for file in wanted:
+            for file in expected:
                 (tmp_path / file).touch()
             return str(tmp_path)
 
@@ -61,8 +61,8 @@ def names(directory):
 
 def test_safetensors_and_nothing_that_is_not_read(hub):
     hub(REPOSITORY)
-    found = names(local_directory("org/name", "v1"))
-    assert found == ALWAYS | {
+    result = names(local_directory("org/name", "v1"))
+    assert result == ALWAYS | {
         name for name in REPOSITORY if name.startswith("model") and "safetensors" in name
     }
 
@@ -81,8 +81,8 @@ def test_models_that_a_model_needs_come_with_it(hub, tmp_path):
     names_models = {"segments": {"extractor": "extractor", "sentence_encoder": "../other"}}
     tasks = {"summarization": names_models}
     (tmp_path / "config.json").write_text(json.dumps({"task_specific_params": tasks}))
-    found = {name for name in names(local_directory("org/name", "v1")) if "/" in name}
-    assert found == {f"extractor/{name}" for name in inside[:3]}
+    result = {name for name in names(local_directory("org/name", "v1")) if "/" in name}
+    assert result == {f"extractor/{name}" for name in inside[:3]}
 
 
 def test_files_of_a_directory_are_those_that_a_download_would_fetch(tmp_path):

@@ -41,9 +41,9 @@ def dropping(key):
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
 def test_state_dict_comes_back_bit_for_bit(published, golden, name):
     state = golden("c_full_state")
-    found = read_state(published(weights=name))
-    assert found.keys() == state.keys() - COPIES
-    for key, value in found.items():
+    result = read_state(published(weights=name))
+    assert result.keys() == state.keys() - COPIES
+    for key, value in result.items():
         np.testing.assert_array_equal(value, state[key], err_msg=key)
 
 
@@ -360,12 +360,12 @@ def test_options_for_summarising_come_in_and_out(published, tmp_path):
 def test_parameters_in_half_precision(published, golden):
     directory = published()
     model = longsum_jax.load(directory, param_dtype="bfloat16")
-    found = to_state_dict(model.params, model.family.weight_map(model.config))
-    exact = {key for key in found if ".ssm_layer.kernel." in key or key.endswith(".D")}
-    assert {key for key, value in found.items() if value.dtype == np.float32} == exact != set()
+    result = to_state_dict(model.params, model.family.weight_map(model.config))
+    exact = {key for key in result if ".ssm_layer.kernel." in key or key.endswith(".D")}
+    assert {key for key, value in result.items() if value.dtype == np.float32} == exact != set()
     for key, value in golden("c_full_state").items():
-        if key in found:
-            np.testing.assert_array_equal(found[key], value.astype(found[key].dtype), err_msg=key)
+        if key in result:
+            np.testing.assert_array_equal(result[key], value.astype(result[key].dtype), err_msg=key)
     assert model.fingerprint != longsum_jax.load(directory).fingerprint
     for name, value, choices in (
         ("dtype", "float16", '"float32" or "bfloat16"'),

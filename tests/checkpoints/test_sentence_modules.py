@@ -71,12 +71,12 @@ def test_written_modules_are_read_again(tmp_path):
     layer = DENSE._replace(bias=None, activation="Identity")
     modules = SentenceModules(("max", "mean"), (layer, None), 128, True, "query: ")
     write_sentence_modules(tmp_path, modules, 8)
-    directory, found = read_sentence_modules(tmp_path)
+    directory, result = read_sentence_modules(tmp_path)
     assert directory == tmp_path
-    assert found.fingerprint == modules.fingerprint
-    assert found.fingerprint != modules._replace(steps=(layer,)).fingerprint
-    np.testing.assert_array_equal(found.vectors(STATES, MASK), modules.vectors(STATES, MASK))
-    assert found.prepare("A Cat") == "query: a cat"
+    assert result.fingerprint == modules.fingerprint
+    assert result.fingerprint != modules._replace(steps=(layer,)).fingerprint
+    np.testing.assert_array_equal(result.vectors(STATES, MASK), modules.vectors(STATES, MASK))
+    assert result.prepare("A Cat") == "query: a cat"
     assert hub._module_directories(tmp_path) == ["1_Pooling", "2_Dense", "3_Normalize"]
     assert read_sentence_modules(tmp_path / "1_Pooling") == (tmp_path / "1_Pooling", None)
 
@@ -115,8 +115,8 @@ def test_files_of_newer_and_older_versions(tmp_path):
     lengths = {"max_seq_length": 9, "do_lower_case": True}
     (tmp_path / "sentence_bert_config.json").unlink()
     (tmp_path / "sentence_roberta_config.json").write_text(json.dumps(lengths))
-    found = read_sentence_modules(tmp_path)[1]
-    assert (found.max_length, found.lowercase) == (9, True)
+    result = read_sentence_modules(tmp_path)[1]
+    assert (result.max_length, result.lowercase) == (9, True)
     assert "sentence_roberta_config.json" in hub.model_files(tmp_path)
 
 

@@ -24,10 +24,10 @@ def arrays():
     """One of every type, with awkward shapes."""
     rng = np.random.default_rng(0)
     shapes = [(2, 3), (), (0, 4), (5,), (1, 1, 3)]
-    found = {str(np.dtype(d)): rng.normal(size=shapes[i % 5]) * 3 for i, d in enumerate(DTYPES)}
+    result = {str(np.dtype(d)): rng.normal(size=shapes[i % 5]) * 3 for i, d in enumerate(DTYPES)}
     return {
         f"tensor.{name}": np.asarray(value, d)
-        for (name, value), d in zip(found.items(), DTYPES, strict=True)
+        for (name, value), d in zip(result.items(), DTYPES, strict=True)
     }
 
 
@@ -79,17 +79,17 @@ def test_tensors_begin_at_a_multiple_of_eight_bytes(tmp_path, length):
 
 def test_reading_waits_until_asked(arrays, tmp_path):
     save_file(arrays, tmp_path / "x")
-    found = read_safetensors(tmp_path / "x")
+    result = read_safetensors(tmp_path / "x")
     (tmp_path / "x").write_bytes(b"")
     with pytest.raises(
         InputError, match=r"x: damaged or truncated safetensors file \(it was truncated while"
     ):
-        np.asarray(found["tensor.float32"])
+        np.asarray(result["tensor.float32"])
     (tmp_path / "x").unlink()
     with pytest.raises(
         InputError, match=r"x: damaged or truncated safetensors file \(.*No such file"
     ):
-        np.asarray(found["tensor.float32"])
+        np.asarray(result["tensor.float32"])
 
 
 def entry(dtype="F32", shape=(2,), begin=0, end=8):
@@ -154,17 +154,17 @@ def test_torch_files_of_both_formats(tmp_path, zipped):
         "ids": torch.arange(3)[None],
     }
     torch.save(state, tmp_path / "x", _use_new_zipfile_serialization=zipped)
-    found = read_torch(tmp_path / "x")
+    result = read_torch(tmp_path / "x")
     expected = {name: x.detach().float().numpy() for name, x in state.items()}
     expected["ids"] = np.arange(3)[None]
-    check(found, expected)
+    check(result, expected)
 
 
 def test_torch_arrays_are_not_views_of_the_file(tmp_path):
     torch.save({"a": torch.ones(3)}, tmp_path / "x")
-    found = np.asarray(read_torch(tmp_path / "x")["a"])
-    assert found.base.flags.owndata  # memory of NumPy, aligned for devices
-    found[:] = 2
+    result = np.asarray(read_torch(tmp_path / "x")["a"])
+    assert result.base.flags.owndata  # memory of NumPy, aligned for devices
+    result[:] = 2
     np.testing.assert_array_equal(np.asarray(read_torch(tmp_path / "x")["a"]), np.ones(3))
 
 

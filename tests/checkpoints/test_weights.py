@@ -29,11 +29,11 @@ def sharded(tmp_path):
 
 
 def check(directory, where):
-    found, path = read_weights(directory)
+    result, path = read_weights(directory)
     assert path == directory / where
-    assert found.keys() == STATE.keys()
+    assert result.keys() == STATE.keys()
     for name, value in STATE.items():
-        np.testing.assert_array_equal(np.asarray(found[name]), value)
+        np.testing.assert_array_equal(np.asarray(result[name]), value)
 
 
 def test_safetensors_in_shards(sharded):

@@ -65,11 +65,11 @@ TEXT = "The cat sat on the mat. It slept the whole day long. Then a dog came by 
 def small_model_is_loaded_once(small_model):
     """Keeps the small model loaded: what one command compiled for it serves the next."""
     read = loading.load
-    kept = functools.cache(read)
+    retained = functools.cache(read)
 
     def load(path, **options):
-        chosen = kept if str(path) == str(small_model) else read
-        return chosen(str(path), **options)
+        selected = retained if str(path) == str(small_model) else read
+        return selected(str(path), **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(longsum_jax, "load", load)
@@ -561,9 +561,9 @@ def test_summarize_by_strategies(run, refused, small_model, text):
     flags = ("summarize", f"--model={small_model}", "--max_new_tokens=6", text)
     options = {"max_new_tokens": 6, "segment_length": 24}
     code, out, err = run(*flags, "--segment_length=24")
-    [found] = model.summaries(TEXT, **options)
-    assert (code, out) == (0, found.text + "\n")
-    tokens = found.document_tokens
+    [result] = model.summaries(TEXT, **options)
+    assert (code, out) == (0, result.text + "\n")
+    tokens = result.document_tokens
     about = f"{text}: {tokens} of {tokens} tokens read (hierarchical); "
     assert err.splitlines()[-1].startswith(about)
     assert "were read" not in err
@@ -572,12 +572,12 @@ def test_summarize_by_strategies(run, refused, small_model, text):
     about = f"{text}: {tokens} of {tokens} tokens were read (--strategy=hierarchical)"
     assert err.splitlines()[-1] == about
     code, out, err = run(*flags, "--segment_length=24", "--strategy=extract", "--length=2 words")
-    [found] = model.summaries(TEXT, strategy="extract", length="2 words", **options)
-    assert (code, out) == (0, found.text + "\n")
-    assert found.dropped_tokens > 0
+    [result] = model.summaries(TEXT, strategy="extract", length="2 words", **options)
+    assert (code, out) == (0, result.text + "\n")
+    assert result.dropped_tokens > 0
     code, out, err = run(*flags, "--segment_length=24", "--strategy=segments", "--stream")
-    [found] = model.summaries(TEXT, strategy="segments", **options)
-    assert (code, out.split()) == (0, found.text.split())
+    [result] = model.summaries(TEXT, strategy="segments", **options)
+    assert (code, out.split()) == (0, result.text.split())
     message = refused(*flags, "--stream")
     assert 'on_segment (--stream) is for strategy="segments" or "memory", not for ' in message
     message = refused(*flags, "--strategy=memory")
@@ -856,9 +856,12 @@ def test_extract_with_a_trained_model(run, data, tmp_path):
     assert (code, said) == (0, f"{out}: 4 documents\n")
     model, rows = longsum_jax.load(workdir), read_lines(out)
     for row, given in zip(rows, read_lines(data), strict=True):
-        (chosen,) = model.extract(given["document"], top_k=2)
+        (selected,) = model.extract(given["document"], top_k=2)
         sentences = split_sentences(given["document"])
-        expected = given | {"document": " ".join(sentences[i] for i in chosen), "sentences": chosen}
+        expected = given | {
+            "document": " ".join(sentences[i] for i in selected),
+            "sentences": selected,
+        }
         assert row == expected
     assert [path.name for path in out.parent.iterdir()] == ["data.jsonl"]
 

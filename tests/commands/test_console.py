@@ -238,11 +238,11 @@ def test_the_home_directory_behind_a_flag(monkeypatch, tmp_path):
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     given = ["--out=~/x", "-o=~/x", "--config.init_from=~/a=b", "~/y", "--text=~", "a~/b"]
     monkeypatch.setattr(sys, "argv", ["longsum", *given])
-    found = []
+    result = []
     with pytest.raises(SystemExit):
-        console.run(found.extend)
+        console.run(result.extend)
     expected = [f"--out={tmp_path}/x", f"-o={tmp_path}/x", f"--config.init_from={tmp_path}/a=b"]
-    assert found == [*expected, *given[3:]]
+    assert result == [*expected, *given[3:]]
 
 
 def test_texts_of_flags_are_utf_8_where_the_locale_cannot_decode_them():
@@ -252,5 +252,5 @@ def test_texts_of_flags_are_utf_8_where_the_locale_cannot_decode_them():
     parser.add_argument("--document_key", default="document")
     parser.add_argument("file", metavar="FILE")
     undecoded = "K\udcc3\udcb6ln"
-    found = parser.parse_args([f"--query={undecoded}", f"--document_key={undecoded}", undecoded])
-    assert (found.query, found.document_key, found.file) == ("Köln", "Köln", undecoded)
+    result = parser.parse_args([f"--query={undecoded}", f"--document_key={undecoded}", undecoded])
+    assert (result.query, result.document_key, result.file) == ("Köln", "Köln", undecoded)

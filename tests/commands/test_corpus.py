@@ -170,8 +170,8 @@ def test_govreport_becomes_a_data_set_of_its_own(tmp_path, capsys):
     with pytest.raises(InputError, match=r"crs/3\.json: no such file"):
         corpus.main(["govreport", str(release), str(target)])
     task = get_task("govreport", source=f"json:{target}/{{split}}.jsonl")
-    found = [(row.id, row.document, row.summary) for row in documents(task, "test")]
-    assert found == [("crs/1", "Title\nText é.", "S.")] * 2 + [
+    result = [(row.id, row.document, row.summary) for row in documents(task, "test")]
+    assert result == [("crs/1", "Title\nText é.", "S.")] * 2 + [
         ("gao/1", "Title\nText é.", "Text é.\nText é.")
     ]
 
@@ -209,12 +209,12 @@ def test_exported_splits_are_read_back_to_the_same_documents(meetings, tmp_path,
     assert f"{pattern.replace('{split}', 'train')}: 2 documents\n" in printed
     trained_on = get_task("summaries", source=f"json:{pattern}")  # as configs/finetune.py does
     for split in ("train", "test"):
-        wanted = list(documents(task, split))
-        assert list(documents(trained_on, split)) == wanted
+        expected = list(documents(task, split))
+        assert list(documents(trained_on, split)) == expected
         path = pattern.replace("{split}", split)
         evaluated = read_pairs(path).values()
         assert [(p.id, p.source, p.reference, p.query) for p in evaluated] == [
-            row[:4] for row in wanted
+            row[:4] for row in expected
         ]
     corpus.main(["statistics", path])
     assert capsys.readouterr().out.splitlines()[1].split()[1:4] == ["1", "2.0", "1.0"]
@@ -245,8 +245,8 @@ def test_an_export_is_read_back_by_its_task(name, row, tmp_path):
     source.write_text(json.dumps(row) + "\n")
     export(name, out, "--split=train", source=f"json:{source}")
     assert json.loads(out.read_text()) == row
-    wanted, found = (get_task(name, source=f"json:{path}") for path in (source, out))
-    assert list(documents(found, "train")) == list(documents(wanted, "train"))
+    expected, result = (get_task(name, source=f"json:{path}") for path in (source, out))
+    assert list(documents(result, "train")) == list(documents(expected, "train"))
 
 
 def test_an_export_of_labels(tmp_path):
@@ -258,8 +258,8 @@ def test_an_export_of_labels(tmp_path):
     source = f"parquet:{tmp_path}/{{split}}-*.parquet"
     export("ecthr_a", tmp_path / "cases.jsonl", "--split=train", source=source)
     back = get_task("labels", source=f"json:{tmp_path / 'cases.jsonl'}")
-    *wanted, empty = documents(get_task("ecthr_a", source=source), "train")
-    assert list(documents(back, "train")) == wanted
+    *expected, empty = documents(get_task("ecthr_a", source=source), "train")
+    assert list(documents(back, "train")) == expected
     assert empty.document == ""
 
 
@@ -272,9 +272,9 @@ def test_an_export_for_gap_sentences_is_cut_by_its_reader(tmp_path):
         get_task("pg19", source=place, piece_words=50)
         for place in (source, f"json:{tmp_path / 'out.jsonl.gz'}")
     ]
-    wanted, found = (list(documents(task, "test")) for task in tasks)
-    assert len(wanted) > 1
-    assert found == wanted
+    expected, result = (list(documents(task, "test")) for task in tasks)
+    assert len(expected) > 1
+    assert result == expected
 
 
 def test_an_export_that_fails_leaves_nothing(tmp_path):
@@ -371,8 +371,8 @@ def test_an_export_of_claims_and_cloze_questions_is_data_of_pairs_and_of_answers
     for task, reader in (("claims", "pairs"), ("cloze", "answers")):
         out = tmp_path / f"{task}.jsonl"
         export(task, out, "--split=train", source=source)
-        found = list(documents(get_task(reader, source=f"json:{out}"), "train"))
-        assert found == list(documents(get_task(task, source=source), "train"))
-        assert [each.id for each in found] == ["a#0", "a#1"]
-        assert all(each.query and each.label for each in found)
+        result = list(documents(get_task(reader, source=f"json:{out}"), "train"))
+        assert result == list(documents(get_task(task, source=source), "train"))
+        assert [each.id for each in result] == ["a#0", "a#1"]
+        assert all(each.query and each.label for each in result)
     assert "2 documents" in capsys.readouterr().out

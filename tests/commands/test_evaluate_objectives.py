@@ -67,11 +67,11 @@ def test_labels_of_a_named_task_of_the_hub(saved, evaluated, tmp_path, capsys):
     write_parquet(tmp_path / "test-0.parquet", text=TEXTS, label=[1, 0, 0, 1])
     source = f"--source=parquet:{tmp_path}/{{split}}-*.parquet"
     rows, metrics = evaluated("--task=scotus", source)
-    found = [int(logits_of(model, text).argmax()) for text in TEXTS]
+    result = [int(logits_of(model, text).argmax()) for text in TEXTS]
     names = model.config.id2label
-    assert [row["prediction"] for row in rows] == [names[number] for number in found]
+    assert [row["prediction"] for row in rows] == [names[number] for number in result]
     assert [row["label"] for row in rows] == ["wet", "dry", "dry", "wet"]
-    accuracy = 100 * np.mean(np.array(found) == [1, 0, 0, 1])
+    accuracy = 100 * np.mean(np.array(result) == [1, 0, 0, 1])
     assert metrics["scores"]["accuracy"] == pytest.approx(accuracy)
     assert (metrics["documents"], metrics["split"], metrics["task"]) == (4, "test", "scotus")
     out, _ = capsys.readouterr()
@@ -92,10 +92,10 @@ def test_documents_with_several_labels_or_none(saved, evaluated, tmp_path):
     write_parquet(tmp_path / "test.parquet", text=[[text] for text in TEXTS], labels=labels)
     flags = ("--task=ecthr_a", f"--source=parquet:{tmp_path / 'test.parquet'}")
     rows, metrics = evaluated(*flags, "--max_source_length=8")
-    found = np.array([logits_of(model, text, 8) >= 0 for text in TEXTS])
-    wanted = np.array([[number in numbers for number in range(3)] for numbers in labels])
+    result = np.array([logits_of(model, text, 8) >= 0 for text in TEXTS])
+    expected = np.array([[number in numbers for number in range(3)] for numbers in labels])
     assert [row["label"] for row in rows] == [["0", "2"], [], ["1"], []]
-    columns = [np.c_[x, ~x.any(1)] for x in (found, wanted)]
+    columns = [np.c_[x, ~x.any(1)] for x in (result, expected)]
     hits = (columns[0] & columns[1]).sum(0)
     f1 = 2 * hits / np.maximum(columns[0].sum(0) + columns[1].sum(0), 1)
     assert metrics["scores"]["macro_f1"] == pytest.approx(100 * f1.mean())
@@ -132,8 +132,8 @@ def test_every_head_is_scored_by_its_task(task, head, rows, score, saved, evalua
     labels = {"num_labels": 2, "id2label": ("B-PER", "O")}
     saved(head, **(labels if task in ("tags", "labels") else {}))
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found, metrics = evaluated(f"--task={task}", f"--source=json:{tmp_path / 'rows.jsonl'}")
-    assert metrics["documents"] == len(found) == len(rows)
+    result, metrics = evaluated(f"--task={task}", f"--source=json:{tmp_path / 'rows.jsonl'}")
+    assert metrics["documents"] == len(result) == len(rows)
     assert np.isfinite(metrics["scores"][score])
 
 

@@ -262,9 +262,9 @@ def test_gap_sentences_are_the_references_of_their_tasks(evaluated, model):
     rows, _ = evaluated("--task=embedded", "--split=validation", "--examples=2")
     task = get_task("embedded")
     texts = [source_and_target(task, document) for document in documents(task, "validation")]
-    wanted = [pair for pair in texts if pair is not None][:2]
-    found = [(text, row["reference"]) for (_, text, _), row in zip(model.calls, rows, strict=True)]
-    assert found == wanted
+    expected = [pair for pair in texts if pair is not None][:2]
+    result = [(text, row["reference"]) for (_, text, _), row in zip(model.calls, rows, strict=True)]
+    assert result == expected
 
 
 @pytest.mark.parametrize(

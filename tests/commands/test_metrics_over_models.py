@@ -98,9 +98,9 @@ def test_score(options, data, tmp_path, capsys):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = tmp_path / "scores"
     score.main([str(path), f"--references={data}", *options, f"--out={out}", "--rounds=10"])
-    found = json.loads((out / "scores.json").read_text())
-    assert found["systems"]["predictions.jsonl"]["scores"]["bertscore_f1"] == pytest.approx(100)
-    described = found["metrics"]["bertscore"]
+    result = json.loads((out / "scores.json").read_text())
+    assert result["systems"]["predictions.jsonl"]["scores"]["bertscore_f1"] == pytest.approx(100)
+    described = result["metrics"]["bertscore"]
     assert described["weights"] == load_shared(described["model"]).fingerprint
     assert described["signature"] in capsys.readouterr().out
     assert described["signature"].endswith("|layer:2|idf:no|rescaled:no|long:cut")

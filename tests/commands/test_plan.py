@@ -93,9 +93,9 @@ def test_a_config_is_planned_without_its_documents(planned, tiny_run):
     assert programs["search"]["loops_counted_to_their_limit"] == 1
     parts = programs["train"]["parts"]
     assert sum(part["moved_bytes"] for part in parts) == programs["train"]["moved_bytes"]
-    found = {(part["module"], part["pass"]) for part in parts}
+    result = {(part["module"], part["pass"]) for part in parts}
     layers = {"encoder/layers/self_attention", "decoder/layers/cross_attention"}
-    assert {(layer, way) for layer in layers for way in ("forward", "gradient")} <= found
+    assert {(layer, way) for layer in layers for way in ("forward", "gradient")} <= result
     assert (report["num_devices"], report["trials"]) == (1, {})
 
 
@@ -143,8 +143,8 @@ def uncompiled(monkeypatch):
             if program.name == "it":
                 program.lower()
             total = next(sizes)
-            found = {"memory": next(times)} if seconds else {}
-            return ProgramPlan(program.name, {"total": total}, total <= target.memory, None, found)
+            result = {"memory": next(times)} if seconds else {}
+            return ProgramPlan(program.name, {"total": total}, total <= target.memory, None, result)
 
         monkeypatch.setattr("longsum_plan.plan.plan_program", plan_program)
         return names
@@ -182,8 +182,8 @@ def test_a_run_that_does_not_fit_is_changed_until_it_does(tiny_run, capsys, unco
     assert [trial["changes"] for trial in trials] == [remat, remat | halves, remat | quarters]
     assert [trial["fits"] for trial in trials] == [False, False, True]
     assert names == ["train"] * 4
-    wanted = "to fit train: --config.model.remat=True --config.training.accumulation=4\n"
-    assert wanted in capsys.readouterr().out
+    expected = "to fit train: --config.model.remat=True --config.training.accumulation=4\n"
+    assert expected in capsys.readouterr().out
 
 
 def test_a_run_that_cannot_fit_says_so(tiny_run, capsys, uncompiled):

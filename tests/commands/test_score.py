@@ -62,10 +62,10 @@ def test_two_systems_are_compared(files, tmp_path, capsys):
     result = json.loads((tmp_path / "scores" / "scores.json").read_text())
     assert result["examples"] == 8
     assert result["systems"]["bad.jsonl"]["scores"]["rouge1"] == pytest.approx(mean)
-    found = result["systems"]["bad.jsonl"]["against"]["rouge1"]
-    assert found["difference"] == pytest.approx(100 - mean)
-    assert found["low"] < found["difference"] < found["high"]
-    assert found["p_value"] == 2 / 2**8  # all 256 exchanges; only none and all are as large
+    results = result["systems"]["bad.jsonl"]["against"]["rouge1"]
+    assert results["difference"] == pytest.approx(100 - mean)
+    assert results["low"] < results["difference"] < results["high"]
+    assert results["p_value"] == 2 / 2**8  # all 256 exchanges; only none and all are as large
     assert result["metrics"]["novelty"]["sizes"] == [1, 2, 3, 4]
     lines = (tmp_path / "scores" / "scores.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == list(GOOD)

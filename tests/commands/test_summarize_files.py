@@ -75,10 +75,10 @@ class FirstWords:
 @pytest.fixture
 def model(monkeypatch, tmp_path):
     """What every --model loads."""
-    found = FirstWords()
-    monkeypatch.setattr(loading, "load", lambda path, **options: found)
+    result = FirstWords()
+    monkeypatch.setattr(loading, "load", lambda path, **options: result)
     monkeypatch.setattr(hub, "local_directory", lambda path, revision: path)
-    return found
+    return result
 
 
 @pytest.fixture
@@ -198,8 +198,8 @@ def test_documents_as_one(run, extract, folder, tmp_path, model):
     assert run("--join", "files/b.txt")[:2] == (0, "The file b\n")
     assert model.asked[0].borders == ()
     (folder / "a.txt").write_text("Much rain fell on these hills.")
-    found = extract("--join", "files/a.txt", "files/b.txt")[1].splitlines()
-    assert found == ["Much rain fell on these hills.", "The file b has a text."]
+    result = extract("--join", "files/a.txt", "files/b.txt")[1].splitlines()
+    assert result == ["Much rain fell on these hills.", "The file b has a text."]
 
 
 def test_what_cannot_be_read_is_named_at_the_end(run, folder):
@@ -379,10 +379,10 @@ def test_strange_names(run, tmp_path):
     strange.write_text("Some text.")
     (tmp_path / "...txt").write_text("Dots.")
     assert run("--out=out", strange, "...txt")[0] == 0
-    found = [name for name in names(tmp_path / "out") if name.endswith(".txt")]
-    assert found[1] == "document_summary.txt"
-    assert found[0].startswith("a_nb xxx")
-    assert len(found[0]) < 100
+    result = [name for name in names(tmp_path / "out") if name.endswith(".txt")]
+    assert result[1] == "document_summary.txt"
+    assert result[0].startswith("a_nb xxx")
+    assert len(result[0]) < 100
 
 
 def test_marks_of_letters_stay_in_names(run, tmp_path):
@@ -691,8 +691,8 @@ def test_lines_of_a_table_keep_their_ids(extract, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     code, out, _ = extract("--format=jsonl", "--length=1 sentence", path)
-    found = [json.loads(line) for line in out.splitlines()]
-    assert (code, [line["id"] for line in found]) == (0, ["d0", "d1"])
+    result = [json.loads(line) for line in out.splitlines()]
+    assert (code, [line["id"] for line in result]) == (0, ["d0", "d1"])
     written = tmp_path / "extracts.jsonl"
     written.write_text(out)
     predictions = read_predictions(written, prediction_key="summary")

@@ -87,7 +87,7 @@ def test_as_published(name, variant):
     family, config, params = make(family_name, values)
     with np.load(GOLDEN) as file:
         params |= {path: file[f"{name}/orig/{key}"] for path, key in paths.items()}
-        wanted = {
+        expected = {
             key.split("/")[2]: file[key]
             for key in file
             if key.startswith((f"{name}/lsg/", f"{name}/lsg_{variant}/"))
@@ -96,10 +96,10 @@ def test_as_published(name, variant):
     longer, converted = to_lsg(
         family, config, params, first_id=first_id, mask_id=mask_id, **choices
     )
-    found = to_state_dict(converted, family.weight_map(longer))
-    assert len(wanted) == 1 + sum("position" in path for path in paths)
-    for key, value in wanted.items():
-        np.testing.assert_array_equal(found[key], value, err_msg=key)
+    result = to_state_dict(converted, family.weight_map(longer))
+    assert len(expected) == 1 + sum("position" in path for path in paths)
+    for key, value in expected.items():
+        np.testing.assert_array_equal(result[key], value, err_msg=key)
     assert longer.attention == LsgOptions(block_size=128, num_global_tokens=1)
 
 
@@ -125,9 +125,9 @@ def test_global_tokens_of_roberta_have_its_token_type():
         params[f"{key}_embeddings"] for key in ("position", "word", "token_type")
     )
     for m in (0, 1, 8, 9, 511):
-        wanted = positions[2 + 64 * (m % 8) + m // 8] + words[4 if m else 0]
-        np.testing.assert_allclose(published[m], wanted, atol=1e-6)
-        np.testing.assert_allclose(rows[m], wanted + types[0], atol=1e-6)
+        expected = positions[2 + 64 * (m % 8) + m // 8] + words[4 if m else 0]
+        np.testing.assert_allclose(published[m], expected, atol=1e-6)
+        np.testing.assert_allclose(rows[m], expected + types[0], atol=1e-6)
 
 
 def test_scaled_embeddings_are_scaled():
@@ -135,8 +135,8 @@ def test_scaled_embeddings_are_scaled():
     family, config, params = make("pegasus", BART | {"max_position_embeddings": 1024})
     rows = globals_of(to_lsg(family, config, params, first_id=1, mask_id=3)[1])
     angle = 64 * 10000.0 ** (-2 * np.arange(16) / 32)  # token 1 has position 64
-    wanted = np.concatenate([np.sin(angle), np.cos(angle)]) + params["shared"][3] * np.sqrt(32)
-    np.testing.assert_allclose(rows[1], wanted, atol=1e-5)
+    expected = np.concatenate([np.sin(angle), np.cos(angle)]) + params["shared"][3] * np.sqrt(32)
+    np.testing.assert_allclose(rows[1], expected, atol=1e-5)
     np.testing.assert_allclose(rows[0, 16:], 1 + params["shared"][1, 16:] * np.sqrt(32), atol=1e-5)
 
 
@@ -177,8 +177,8 @@ def test_drawn_globals():
     )
     np.testing.assert_array_equal(drawn[0], plain[0])
     words = drawn[1:] - plain[1:] + params["word_embeddings"][4]
-    wanted = np.cov(params["word_embeddings"], rowvar=False)
-    assert np.abs(np.cov(words, rowvar=False) - wanted).max() < 0.2 * np.abs(wanted).max()
+    expected = np.cov(params["word_embeddings"], rowvar=False)
+    assert np.abs(np.cov(words, rowvar=False) - expected).max() < 0.2 * np.abs(expected).max()
     assert np.abs(words.mean(0) - params["word_embeddings"].mean(0)).max() < 0.5
     assert np.linalg.matrix_rank(words - words.mean(0), tol=1e-2) == 2
 
@@ -192,16 +192,16 @@ def test_tables_of_other_sizes(rows, chosen):
     is lowered."""
     family, config, params = make("bert", BERT | {"max_position_embeddings": rows})
     _, converted = to_lsg(family, config, params, first_id=2, mask_id=4, block_size=32)
-    found = globals_of(converted)
+    result = globals_of(converted)
     positions, words, types = (
         params[f"{key}_embeddings"] for key in ("position", "word", "token_type")
     )
-    np.testing.assert_allclose(found[0], positions[0] + words[2] + types[0], atol=1e-6)
+    np.testing.assert_allclose(result[0], positions[0] + words[2] + types[0], atol=1e-6)
     for token, position in chosen.items():
         np.testing.assert_allclose(
-            found[token], positions[position] + words[4] + types[0], atol=1e-6
+            result[token], positions[position] + words[4] + types[0], atol=1e-6
         )
-    assert len(np.unique(found, axis=0)) == 512
+    assert len(np.unique(result, axis=0)) == 512
 
 
 # Family -> the published code's module and class names.
@@ -236,8 +236,8 @@ def test_global_tokens_have_the_size_of_the_embeddings():
     names = ("position", "word", "token_type")
     positions, words, types = (params[f"{name}_embeddings"] for name in names)
     assert rows.shape == (512, 24)
-    wanted = positions[64] + words[4] + types[0]
-    np.testing.assert_allclose(rows[1], wanted, atol=1e-6)
+    expected = positions[64] + words[4] + types[0]
+    np.testing.assert_allclose(rows[1], expected, atol=1e-6)
 
 
 # From one LSG model to another
@@ -333,10 +333,10 @@ def test_command(bert_directory, tmp_path, capsys):
     model = longsum_jax.load(second)
     assert (model.config.encoder_attention, model.config.attention.block_size) == ("lsg", 64)
     original = longsum_jax.load(bert_directory)
-    wanted = to_lsg(
+    expected = to_lsg(
         original.family, original.config, original.params, first_id=2, mask_id=4, block_size=64
     )[1]
-    np.testing.assert_array_equal(globals_of(model.params), globals_of(wanted))
+    np.testing.assert_array_equal(globals_of(model.params), globals_of(expected))
     ids = np.random.default_rng(0).integers(5, 80, (1, 100))
     assert model.encode(ids).shape == (1, 100, 32)
 
@@ -378,8 +378,8 @@ def test_where_texts_begin_with_no_token_the_original_need_not_agree():
     """No global token is made of the first token of a text, which may be any."""
     original = Model(*make("bert", BERT))
     converted = original.to_lsg(first_id=None, mask_id=4, block_size=16, sparse_block_size=16)
-    found = check_lsg(original, converted, first_id=None, use_token_ids=True, seed=0)
-    assert (found.length, found.equal_length) == (511, 0)
+    result = check_lsg(original, converted, first_id=None, use_token_ids=True, seed=0)
+    assert (result.length, result.equal_length) == (511, 0)
 
 
 def test_a_seed_chooses_what_is_drawn():

@@ -46,10 +46,10 @@ def test_embeddings_of_512_tokens_hardly_change(variant, minilm, texts, wanted):
 def test_converted_with_a_hidden_first_token_it_is_the_same(minilm, texts):
     converted = minilm.to_lsg(4096, block_size=256, mask_first_token=True)
     ids = closed(minilm, texts, 512)
-    wanted, found = (
+    wanted, result = (
         np.asarray(model.encode(ids, np.ones_like(ids))) for model in (minilm, converted)
     )
-    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    assert np.abs(result - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
 def test_a_whole_text_is_embedded_better_than_its_beginning(minilm, texts, wanted):
@@ -59,6 +59,6 @@ def test_a_whole_text_is_embedded_better_than_its_beginning(minilm, texts, wante
     means = np.stack([embed(minilm, closed(minilm, parts, 512)).mean(0) for parts in chunks])
     means /= np.linalg.norm(means, axis=-1, keepdims=True)
     converted = minilm.to_lsg(4096, **VARIANTS["256/none"])
-    found = (embed(converted, closed(minilm, cut, 4096)) * means).sum(-1)
-    assert (found > (wanted[:2] * means).sum(-1)).all()
-    assert found.min() > 0.9
+    result = (embed(converted, closed(minilm, cut, 4096)) * means).sum(-1)
+    assert (result > (wanted[:2] * means).sum(-1)).all()
+    assert result.min() > 0.9

@@ -117,8 +117,8 @@ def check_selection(directory: Path) -> dict:
     in_python = [
         DataRow(id=d.id, document=order[d.id], summary=None, query=None) for d in in_pipeline
     ]
-    found = made("pipeline", task, in_pipeline) | made("python", task, in_python)
-    return found | made("direct", task, list(documents(task, "train")))
+    result = made("pipeline", task, in_pipeline) | made("python", task, in_python)
+    return result | made("direct", task, list(documents(task, "train")))
 
 
 def made(name: str, task: Task, docs: list[DataRow]) -> dict:
@@ -149,15 +149,15 @@ def check_pieces(directory: Path) -> dict:
         for name, text in zip(order, whole, strict=True)
         for number, piece in enumerate(cut_text(text, 20))
     ]
-    found = {}
+    result = {}
     for strategy in ("independent", "random"):
         task = piece_task(directory, strategy=strategy)
-        found |= made(f"{strategy}_pipeline", task, list(seqio_source.documents(task, "train")))
-        found |= made(f"{strategy}_direct", task, list(documents(task, "train")))
-        found |= made(f"{strategy}_python", task, in_python)
+        result |= made(f"{strategy}_pipeline", task, list(seqio_source.documents(task, "train")))
+        result |= made(f"{strategy}_direct", task, list(documents(task, "train")))
+        result |= made(f"{strategy}_python", task, in_python)
     nameless = piece_task(directory, id_key=None)
     return {
-        "pieces": found,
+        "pieces": result,
         "nameless_ids": [d.id for d in seqio_source.documents(nameless, "train")],
         "direct_nameless_ids": [d.id for d in documents(nameless, "train")],
         "digests": [
@@ -287,7 +287,7 @@ def check_registry(directory: Path) -> dict:
 
 
 def check_missing(directory: Path) -> dict:
-    found = {}
+    result = {}
     for name, overrides in (
         ("missing", {"source": "tfds:no_such_set"}),
         ("no_field", {"source": "tfds:reports", "document_key": "documnt"}),
@@ -295,10 +295,10 @@ def check_missing(directory: Path) -> dict:
     ):
         task = task_of(directory, "c4", **overrides)
         try:
-            found[name] = list(documents(task, "train"))
+            result[name] = list(documents(task, "train"))
         except InputError as error:
-            found[name] = str(error)
-    return found
+            result[name] = str(error)
+    return result
 
 
 OWN_TASKS = """
@@ -345,8 +345,8 @@ def check_registered(directory: Path) -> dict:
             errors[name] = str(error)
 
     def rows(source: str, start: int = 0) -> list:
-        found = documents(get_task("summaries", source=source), "train", start)
-        return [[row.id, row.document, row.summary] for row in found]
+        result = documents(get_task("summaries", source=source), "train", start)
+        return [[row.id, row.document, row.summary] for row in result]
 
     mixture = "seqio:own_seqio:own_mixture"
     return {

@@ -144,8 +144,8 @@ def test_rows_are_padded_to_the_smallest_bucket_that_fits(stores):
                 assert (labels == -100).all()
                 continue
             assert smaller < length <= width
-            wanted = by_ids[tuple(ids[:length].tolist())]["labels"]
-            np.testing.assert_array_equal(labels, [*wanted, *[-100] * (12 - len(wanted))])
+            expected = by_ids[tuple(ids[:length].tolist())]["labels"]
+            np.testing.assert_array_equal(labels, [*expected, *[-100] * (12 - len(expected))])
 
 
 def test_types_are_those_of_the_contract(stores):

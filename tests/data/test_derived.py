@@ -35,25 +35,25 @@ def task(tmp_path):
 
 def test_claims_stand_behind_their_documents(task, tokenizer):
     claims = task("claims", claims={"per_text": 9, "piece_words": 20, "noisy": 0.0})
-    found = list(documents(claims, "train"))
-    assert [document.id for document in found[:2]] == ["a#0", "a#1"]
-    pieces = dict.fromkeys(document.document for document in found if document.id[0] == "a")
+    result = list(documents(claims, "train"))
+    assert [document.id for document in result[:2]] == ["a#0", "a#1"]
+    pieces = dict.fromkeys(document.document for document in result if document.id[0] == "a")
     assert " ".join(pieces).replace("\n\n", " ") == STORY
-    wanted = [claim for piece in pieces for claim in claims_of(piece, claims.claims)]
-    assert [(d.query, d.label) for d in found if d.id[0] == "a"] == [c[:2] for c in wanted]
+    expected = [claim for piece in pieces for claim in claims_of(piece, claims.claims)]
+    assert [(d.query, d.label) for d in result if d.id[0] == "a"] == [c[:2] for c in expected]
     labeled = collect_labels(claims, "train")
     assert labeled.labels == ("CORRECT", "INCORRECT")
-    examples = list(make_examples(labeled, tokenizer, found))
+    examples = list(make_examples(labeled, tokenizer, result))
     assert [example["labels"].tolist() for example in examples[:2]] == [[0], [1]]
-    pair = tokenizer.join_pair(*map(tokenizer.encode, (found[0].document, found[0].query)))
+    pair = tokenizer.join_pair(*map(tokenizer.encode, (result[0].document, result[0].query)))
     assert examples[0]["input_ids"].tolist() == pair.ids
     assert examples[0]["token_type_ids"].tolist() == pair.token_type_ids
     # Of a pair that is too long the document is cut, not the claim.
     short = get_task("claims", source=labeled.source, labels=labeled.labels, max_source_length=120)
-    [example] = make_examples(short, tokenizer, found[:1])
+    [example] = make_examples(short, tokenizer, result[:1])
     assert len(example["input_ids"]) == 120
     assert example["source_tokens"] == len(pair.ids)
-    assert tokenizer.decode(example["input_ids"]).endswith(found[0].query[-40:])
+    assert tokenizer.decode(example["input_ids"]).endswith(result[0].query[-40:])
 
 
 @pytest.mark.parametrize("name", ["claims", "cloze"])
@@ -78,24 +78,24 @@ def test_labeled_pairs(task, tokenizer):
 
 def test_cloze_questions_that_the_document_answers(task, tokenizer):
     cloze = task("cloze")
-    found = list(documents(cloze, "train"))
+    result = list(documents(cloze, "train"))
     context = "Later Bob Ray of Paris paid $5 million for a dam that was never built near Rome."
-    assert [document[1:5] for document in found] == [
+    assert [document[1:5] for document in result] == [
         (context, None, f"{MARK} paid $5 million.", "Bob Ray of Paris"),
         (context, None, f"Bob Ray of Paris paid {MARK}.", "$5 million"),
     ]
-    examples = list(make_examples(cloze, tokenizer, found))
+    examples = list(make_examples(cloze, tokenizer, result))
     start, end = examples[0]["labels"]
     assert tokenizer.decode(examples[0]["input_ids"][start : end + 1]) == "Bob Ray of Paris"
     # A question that leaves no room gives no example.
     short = task("cloze", max_source_length=40)
-    assert list(make_examples(short, tokenizer, found)) == []
+    assert list(make_examples(short, tokenizer, result)) == []
 
 
 def test_gap_sentences_are_summaries_where_there_are_none():
     task = get_task("cloze", source="embedded")
-    found = list(documents(task, "validation"))
-    assert len(found) > 20
-    for document in found:
+    result = list(documents(task, "validation"))
+    assert len(result) > 20
+    for document in result:
         assert MARK in document.query
         assert document.label in document.document

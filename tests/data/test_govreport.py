@@ -87,17 +87,17 @@ def test_aspects_of_gao_summaries_are_kept(release):
 
 
 def test_shares_of_aspects_are_percentages_of_summaries_and_of_sentences():
-    why, found, recommends = "Why GAO did this study", "What GAO found", "What GAO recommends"
+    why, result, recommends = "Why GAO did this study", "What GAO found", "What GAO recommends"
     summaries = [
-        [SummarySection(why, "Money."), SummarySection(found, "One. Two.\nThree.")],
-        [SummarySection(found, "One."), SummarySection(found, "Two.")],
-        [SummarySection(why, "Time."), SummarySection(found, "One. Two.")],
+        [SummarySection(why, "Money."), SummarySection(result, "One. Two.\nThree.")],
+        [SummarySection(result, "One."), SummarySection(result, "Two.")],
+        [SummarySection(why, "Time."), SummarySection(result, "One. Two.")],
         [SummarySection(why, "Law.")],
     ]
-    assert aspect_shares(summaries) == {why: (75, 30), found: (75, 70), recommends: (0, 0)}
+    assert aspect_shares(summaries) == {why: (75, 30), result: (75, 70), recommends: (0, 0)}
     with_other = aspect_shares([*summaries, [SummarySection("other", "So it is. All of it.")]])
     assert with_other["other"] == pytest.approx((20, 100 * 2 / 12))
-    assert aspect_shares([]) == dict.fromkeys((why, found, recommends), (0, 0))
+    assert aspect_shares([]) == dict.fromkeys((why, result, recommends), (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_files_of_another_shape(row, problem, release):
 
 def test_reports_that_cannot_be_read_may_be_left_out(release):
     unreadable = []
-    found = read_govreport(release(CRS | {"summary": [" "]}), "test", unreadable=unreadable)
-    assert [row.id for row in found] == ["gao/test-1"]
+    result = read_govreport(release(CRS | {"summary": [" "]}), "test", unreadable=unreadable)
+    assert [row.id for row in result] == ["gao/test-1"]
     assert len(unreadable) == 1
     assert "crs/test-1.json: report or summary has no text" in str(unreadable[0])
 

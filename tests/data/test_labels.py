@@ -68,8 +68,8 @@ def test_names_that_a_model_or_the_task_has(task_of):
 def test_numbers_of_labels():
     assert label_numbers(document("b"), ("c", "b")).tolist() == [1]
     assert label_numbers(document(1), ("c", "b")).tolist() == [1]
-    found = label_numbers(document(("a", "b")), ("b", "c", "a"))
-    assert (found.tolist(), found.dtype) == ([2, 0], np.int32)
+    result = label_numbers(document(("a", "b")), ("b", "c", "a"))
+    assert (result.tolist(), result.dtype) == ([2, 0], np.int32)
     assert label_numbers(document(()), ("a",)).shape == (0,)
 
 

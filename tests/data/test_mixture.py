@@ -78,9 +78,9 @@ def test_weights_and_counts(monkeypatch):
     assert whole_weights([Fraction(203037), Fraction(119924)]) == (203037, 119924)
     assert whole_weights([Fraction(1), Fraction(10**9)]) == (1, 10**6)
     order = schedule((5, 3, 1))
-    found = [next(order) for _ in range(30)]
+    result = [next(order) for _ in range(30)]
     for position in range(30):
-        before = [found[:position].count(part) for part in range(3)]
+        before = [result[:position].count(part) for part in range(3)]
         assert counts_before(position, (5, 3, 1)) == before
 
 
@@ -107,9 +107,9 @@ def test_a_wrong_mixture(source, message):
 
 def test_parts_keep_their_documents_and_named_tasks_their_fields(sources):
     task = get_task("summaries", source=sources[0])
-    found = {document.id.partition("/")[2] for document in documents(task, "train")}
+    result = {document.id.partition("/")[2] for document in documents(task, "train")}
     plain = [get_task("summaries", source=source) for source in sources[1:]]
-    assert found == {row.id for one in plain for row in documents(one, "train")}
+    assert result == {row.id for one in plain for row in documents(one, "train")}
     mixed = get_task("summaries", source=f"mix:1*minutes+1*{sources[1]}")
     first, second = (next(documents(mixed, "train", start)) for start in (0, 1))
     assert first.id.startswith("1/")

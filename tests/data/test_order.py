@@ -14,29 +14,29 @@ class Store:
 
 def indices(size, shuffle, seed=0, epoch=0):
     order = ExampleOrder(Store(size), seed=seed, shuffle=shuffle)
-    found = [order.index_at(epoch, position) for position in range(size + 3)]
-    assert found[size:] == [None] * 3
-    return found[:size]
+    result = [order.index_at(epoch, position) for position in range(size + 3)]
+    assert result[size:] == [None] * 3
+    return result[:size]
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 24])
 @pytest.mark.parametrize("width", [1, 3, 8, 100])
 def test_blocks_are_permuted_within_themselves(size, width):
-    found = indices(size, width)
+    result = indices(size, width)
     for start in range(0, size, width):
-        block = found[start : start + width]
+        block = result[start : start + width]
         assert sorted(block) == list(range(start, min(start + width, size)))
 
 
 def test_all_is_a_permutation_that_really_mixes():
-    found = np.array(indices(1000, "all"))
-    assert sorted(found) == list(range(1000))
-    assert abs(np.corrcoef(found, np.arange(1000))[0, 1]) < 0.1
+    result = np.array(indices(1000, "all"))
+    assert sorted(result) == list(range(1000))
+    assert abs(np.corrcoef(result, np.arange(1000))[0, 1]) < 0.1
 
 
 def test_blocks_differ_from_each_other():
-    found = np.array(indices(200, 50)).reshape(4, 50) - 50 * np.arange(4)[:, None]
-    assert len({tuple(block) for block in found.tolist()}) == 4
+    result = np.array(indices(200, 50)).reshape(4, 50) - 50 * np.arange(4)[:, None]
+    assert len({tuple(block) for block in result.tolist()}) == 4
 
 
 def test_positions_can_be_asked_for_in_any_order():

@@ -84,8 +84,8 @@ def test_the_number_of_segments_chooses_the_bucket():
         )
         state = batches.state()
         batches.restore(state)
-    wanted = [((2, 2, 3), 3), ((2, 4, 3), 7), ((2, 2, 3), 3), ((2, 4, 3), 4)]
-    assert shapes == [wanted, wanted]
+    expected = [((2, 2, 3), 3), ((2, 4, 3), 7), ((2, 2, 3), 3), ((2, 4, 3), 4)]
+    assert shapes == [expected, expected]
 
 
 def test_what_does_not_fit():

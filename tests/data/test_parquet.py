@@ -111,9 +111,9 @@ def test_empty_cells_are_no_text(tmp_path):
     columns = {"id": ["a", None], "query": [None, "Why?"], "summary": [None, "y"]}
     write(path, document=["x", "z"], **columns)
     task = get_task("summaries", source=f"parquet:{path}", query_key="query", id_key="id")
-    found = list(documents(task, "train"))
-    assert [(d.query, d.summary) for d in found] == [(None, ""), ("Why?", "y")]
-    assert [d.id for d in found] == ["a", "train:1"]
+    result = list(documents(task, "train"))
+    assert [(d.query, d.summary) for d in result] == [(None, ""), ("Why?", "y")]
+    assert [d.id for d in result] == ["a", "train:1"]
 
 
 def test_reading_from_any_row(tmp_path):

@@ -90,16 +90,16 @@ def test_ids_name_document_and_piece():
         DataRow("a", text_of([10] * 6), None, "Who?"),
         DataRow("b#0", "Short text.", None, None),
     ]
-    found = list(in_pieces(docs, 20))
-    assert [d.id for d in found] == ["a#0", "a#1", "a#2", "b#0#0"]
-    assert [d.query for d in found] == ["Who?"] * 3 + [None]
-    assert found[3].document == "Short text."
-    assert [is_first_piece(d.id) for d in found] == [True, False, False, True]
+    result = list(in_pieces(docs, 20))
+    assert [d.id for d in result] == ["a#0", "a#1", "a#2", "b#0#0"]
+    assert [d.query for d in result] == ["Who?"] * 3 + [None]
+    assert result[3].document == "Short text."
+    assert [is_first_piece(d.id) for d in result] == [True, False, False, True]
     assert not is_first_piece("a#10")
 
 
 def test_embedded_corpus_in_pieces():
     whole = list(documents(get_task("embedded"), "train"))
-    found = list(documents(get_task("embedded", piece_words=200), "train"))
-    assert found == list(in_pieces(whole, 200))
-    assert len({d.id for d in found}) == len(found) > 2 * len(whole)
+    result = list(documents(get_task("embedded", piece_words=200), "train"))
+    assert result == list(in_pieces(whole, 200))
+    assert len({d.id for d in result}) == len(result) > 2 * len(whole)

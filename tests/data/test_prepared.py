@@ -44,12 +44,12 @@ def names(path):
 def test_round_trip_in_the_order_of_the_documents(tmp_path, report_task, tokenizer, num_shards):
     expected = load_examples(report_task, tokenizer, "train")
     write_prepared(tmp_path / "out", report_task, tokenizer, "train", num_shards, progress=False)
-    found = PreparedExamples(tmp_path / "out")
-    assert_same_examples(found, expected)
-    np.testing.assert_array_equal(found.lengths, expected.lengths)
-    assert found.counts == expected.counts
+    result = PreparedExamples(tmp_path / "out")
+    assert_same_examples(result, expected)
+    np.testing.assert_array_equal(result.lengths, expected.lengths)
+    assert result.counts == expected.counts
     with pytest.raises(IndexError):
-        found[25]
+        result[25]
 
 
 def test_several_processes_write_the_same(directory, tmp_path, report_task, tokenizer):
@@ -66,10 +66,10 @@ def test_pieces_are_those_of_the_list_and_the_stream(tmp_path, report_task, toke
     task = dataclasses.replace(report_task, piece_words=20)
     expected = load_examples(task, tokenizer, "train")
     write_prepared(tmp_path / "out", task, tokenizer, "train", 3, workers=workers, progress=False)
-    found = PreparedExamples(tmp_path / "out")
-    assert_same_examples(found, expected)
-    assert found.counts == expected.counts
-    assert len({example["id"] for example in found}) == len(found) > 29
+    result = PreparedExamples(tmp_path / "out")
+    assert_same_examples(result, expected)
+    assert result.counts == expected.counts
+    assert len({example["id"] for example in result}) == len(result) > 29
     stream = ExampleStream(task, tokenizer, "train", window=4)
     assert_same_examples([stream[i] for i in range(len(expected))], expected)
     with pytest.raises(IndexError):
@@ -276,10 +276,10 @@ def test_a_flipped_bit_of_an_example_is_found_when_it_is_read(directory):
     expected = PreparedExamples(directory)[1]["input_ids"].tobytes()
     start = path.read_bytes().index(expected)
     flip(path, 8 * start + 3)
-    found = PreparedExamples(directory)
-    assert len(found[0]["input_ids"]) > 0  # of another shard
+    result = PreparedExamples(directory)
+    assert len(result[0]["input_ids"]) > 0  # of another shard
     with pytest.raises(InputError, match=r"00001-of-00004.* is damaged"):
-        found[1]
+        result[1]
 
 
 def test_another_tokenizer_is_refused(directory):
@@ -320,19 +320,19 @@ def test_segments_are_those_of_the_list_and_of_no_other_run(segment_task, tokeni
     made_by = {"extractor": "0123"}
     options = {"fingerprints": made_by, "progress": False}
     write_prepared(tmp_path / "out", segment_task, tokenizer, "train", 2, **options)
-    found = PreparedExamples(tmp_path / "out")
-    assert [example["id"] for example in found] == [example["id"] for example in expected]
-    for example, wanted in zip(found, expected, strict=True):
+    result = PreparedExamples(tmp_path / "out")
+    assert [example["id"] for example in result] == [example["id"] for example in expected]
+    for example, wanted in zip(result, expected, strict=True):
         jax.tree.map(np.testing.assert_array_equal, dict(example), dict(wanted))
-    np.testing.assert_array_equal(found.lengths, expected.lengths)
+    np.testing.assert_array_equal(result.lengths, expected.lengths)
 
-    found.check_content()
-    found.check_task(segment_task, "train", made_by)
+    result.check_content()
+    result.check_task(segment_task, "train", made_by)
     # An extractor counts by its weights, not by its place.
     moved = dataclasses.replace(segment_task.segments, extractor="elsewhere")
-    found.check_task(dataclasses.replace(segment_task, segments=moved), "train", made_by)
+    result.check_task(dataclasses.replace(segment_task, segments=moved), "train", made_by)
     with pytest.raises(InputError, match=r'auxiliary\.extractor \("0123" there, "4567" here\)'):
-        found.check_task(segment_task, "train", {"extractor": "4567"})
+        result.check_task(segment_task, "train", {"extractor": "4567"})
     for changes, problem in (
         ({"max_target_length": 64}, r"max_target_length \(512 there, 64 here\)"),
         ({"prefix": "say: "}, "prefix"),
@@ -340,17 +340,17 @@ def test_segments_are_those_of_the_list_and_of_no_other_run(segment_task, tokeni
         ({"segments": dataclasses.replace(moved, max_tokens=41)}, r"segments\.max_tokens"),
     ):
         with pytest.raises(InputError, match=problem):
-            found.check_task(dataclasses.replace(segment_task, **changes), "train", made_by)
+            result.check_task(dataclasses.replace(segment_task, **changes), "train", made_by)
     with pytest.raises(InputError, match=r'split \("train" there, "test" here\)'):
-        found.check_task(segment_task, "test", made_by)
+        result.check_task(segment_task, "test", made_by)
 
 
 def test_texts_are_those_of_no_other_run(segment_task, tokenizer, tmp_path):
     task = dataclasses.replace(segment_task, objective="summarize")
     write_prepared(tmp_path / "out", task, tokenizer, "train", 1, progress=False)
-    found = PreparedExamples(tmp_path / "out")
-    found.check_task(task, "train", {})
-    found.check_task(dataclasses.replace(task, source="json:elsewhere.jsonl"), "train", {})
+    result = PreparedExamples(tmp_path / "out")
+    result.check_task(task, "train", {})
+    result.check_task(dataclasses.replace(task, source="json:elsewhere.jsonl"), "train", {})
     for changes, problem in (
         ({"prefix": "say: "}, r'prefix \("" there, .*or give --config\.task\.prefix=\'\'$'),
         ({"max_source_length": 4096}, r"max_source_length \(\d+ there, 4096 here\)"),
@@ -363,11 +363,11 @@ def test_texts_are_those_of_no_other_run(segment_task, tokenizer, tmp_path):
         ({"leading_query": True}, "leading_query.*; prepare it again, or change the config$"),
     ):
         with pytest.raises(InputError, match=problem):
-            found.check_task(dataclasses.replace(task, **changes), "train", {})
+            result.check_task(dataclasses.replace(task, **changes), "train", {})
     with pytest.raises(InputError, match=r'split \("train" there, "test" here\)'):
-        found.check_task(task, "test", {})
+        result.check_task(task, "test", {})
     with pytest.raises(InputError, match=r"or give --config\.data\.split=train$"):
-        found.check_task(task, "test", {})
+        result.check_task(task, "test", {})
 
 
 def rewrite(path, change):
@@ -410,10 +410,10 @@ def rewrite(path, change):
 )
 def test_examples_that_somebody_made_are_not_used(directory, change, message):
     rewrite(directory / "train-00001-of-00004.array_record", change)
-    found = PreparedExamples(directory)
-    assert len(found[0]["input_ids"]) > 0
+    result = PreparedExamples(directory)
+    assert len(result[0]["input_ids"]) > 0
     with pytest.raises(InputError, match=message):
-        found[1]
+        result[1]
 
 
 def test_content_that_changed_is_found_by_its_checksum(directory):
@@ -431,10 +431,10 @@ def test_records_hold_the_vectors_of_segments():
         "segment_lengths": np.array([2, 2], np.int32),
         "vectors": (slots, reads),
     }
-    found = unpack(pack(example))
-    assert found.keys() == example.keys()
-    assert isinstance(found["vectors"], tuple)
-    for array, expected in zip(found["vectors"], example["vectors"], strict=True):
+    result = unpack(pack(example))
+    assert result.keys() == example.keys()
+    assert isinstance(result["vectors"], tuple)
+    for array, expected in zip(result["vectors"], example["vectors"], strict=True):
         np.testing.assert_array_equal(array, expected)
 
 

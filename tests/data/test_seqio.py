@@ -56,14 +56,14 @@ def test_selection_in_the_pipeline_is_that_of_python(answers):
 
 @pytest.mark.parametrize("strategy", ["independent", "random"])
 def test_pieces_in_the_pipeline_are_those_of_python(answers, strategy):
-    found = answers["pieces"]
-    assert found[f"{strategy}_pipeline_pairs"] == found[f"{strategy}_python_pairs"]
-    assert found[f"{strategy}_direct_pairs"] == found[f"{strategy}_python_pairs"]
-    counts = found[f"{strategy}_pipeline_counts"]
-    assert counts == found[f"{strategy}_direct_counts"]
-    assert counts == found[f"{strategy}_python_counts"]
+    result = answers["pieces"]
+    assert result[f"{strategy}_pipeline_pairs"] == result[f"{strategy}_python_pairs"]
+    assert result[f"{strategy}_direct_pairs"] == result[f"{strategy}_python_pairs"]
+    counts = result[f"{strategy}_pipeline_counts"]
+    assert counts == result[f"{strategy}_direct_counts"]
+    assert counts == result[f"{strategy}_python_counts"]
     assert counts["read"] == 12
-    assert counts["pieces"] >= len(found[f"{strategy}_pipeline_pairs"]) > 20
+    assert counts["pieces"] >= len(result[f"{strategy}_pipeline_pairs"]) > 20
 
 
 def test_pieces_of_nameless_documents_are_named_by_content(answers):
@@ -84,14 +84,14 @@ def test_cached_texts_are_read_back(answers):
 
 
 def test_every_builder_has_the_fields_that_its_task_names(answers):
-    assert {name: found for name, found in answers["mocked"].items() if found != "texts"} == {}
+    assert {name: result for name, result in answers["mocked"].items() if result != "texts"} == {}
     assert len(answers["mocked"]) == 18
 
 
 def test_all_tasks_without_labels_are_registered_by_importing_the_module(answers):
-    wanted = {f"longsum_jax_{name}" for name in answers["mocked"]}
-    assert wanted - set(answers["registered"]) == {"longsum_jax_imdb_labels"}
-    assert set(answers["registered"]) <= wanted
+    expected = {f"longsum_jax_{name}" for name in answers["mocked"]}
+    assert expected - set(answers["registered"]) == {"longsum_jax_imdb_labels"}
+    assert set(answers["registered"]) <= expected
 
 
 def test_a_changed_task_gets_another_name(answers):

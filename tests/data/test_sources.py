@@ -31,8 +31,8 @@ def test_json_lines_in_the_order_of_files_and_lines(tmp_path):
             tmp_path / f"{part}.jsonl",
             [{"document": f"{part}{n}", "summary": "s"} for n in range(2)],
         )
-    found = documents(get_task("arxiv", source=f"json:{tmp_path}/*.jsonl"), "train")
-    assert [d.document for d in found] == ["a0", "a1", "b0", "b1"]
+    result = documents(get_task("arxiv", source=f"json:{tmp_path}/*.jsonl"), "train")
+    assert [d.document for d in result] == ["a0", "a1", "b0", "b1"]
 
 
 def test_split_in_the_glob(tmp_path):

@@ -15,10 +15,10 @@ def expected(report_task, tokenizer):
 @pytest.fixture
 def starts(monkeypatch):
     """Collects the first document of each time that the source is read."""
-    found = []
+    result = []
     read = stores.documents
-    monkeypatch.setattr(stores, "documents", lambda *a: [found.append(a[2]), read(*a)][1])
-    return found
+    monkeypatch.setattr(stores, "documents", lambda *a: [result.append(a[2]), read(*a)][1])
+    return result
 
 
 @pytest.mark.parametrize("window", [1, 5, 25, 100])

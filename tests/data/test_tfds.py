@@ -38,14 +38,14 @@ def test_array_records_are_read_without_tensorflow(answers):
 def test_documents_are_those_of_the_data_set_every_time(answers):
     first, second = answers["plain"]
     assert first == second
-    wanted = [[*DataRow(str(i), text(i), f"Summary {i}.", None)] for i in range(5)]
-    assert sorted(first) == wanted
+    expected = [[*DataRow(str(i), text(i), f"Summary {i}.", None)] for i in range(5)]
+    assert sorted(first) == expected
 
 
 def test_nameless_documents_are_numbered_and_gap_sentences_have_no_summary(answers):
     order = [document[1] for document in answers["plain"][0]]
-    wanted = [[*DataRow(f"c4/train:{i}", order[i], None, None)] for i in range(5)]
-    assert answers["nameless"] == wanted
+    expected = [[*DataRow(f"c4/train:{i}", order[i], None, None)] for i in range(5)]
+    assert answers["nameless"] == expected
 
 
 def test_short_documents_are_their_only_piece(answers):
@@ -54,8 +54,8 @@ def test_short_documents_are_their_only_piece(answers):
 
 
 def test_lists_are_joined_line_by_line(answers):
-    wanted = [f"A: hello\nB: good day {i}" for i in range(5)]
-    assert sorted(answers["joined"]) == wanted
+    expected = [f"A: hello\nB: good day {i}" for i in range(5)]
+    assert sorted(answers["joined"]) == expected
 
 
 def test_labels_are_numbers(answers):

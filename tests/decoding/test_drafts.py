@@ -83,10 +83,10 @@ _NUM_DRAFTED = 4
 )
 def test_drafts_change_no_sequence(changes):
     expected, _ = _decode(**changes)
-    found, _ = _decode(prompt_lookup_num_tokens=_NUM_DRAFTED, **changes)
+    results, _ = _decode(prompt_lookup_num_tokens=_NUM_DRAFTED, **changes)
     for name in ("sequences", "lengths", "ended"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
-    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+        np.testing.assert_array_equal(getattr(results, name), getattr(expected, name), name)
+    np.testing.assert_allclose(results.scores, expected.scores, rtol=1e-5)
     assert len(Generated._fields) == 4
     assert len(set(expected.lengths.tolist())) > 1
 
@@ -121,14 +121,14 @@ def test_drafts_are_what_follows_the_longest_match(longest):
     sequences = rng.integers(3, 8, (rows, 1 + room)).astype(np.int32)
     sequences[:, 0] = _START
     steps = rng.integers(0, room + 1, rows).astype(np.int32)
-    found = np.asarray(look_up(documents, sequences, steps, count, longest))
+    results = np.asarray(look_up(documents, sequences, steps, count, longest))
     compared = 0
     for row, step in enumerate(steps):
         sequence = sequences[row, 1 : 1 + step].tolist()
         draft = _slow_draft(documents[row].tolist(), sequence, count, longest)
         if draft:
             compared += 1
-            assert found[row, : len(draft)].tolist() == draft
+            assert results[row, : len(draft)].tolist() == draft
     assert compared > rows // 2
     alone = np.asarray(look_up(None, sequences, steps, count, longest))
     assert alone.shape == (rows, count)

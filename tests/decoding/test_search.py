@@ -64,13 +64,13 @@ def test_rows_that_are_done_at_the_start_have_no_token_and_change_no_other(decod
     keys = jax.random.split(jax.random.key(0), 6) if options.do_sample else None
     is_done = np.array([False, True, False, False, True, True])
     whole = decode(_next_logits, range(6), options, keys)
-    found = decode(_next_logits, range(6), options, keys, jnp.asarray(is_done))
+    results = decode(_next_logits, range(6), options, keys, jnp.asarray(is_done))
     done = np.repeat(is_done, options.num_return_sequences)
     for name in Generated._fields:
-        wanted, values = np.asarray(getattr(whole, name)), np.asarray(getattr(found, name))
-        np.testing.assert_array_equal(values[~done], wanted[~done], err_msg=name)
-    assert not found.lengths[done].any()
-    assert (found.sequences[done][:, 1:] == _PAD).all()
+        expected, values = np.asarray(getattr(whole, name)), np.asarray(getattr(results, name))
+        np.testing.assert_array_equal(values[~done], expected[~done], err_msg=name)
+    assert not results.lengths[done].any()
+    assert (results.sequences[done][:, 1:] == _PAD).all()
 
 
 @pytest.mark.parametrize("changes", [_GREEDY, _BEAM, _SAMPLE], ids=["greedy", "beam", "sample"])
@@ -170,10 +170,10 @@ def test_nobody_waits_for_rows_that_are_done(beams):
     decoder = CachedDecoder(step, lambda cache, _: cache)
     options = _options(num_beams=beams)
     with jax.disable_jit():
-        for is_done, wanted in ((None, _LIMIT), (jnp.array([False, True]), beams)):
+        for is_done, expected in ((None, _LIMIT), (jnp.array([False, True]), beams)):
             steps.clear()
             generate(decoder, (), batch_size=2, options=options, is_done=is_done)
-            assert len(steps) == wanted
+            assert len(steps) == expected
 
 
 @pytest.mark.parametrize("changes", [_GREEDY, _BEAM, _SAMPLE], ids=["greedy", "beam", "sample"])

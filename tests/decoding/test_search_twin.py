@@ -103,16 +103,16 @@ def _options(**changes):
 def test_beam_search_equals_its_twin(decode, changes):
     options, documents = _options(**changes), range(100)
     generated = decode(_next_logits, documents, options)
-    wanted = [
+    expected = [
         h for d in documents for h in _twin_beam_search(d, options)[: options.num_return_sequences]
     ]
-    for row, (score, ids) in enumerate(wanted):
+    for row, (score, ids) in enumerate(expected):
         padding = [_PAD] * (1 + _LIMIT - len(ids))
         assert generated.sequences[row].tolist() == ids + padding
         assert int(generated.lengths[row]) == len(ids) - 1
         assert bool(generated.ended[row]) == (ids[-1] == _EOS)
         np.testing.assert_allclose(generated.scores[row], score, rtol=1e-5)
-    assert len(wanted) == len(generated.scores)
+    assert len(expected) == len(generated.scores)
 
 
 def test_greedy_search_equals_its_twin(decode):

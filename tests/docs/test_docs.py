@@ -49,13 +49,13 @@ def resolves(name):
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         try:
-            found = importlib.import_module(".".join(parts[:end]))
+            result = importlib.import_module(".".join(parts[:end]))
         except ModuleNotFoundError:
             continue
         for part in parts[end:]:
-            if not hasattr(found, part) and part not in getattr(found, "__annotations__", {}):
+            if not hasattr(result, part) and part not in getattr(result, "__annotations__", {}):
                 return False
-            found = getattr(found, part, None)
+            result = getattr(result, part, None)
         return True
     return False
 
@@ -301,9 +301,9 @@ def test_every_file_of_results_is_in_the_list_of_benchmarks_or_studies():
     lists = text_of("benchmarks/README.md") + text_of("studies/README.md")
     rows = [x for x in lists.splitlines() if x.startswith("| ")]
     listed = [name for row in rows for name in re.findall(r"`([\w*]+\.json)`", row.split("|")[-2])]
-    kept = {path.name for path in (ROOT / "benchmarks/results").glob("*.json")}
-    assert {name for name in kept if not any(fnmatch(name, x) for x in listed)} == set()
-    assert [x for x in listed if not any(fnmatch(name, x) for name in kept)] == []
+    retained = {path.name for path in (ROOT / "benchmarks/results").glob("*.json")}
+    assert {name for name in retained if not any(fnmatch(name, x) for x in listed)} == set()
+    assert [x for x in listed if not any(fnmatch(name, x) for name in retained)] == []
 
 
 def test_tidy_docstrings():
@@ -344,9 +344,9 @@ def test_api_pages_cover_every_public_room():
 
     source = text_of("docs/conf.py")
     rooms = re.findall(r'^    "(\w+)": "', source, re.MULTILINE)
-    found = {module.name for module in pkgutil.iter_modules(longsum_jax.__path__) if module.ispkg}
-    assert set(rooms) <= found
-    namespaces = set(longsum_jax.__all__) & found
+    result = {module.name for module in pkgutil.iter_modules(longsum_jax.__path__) if module.ispkg}
+    assert set(rooms) <= result
+    namespaces = set(longsum_jax.__all__) & result
     assert namespaces <= set(rooms)
 
 

@@ -21,10 +21,18 @@ def registries():
     from longsum_jax.readers import KINDS
     from longsum_jax.summarization.registry import STRATEGIES
 
-    found = [ENCODER_ATTENTIONS, CROSS_ATTENTIONS, FAMILIES, OBJECTIVES, METRICS, KINDS, STRATEGIES]
-    before = [dict(registry) for registry in found]
+    result = [
+        ENCODER_ATTENTIONS,
+        CROSS_ATTENTIONS,
+        FAMILIES,
+        OBJECTIVES,
+        METRICS,
+        KINDS,
+        STRATEGIES,
+    ]
+    before = [dict(registry) for registry in result]
     yield
-    for registry, entries in zip(found, before, strict=True):
+    for registry, entries in zip(result, before, strict=True):
         registry.clear()
         registry.update(entries)
 
@@ -32,9 +40,9 @@ def registries():
 def blocks(page):
     """Returns the Python blocks of a page, with their lines where they stand on it."""
     text = page.read_text(encoding="utf-8")
-    for found in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        first = text.count("\n", 0, found.start(1))
-        yield "\n" * first + found[1]
+    for result in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        first = text.count("\n", 0, result.start(1))
+        yield "\n" * first + result[1]
 
 
 @pytest.mark.slow

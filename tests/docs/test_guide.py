@@ -36,9 +36,9 @@ def blocks(page, language):
     """Returns the blocks of a page in a language, with their lines where they stand on it."""
     text = (PAGES / page).read_text(encoding="utf-8")
     pattern = rf"^```{language}\n(.*?)^```$"
-    for found in re.finditer(pattern, text, re.MULTILINE | re.DOTALL):
-        first = text.count("\n", 0, found.start(1))
-        yield "\n" * first + found[1]
+    for result in re.finditer(pattern, text, re.MULTILINE | re.DOTALL):
+        first = text.count("\n", 0, result.start(1))
+        yield "\n" * first + result[1]
 
 
 def run(page):
@@ -49,9 +49,9 @@ def run(page):
 
 
 def test_sources(capsys):
-    found = run("sources.md")
+    result = run("sources.md")
     assert capsys.readouterr().out.endswith("['Lena Lund']\n")
-    assert found["summary"].sources[0].is_supported
+    assert result["summary"].sources[0].is_supported
 
 
 @as_on_the_page
@@ -78,8 +78,8 @@ def test_preferences(small_model, tmp_path, monkeypatch):
         flags += short if command == "train" else ["--max_new_tokens=4", "--batch_size=8"]
         module = importlib.import_module(f"longsum_jax.commands.{command}")
         assert not module.main(flags)
-    kept = (tmp_path / "runs" / "pairs" / "train.jsonl").read_text().splitlines()
-    assert 8 < len(kept) < 32
+    retained = (tmp_path / "runs" / "pairs" / "train.jsonl").read_text().splitlines()
+    assert 8 < len(retained) < 32
     metrics = (tmp_path / "runs" / "prefer" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(metrics[0])["loss"] == pytest.approx(math.log(2), abs=1e-4)
 
@@ -88,10 +88,10 @@ def test_preferences(small_model, tmp_path, monkeypatch):
 def test_from_transformers(small_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(small_model, tmp_path / "facebook" / "bart-large-cnn")
-    found = run("from_transformers.md")
+    result = run("from_transformers.md")
     assert (tmp_path / "mine" / "model.safetensors").exists()
-    assert len(found["summaries"]) == 2
-    assert found["logits"].shape[:2] == (1, 1)
+    assert len(result["summaries"]) == 2
+    assert result["logits"].shape[:2] == (1, 1)
 
 
 @pytest.mark.weekly  # tests/layers has these layers in Linen and NNX

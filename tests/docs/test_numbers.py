@@ -78,12 +78,12 @@ def test_configs_of_the_commands_build(recipes):
     assert len(specs) > 25
     for spec in specs:
         file, colon, rest = spec.partition(":")
-        kept = [part for part in rest.split(",") if not part.startswith(("model=", "data="))]
-        if "lsg_classify" in file and kept[0] not in ("imdb", "json"):
+        retained = [part for part in rest.split(",") if not part.startswith(("model=", "data="))]
+        if "lsg_classify" in file and retained[0] not in ("imdb", "json"):
             continue  # their labels are counted in the files
         if file.rpartition("/")[2] in ("factcc.py", "apes.py"):
             continue  # likewise
-        run = run_config(read_config(file + colon * bool(kept) + ",".join(kept), {}))
+        run = run_config(read_config(file + colon * bool(retained) + ",".join(retained), {}))
         assert run.task.name
 
 
@@ -98,9 +98,9 @@ def test_flags_of_the_commands_exist(recipes, monkeypatch):
         raise NothingRunsError
 
     monkeypatch.setattr("argparse.ArgumentParser.parse_args", parse_only)
-    found = [words for words in commands(recipes) if words[0] == "longsum"]
-    assert len(found) > 30
-    for _, command, *argv in found:
+    result = [words for words in commands(recipes) if words[0] == "longsum"]
+    assert len(result) > 30
+    for _, command, *argv in result:
         assert command in COMMANDS
         with pytest.raises(NothingRunsError):
             importlib.import_module(f"longsum_jax.commands.{command}").main(argv)

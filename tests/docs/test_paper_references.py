@@ -149,10 +149,10 @@ def test_references_name_what_the_papers_have():
 
 def test_all_papers_are_referred_to():
     """The search finds references at all, in every kind of file."""
-    found = [(path, *reference) for path in FILES for reference in all_references(path)]
-    assert {paper for _, paper, *_ in found} == set(PAPERS)
-    assert {"section", "table", "figure"} <= {kind.removesuffix("s") for _, _, kind, _ in found}
-    folders = {path.relative_to(ROOT).parts[0] for path, *_ in found}
+    result = [(path, *reference) for path in FILES for reference in all_references(path)]
+    assert {paper for _, paper, *_ in result} == set(PAPERS)
+    assert {"section", "table", "figure"} <= {kind.removesuffix("s") for _, _, kind, _ in result}
+    folders = {path.relative_to(ROOT).parts[0] for path, *_ in result}
     packages = {"longsum_jax", "longsum_plan"}
     assert folders == packages | {"configs", "benchmarks", "studies", "docs", "tests"}
 
@@ -173,8 +173,8 @@ def test_all_papers_are_referred_to():
     ],
 )
 def test_the_paper_of_a_reference(text, expected):
-    found = list(references(text))
-    assert found == expected
+    result = list(references(text))
+    assert result == expected
     for paper, kind, numbers in expected:
         assert unknown(paper, kind, numbers[-1])
 

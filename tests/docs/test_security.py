@@ -56,9 +56,9 @@ def test_every_sentence_has_a_row():
         # A heading in bold is said in full by the sentences behind it.
         text = re.sub(r"^\*\*[^*]+\.\*\* ", "", text)
         for sentence in re.split(r"(?<=\.) (?=[A-Z`])", text):
-            found = re.findall(r"\[(\d+)\](?!\()", sentence)
-            assert found, sentence
-            numbers += map(int, found)
+            result = re.findall(r"\[(\d+)\](?!\()", sentence)
+            assert result, sentence
+            numbers += map(int, result)
     listed = [int(row[0].split()[0]) for row in PROMISES]
     assert listed == list(range(1, len(PROMISES) + 1))
     assert sorted(set(numbers)) == listed

@@ -65,9 +65,9 @@ class Browser:
     def run(self, script):
         """Returns the value of a script, or of its promise."""
         options = {"awaitPromise": True, "returnByValue": True}
-        found = self._call("Runtime.evaluate", expression=script, **options)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        result = self._call("Runtime.evaluate", expression=script, **options)
+        assert "exceptionDetails" not in result, result["exceptionDetails"]
+        return result["result"].get("value")
 
     def wait(self, condition, seconds=20):
         """Waits until a script gives true."""
@@ -112,12 +112,12 @@ class Browser:
             )
 
     def _message(self):
-        found = bytearray()
+        result = bytearray()
         while (byte := self._answers.read(1)) != b"\0":
             if not byte:
                 raise EOFError("the browser ended")
-            found += byte
-        return json.loads(found)
+            result += byte
+        return json.loads(result)
 
 
 def _pipe():

@@ -26,15 +26,15 @@ def cosine_with_span(vector, chosen):
 def test_every_step_is_the_best_one(seed):
     rng = np.random.default_rng(seed)
     source, summary = unit(rng.normal(size=(9, 6))), unit(rng.normal(size=(20, 6)))
-    found = nearest_sentences(summary, source)
-    assert {len(support.indices) for support in found} >= {1, 2}
-    for vector, support in zip(summary, found, strict=True):
+    result = nearest_sentences(summary, source)
+    assert {len(support.indices) for support in result} >= {1, 2}
+    for vector, support in zip(summary, result, strict=True):
         assert support.scores[0] == pytest.approx((source @ vector).max())
         assert support.indices[0] == (source @ vector).argmax()
         totals = list(itertools.accumulate(support.scores))
         for count, total in enumerate(totals, 1):
-            chosen = source[support.indices[:count]]
-            assert total == pytest.approx(cosine_with_span(vector, chosen))
+            selected = source[support.indices[:count]]
+            assert total == pytest.approx(cosine_with_span(vector, selected))
         assert all(score >= MIN_GAIN for score in support.scores[1:])
         assert len(support.indices) <= MAX_SOURCES
 
@@ -57,9 +57,9 @@ def test_sentences_are_compared_by_the_models_vectors(aligner, tiny_bert, senten
     model = longsum_jax.load(tiny_bert)
     vectors = unit(sentence_encoder(model, max_sentence_length=40)(sentences))
     with aligner.on_device():
-        found = aligner.align([sentences[2], sentences[0]], sentences)
-        assert [support.indices[0] for support in found] == [2, 0]
-        assert found[0].total == pytest.approx(1, abs=1e-5)
+        result = aligner.align([sentences[2], sentences[0]], sentences)
+        assert [support.indices[0] for support in result] == [2, 0]
+        assert result[0].total == pytest.approx(1, abs=1e-5)
         [support] = aligner.align([sentences[4]], sentences[:3])
     similarity = vectors[:3] @ vectors[4]
     assert support.indices[0] == similarity.argmax()

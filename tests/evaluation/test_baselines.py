@@ -29,25 +29,25 @@ def test_talk_without_punctuation_has_a_beginning():
     beginning = lead(talk, num_words=20)
     assert talk.startswith(beginning)
     assert 20 <= len(beginning.split()) <= 60
-    chosen = random_sentences(talk, num_words=20)
-    assert chosen in talk
-    assert len(chosen.split()) < 100
+    selected = random_sentences(talk, num_words=20)
+    assert selected in talk
+    assert len(selected.split()) < 100
 
 
 def test_random_sentences_are_in_document_order():
     seen = set()
     for seed in range(20):
-        chosen = random_sentences(DOCUMENT, num_sentences=2, seed=seed).split("\n")
-        assert chosen == [sentence for sentence in SENTENCES if sentence in chosen]
-        assert len(chosen) == 2
-        seen.add(tuple(chosen))
+        selected = random_sentences(DOCUMENT, num_sentences=2, seed=seed).split("\n")
+        assert selected == [sentence for sentence in SENTENCES if sentence in selected]
+        assert len(selected) == 2
+        seen.add(tuple(selected))
     assert len(seen) > 5
 
 
 def test_random_sentences_stop_at_the_length():
     for seed in range(20):
-        chosen = random_sentences(DOCUMENT, num_words=4, seed=(seed, 1)).split("\n")
-        lengths = [len(sentence.split()) for sentence in chosen]
+        selected = random_sentences(DOCUMENT, num_words=4, seed=(seed, 1)).split("\n")
+        lengths = [len(sentence.split()) for sentence in selected]
         assert sum(lengths) >= 4
         assert any(sum(lengths) - length < 4 for length in lengths)
 

@@ -39,10 +39,10 @@ def test_scores_of_the_package(name, golden, request):
     model = request.getfixturevalue(f"tiny_{name}")
     for idf in (False, True):
         metric = make(model, layer=LAYERS[name], idf=idf, batch_size=4)
-        wanted = golden[f"{name}|idf:{'yes' if idf else 'no'}"]
-        found = table(metric.score(PREDICTIONS, REFERENCES, REFERENCES))
-        np.testing.assert_allclose(found, wanted, atol=1e-6)
-        assert len(np.unique(found.round(4))) > 10
+        expected = golden[f"{name}|idf:{'yes' if idf else 'no'}"]
+        result = table(metric.score(PREDICTIONS, REFERENCES, REFERENCES))
+        np.testing.assert_allclose(result, expected, atol=1e-6)
+        assert len(np.unique(result.round(4))) > 10
 
 
 @pytest.mark.parametrize("form", ["file", "numbers"])
@@ -53,8 +53,8 @@ def test_the_best_of_several_references_less_the_baseline(form, golden, tiny_ber
     metric = make(tiny_bert, layer=2, baseline=baseline)
     rows = zip(REFERENCES, OTHER_REFERENCES, strict=True)
     pairs = [Pair("", "", first, None, (other,)) for first, other in rows]
-    found = table(example_scores({"bertscore": metric}, PREDICTIONS, pairs))
-    np.testing.assert_allclose(found, golden["bert|two references|rescaled"], atol=1e-5)
+    result = table(example_scores({"bertscore": metric}, PREDICTIONS, pairs))
+    np.testing.assert_allclose(result, golden["bert|two references|rescaled"], atol=1e-5)
     assert "rescaled:yes" in metric.describe()["signature"]
 
 

@@ -14,10 +14,10 @@ def one_hot(classes, count):
 def f1(pairs):
     """F1 of (predicted, wanted) truth values by precision and recall, the slow way."""
     hits = sum(p and w for p, w in pairs)
-    predicted, wanted = sum(p for p, _ in pairs), sum(w for _, w in pairs)
+    predicted, expected = sum(p for p, _ in pairs), sum(w for _, w in pairs)
     if hits == 0:
         return 0.0
-    precision, recall = hits / predicted, hits / wanted
+    precision, recall = hits / predicted, hits / expected
     return 2 * precision * recall / (precision + recall)
 
 
@@ -25,8 +25,8 @@ def slow_scores(predicted, labels, multi_label=False):
     columns = [list(zip(p, w, strict=True)) for p, w in zip(predicted.T, labels.T, strict=True)]
     if multi_label:
         rows = list(zip(predicted, labels, strict=True))
-        if not all(any(wanted) for _, wanted in rows):
-            columns.append([(not any(found), not any(wanted)) for found, wanted in rows])
+        if not all(any(expected) for _, expected in rows):
+            columns.append([(not any(result), not any(expected)) for result, expected in rows])
         occurring = columns
     else:
         occurring = [column for column in columns if any(p or w for p, w in column)]
@@ -53,8 +53,8 @@ def test_by_hand_with_several_labels():
     labels = np.array([[1, 0, 0], [0, 0, 0], [0, 1, 1]])
     # 3 hits and that of "none", 5 predicted, 4 wanted; F1 of the classes: 1, 2/3, 1, 1.
     scores = classification_scores(predicted, labels, multi_label=True)
-    wanted = {"accuracy": 200 / 3, "micro_f1": 800 / 9, "macro_f1": 1100 / 12}
-    assert scores == pytest.approx(wanted)
+    expected = {"accuracy": 200 / 3, "micro_f1": 800 / 9, "macro_f1": 1100 / 12}
+    assert scores == pytest.approx(expected)
     # Where every document has a label, "none" is no class, whatever is predicted.
     scores = classification_scores(predicted[[0, 1, 2]], labels[[0, 0, 2]], multi_label=True)
     assert scores == pytest.approx(

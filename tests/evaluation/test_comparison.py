@@ -74,21 +74,21 @@ def test_files_of_predictions(write):
         {"id": 2, "prediction": "", "reference": "A.", "references": ["A.", "B."]},
         {"id": "c", "prediction": "Three."},
     )
-    found = read_predictions(path)
-    assert found == {
+    result = read_predictions(path)
+    assert result == {
         "a": Prediction("One.", ("A.",)),
         "2": Prediction("", ("A.", "B.")),
         "c": Prediction("Three."),
     }
-    del found["c"]
-    pairs = own_references(found, path)
+    del result["c"]
+    pairs = own_references(result, path)
     assert [pair.references for pair in pairs.values()] == [("A.",), ("A.", "B.")]
 
 
 def test_systems_may_name_their_predictions_differently(write):
     path = write({"id": "a", "prediction": "One."}, {"id": "b", "summary": "Two."})
-    found = read_predictions(path, prediction_key="prediction,summary")
-    assert found == {"a": Prediction("One."), "b": Prediction("Two.")}
+    result = read_predictions(path, prediction_key="prediction,summary")
+    assert result == {"a": Prediction("One."), "b": Prediction("Two.")}
     with pytest.raises(InputError, match=':1: no text under "text", only id, prediction; write'):
         read_predictions(path, prediction_key="text,words")
 
@@ -137,8 +137,8 @@ def test_documents_that_all_systems_have():
     pairs = {name: Pair(name, "", "r") for name in "abc"}
     every, some = ({name: Prediction(name) for name in names} for names in ("abc", "cbx"))
     assert common_documents(pairs, {"one": every}) == list(pairs.values())
-    found = common_documents(pairs, {"one": every, "two": some}, "skip")
-    assert [pair.id for pair in found] == ["b", "c"]
+    result = common_documents(pairs, {"one": every, "two": some}, "skip")
+    assert [pair.id for pair in result] == ["b", "c"]
     with pytest.raises(InputError, match="two: 1 of 3 ids have no references, x; give files of"):
         common_documents(pairs, {"one": every, "two": some})
     some["y"] = Prediction("y")
@@ -152,28 +152,28 @@ def test_documents_that_all_systems_have():
 
 
 def test_scores_and_intervals_of_a_system():
-    found = system_of("one", 3)
-    column = np.array([score["rouge1"] for score in found.scores])
-    assert found.values["rouge1"] == pytest.approx(column.mean())
+    result = system_of("one", 3)
+    column = np.array([score["rouge1"] for score in result.scores])
+    assert result.values["rouge1"] == pytest.approx(column.mean())
     expected = bootstrap_intervals(column, rounds=300)
-    assert found.intervals["rouge1"] == pytest.approx(tuple(expected))
-    assert found.intervals.keys() == found.values.keys()
-    assert found.predictions[2] == f"{PAIRS['2'].reference} x x"
+    assert result.intervals["rouge1"] == pytest.approx(tuple(expected))
+    assert result.intervals.keys() == result.values.keys()
+    assert result.predictions[2] == f"{PAIRS['2'].reference} x x"
 
 
 def test_differences_are_those_of_the_columns():
     systems = [system_of(name, step) for name, step in (("one", 2), ("two", 3), ("three", 5))]
-    found = compare(systems[0], systems[1:], ROUGE, SAMPLING)
-    assert list(found) == ["two", "three"]
+    result = compare(systems[0], systems[1:], ROUGE, SAMPLING)
+    assert list(result) == ["two", "three"]
     columns = [np.array([score["rouge2"] for score in each.scores]) for each in systems]
     tests = [randomization_test(columns[0], other, rounds=300) for other in columns[1:]]
-    for each, other, p_value in zip(found.values(), columns[1:], holm(tests), strict=True):
+    for each, other, p_value in zip(result.values(), columns[1:], holm(tests), strict=True):
         assert each["rouge2"].difference == pytest.approx((columns[0] - other).mean())
         assert each["rouge2"].p_value == pytest.approx(p_value)
         low, high = bootstrap_intervals(columns[0] - other, rounds=300)
         assert (each["rouge2"].low, each["rouge2"].high) == pytest.approx((low, high))
-        wanted = 2.801585 * stats.sem(columns[0] - other)
-        assert each["rouge2"].smallest == pytest.approx(wanted, rel=0.15)
+        expected = 2.801585 * stats.sem(columns[0] - other)
+        assert each["rouge2"].smallest == pytest.approx(expected, rel=0.15)
     assert compare(systems[0], [], ROUGE, SAMPLING) == {}
     with pytest.raises(InputError, match='test "t" is unknown; known: bootstrap, randomization'):
         compare(systems[0], systems[1:], ROUGE, Sampling(test="t"))
@@ -192,11 +192,11 @@ def test_values_that_are_functions_of_means_have_intervals_too():
         assert low <= one.values[column] <= high
     low, high = one.intervals["geometric_rouge"]
     assert low < one.values["geometric_rouge"] < high
-    found = compare(one, [two], metrics, SAMPLING)["two"]["geometric_rouge"]
+    result = compare(one, [two], metrics, SAMPLING)["two"]["geometric_rouge"]
     means = [np.mean([[s[t] for t in types] for s in each.scores], 0) for each in (one, two)]
     expected = np.prod(means[0]) ** (1 / 3) - np.prod(means[1]) ** (1 / 3)
-    assert found.difference == pytest.approx(expected)
-    assert found.low < expected < found.high
+    assert result.difference == pytest.approx(expected)
+    assert result.low < expected < result.high
 
 
 class Total(Metric):

@@ -49,24 +49,24 @@ def test_summac_is_the_published_one(tiny_entailment, tmp_path, bins):
     assert sorted(PERCENTILES) == list(PERCENTILES)
     assert metric.columns == ("summac_zs", "summac_conv", "summac_unread")
     scores = metric.score(SUMMARIES, NOTHING, SOURCES)
-    wanted = golden("summac")
-    found = [score["summac_zs"] / 100 for score in scores]
-    np.testing.assert_allclose(found, wanted["zs"], atol=1e-5)
-    found = [score["summac_conv"] / 100 for score in scores]
-    np.testing.assert_allclose(found, wanted[bins], atol=1e-5)
+    expected = golden("summac")
+    result = [score["summac_zs"] / 100 for score in scores]
+    np.testing.assert_allclose(result, expected["zs"], atol=1e-5)
+    result = [score["summac_conv"] / 100 for score in scores]
+    np.testing.assert_allclose(result, expected[bins], atol=1e-5)
 
 
 def test_summac_judges_statements(tiny_entailment):
     metric = make("summac", tiny_entailment)
     document = "A cat sat on the mat. It rained all day in the old town. Nobody came."
     summary = "The cat sat, and it rained all day. Zebras!"
-    found = find_statements(summary, document)
-    judged = metric.judge(found)
+    result = find_statements(summary, document)
+    judged = metric.judge(result)
     assert [each._replace(support=0, is_supported=False) for each in judged] == [
-        each._replace(support=0, is_supported=False) for each in found
+        each._replace(support=0, is_supported=False) for each in result
     ]
     sat, zebras = judged
-    texts = [source.text for source in sorted(found[0].sources, key=lambda each: each.number)]
+    texts = [source.text for source in sorted(result[0].sources, key=lambda each: each.number)]
     assert len(texts) == 2
     probabilities = []
     for premise in [*texts, " ".join(texts)]:
@@ -156,8 +156,8 @@ def test_factcc_is_the_mean_over_sentences(tiny_facts, torch_facts):
     metric = make("factcc", tiny_facts, batch_size=3)
     scores = metric.score(SUMMARIES, NOTHING, sources)
     for score, source, summary in zip(scores, sources, SUMMARIES, strict=True):
-        found = [torch_facts(source, claim) for claim in split_sentences(summary)]
-        correct = [p[0] for p in found] or [0]
+        result = [torch_facts(source, claim) for claim in split_sentences(summary)]
+        correct = [p[0] for p in result] or [0]
         assert score["factcc"] == pytest.approx(100 * np.mean(correct), abs=1e-3)
         assert score["factcc_correct"] == pytest.approx(100 * np.mean(np.array(correct) > 0.5))
     assert scores[2] == dict.fromkeys(metric.columns, 0)
@@ -189,10 +189,10 @@ def test_groups_of_pairs_are_read_together(tiny_facts):
     ids = [tokenizer.encode(text) for text in ("rain", "rivers fell", "a storm of boats")]
     pairs = [tokenizer.join_pair(first, second) for first in ids for second in ids]
     groups = [pairs[:1], [], pairs[1:6], pairs[6:]]
-    found = list(pair_probabilities(model, iter(groups), batch_size=4))
-    assert [rows.shape for rows in found] == [(1, 2), (0, 2), (5, 2), (3, 2)]
+    result = list(pair_probabilities(model, iter(groups), batch_size=4))
+    assert [rows.shape for rows in result] == [(1, 2), (0, 2), (5, 2), (3, 2)]
     one_by_one = [next(pair_probabilities(model, [[pair]], batch_size=1))[0] for pair in pairs]
-    np.testing.assert_allclose(np.concatenate(found), one_by_one, atol=1e-6)
+    np.testing.assert_allclose(np.concatenate(result), one_by_one, atol=1e-6)
     assert list(pair_probabilities(model, [], batch_size=4)) == []
 
 
@@ -203,9 +203,9 @@ def test_groups_of_pairs_are_read_together(tiny_facts):
 def test_blanc_is_the_published_one(tiny_masked, gap):
     metric = make("blanc", tiny_masked, gap=gap, batch_size=4)
     scores = metric.score(HELP, NOTHING, GUESSED)
-    for score, wanted in zip(scores, golden("blanc")[f"gap {gap}"], strict=True):
-        assert score["blanc_help"] == pytest.approx(100 * wanted["relative"], abs=1e-9)
-        assert score["blanc_improve"] == pytest.approx(100 * wanted["improve"], abs=1e-9)
+    for score, expected in zip(scores, golden("blanc")[f"gap {gap}"], strict=True):
+        assert score["blanc_help"] == pytest.approx(100 * expected["relative"], abs=1e-9)
+        assert score["blanc_improve"] == pytest.approx(100 * expected["improve"], abs=1e-9)
 
 
 def test_nothing_to_mask(tiny_masked):
@@ -215,10 +215,10 @@ def test_nothing_to_mask(tiny_masked):
 
 def test_every_token_is_masked_in_one_sentence():
     ids, can_mask = np.arange(10, 17), np.array([1, 0, 1, 1, 0, 0, 1], bool)
-    found = list(masked_sentences(ids, can_mask, 3, 99))
-    assert [one.positions.tolist() for one in found] == [[0, 3, 6], [2]]  # none is 1 modulo 3
-    assert found[0].ids.tolist() == [99, 11, 12, 99, 14, 15, 99]
-    assert found[1].answers.tolist() == [12]
+    result = list(masked_sentences(ids, can_mask, 3, 99))
+    assert [one.positions.tolist() for one in result] == [[0, 3, 6], [2]]  # none is 1 modulo 3
+    assert result[0].ids.tolist() == [99, 11, 12, 99, 14, 15, 99]
+    assert result[1].answers.tolist() == [12]
     assert [one.positions.tolist() for one in masked_sentences(ids[:1], can_mask[:1], 3, 99)] == [
         [0]
     ]

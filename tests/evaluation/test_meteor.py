@@ -82,10 +82,10 @@ def test_hand_counted_value():
     """Four of five words match by word or stem, in two chunks: the cat | runs home."""
     fmean = 0.8 * 0.8 / (0.9 * 0.8 + 0.1 * 0.8)
     penalty = 0.5 * (2 / 4) ** 3
-    found = meteor(
+    result = meteor(
         ["the", "cat", "quickly", "runs", "home"], ["the", "cats", "then", "running", "home"]
     )
-    assert found == pytest.approx((1 - penalty) * fmean)
+    assert result == pytest.approx((1 - penalty) * fmean)
 
 
 def test_the_metric_takes_texts_and_the_best_reference():

@@ -30,13 +30,13 @@ class MeanState(ModelMetric):
 
     def score_with(self, model, predictions, references, sources):
         rows, _ = text_ids(model, predictions)
-        found = np.zeros(len(rows))
+        result = np.zeros(len(rows))
         for batch in batches_by_length([len(row) for row in rows], self.options.batch_size):
             ids, mask = pad_rows([rows[i] for i in batch], self.options.batch_size, 0)
             states = np.asarray(model.encode(ids, mask, layer=self.options.layer))
             for i, row, real in zip(batch, states, mask, strict=False):
-                found[i] = row[real, 0].mean()
-        return [{"mean_state": value} for value in found.tolist()]
+                result[i] = row[real, 0].mean()
+        return [{"mean_state": value} for value in result.tolist()]
 
 
 def make(model, **options):
@@ -48,13 +48,13 @@ def test_a_directory_and_a_model_give_the_same(tiny_bert, sentences):
     texts = [*sentences, "", "Rain"]
     blank = [""] * len(texts)
     named, given = make(tiny_bert, batch_size=3), MeanState(model=loaded)
-    wanted = []
+    expected = []
     for text in texts:
         ids = np.array([loaded.tokenizer.add_special_tokens(loaded.tokenizer.encode(text), 40)])
-        wanted.append(float(loaded.encode(ids, np.ones_like(ids), layer=1)[..., 0].mean()))
+        expected.append(float(loaded.encode(ids, np.ones_like(ids), layer=1)[..., 0].mean()))
     for metric in (named, given):
-        found = [score["mean_state"] for score in metric.score(texts, blank, blank)]
-        np.testing.assert_allclose(found, wanted, atol=1e-6)
+        result = [score["mean_state"] for score in metric.score(texts, blank, blank)]
+        np.testing.assert_allclose(result, expected, atol=1e-6)
     described = named.describe()
     assert described["weights"] == loaded.fingerprint
     assert described["model"] == str(tiny_bert)
@@ -66,10 +66,10 @@ def test_a_directory_and_a_model_give_the_same(tiny_bert, sentences):
 def test_texts_beyond_the_positions_are_cut_and_counted(tiny_bert):
     model = longsum_jax.load(tiny_bert)
     long, short = "a b c d e " * 10, "a b"
-    found = text_ids(model, [long, short])
-    assert [len(row) for row in found.rows] == [40, 4]
-    assert found.unread.tolist() == [12, 0]
-    assert found.rows[0][-1] == found.rows[1][-1]  # the end of the text is cut, not [SEP]
+    result = text_ids(model, [long, short])
+    assert [len(row) for row in result.rows] == [40, 4]
+    assert result.unread.tolist() == [12, 0]
+    assert result.rows[0][-1] == result.rows[1][-1]  # the end of the text is cut, not [SEP]
     assert text_ids(model, [long], limit=10).unread.tolist() == [42]
 
 
@@ -161,8 +161,8 @@ def test_rows_are_scored_when_all_are_there(tiny_bert, sentences):
     rows = predict(Summarizer(), pairs, metrics, SummaryOptions())
     assert [row["scores"] for row in rows] == [{}] * len(pairs)
     assert score_last(rows, pairs, metrics)
-    wanted = example_scores(metrics, [row["prediction"] for row in rows], pairs)
-    assert [row["scores"] for row in rows] == wanted
+    expected = example_scores(metrics, [row["prediction"] for row in rows], pairs)
+    assert [row["scores"] for row in rows] == expected
     assert not score_last(rows, pairs, metrics)
 
 

@@ -42,11 +42,11 @@ def test_unique_and_repeated_ngrams():
     assert metric.columns == tuple(scores[0])
     for score, summary in zip(scores, SUMMARIES, strict=True):
         for size in (1, 2, 4):
-            found = ngrams(summary, size)
-            unique = 100 * len(set(found)) / len(found) if found else 0
-            repeated = [each for each in set(found) if found.count(each) > 1]
+            result = ngrams(summary, size)
+            unique = 100 * len(set(result)) / len(result) if result else 0
+            repeated = [each for each in set(result) if result.count(each) > 1]
             assert score[f"unique_{size}"] == pytest.approx(unique)
-            share = 100 * len(repeated) / len(set(found)) if found else 0
+            share = 100 * len(repeated) / len(set(result)) if result else 0
             assert score[f"repeated_{size}"] == pytest.approx(share)
     assert scores[0]["unique_2"] == 75
     assert scores[0]["repeated_2"] == pytest.approx(100 / 3)
@@ -72,9 +72,9 @@ def test_lengths():
 def test_salience_is_the_curve_of_the_documents_statistics():
     metric, scores = scores_of("salience")
     assert metric.columns == tuple(scores[0])
-    found = metric.corpus_values(scores, SUMMARIES, LETTERS, LETTERS)
+    result = metric.corpus_values(scores, SUMMARIES, LETTERS, LETTERS)
     expected = 100 * mean_salient_ngrams(zip(LETTERS, SUMMARIES, strict=True))
-    assert list(found.values()) == pytest.approx(expected)
+    assert list(result.values()) == pytest.approx(expected)
     assert scores[3]["salient_100"] == 0
     metric, scores = scores_of("salience", ["x y"], ["a b"], [""], shares=3, size=1)
     assert metric.columns == ("salient_33", "salient_66", "salient_100")

@@ -98,13 +98,17 @@ def test_summary_of_rows():
     rows[0] |= {"summary_tokens": 9, "seconds": 0.504}
     rows[1] |= {"seconds": 0.25}
     rows[2] |= {"seconds": 0.25}
-    found = summary_of(rows, PAIRS, ROUGE)
-    assert found["scores"]["rouge1"] == pytest.approx((100 + 0 + 50) / 3)
-    assert found["summary_tokens"] == {"mean": 5.0, "min": 3, "max": 9}
-    assert (found["examples"], found["ended_by_limit"]) == (3, 1)
-    assert (found["document_tokens"], found["read_tokens"], found["dropped_tokens"]) == (30, 24, 6)
-    assert (found["seconds"], found["read_tokens_per_second"]) == (1.0, 23.9)
-    assert found["documents_per_second"] == 2.988
+    result = summary_of(rows, PAIRS, ROUGE)
+    assert result["scores"]["rouge1"] == pytest.approx((100 + 0 + 50) / 3)
+    assert result["summary_tokens"] == {"mean": 5.0, "min": 3, "max": 9}
+    assert (result["examples"], result["ended_by_limit"]) == (3, 1)
+    assert (result["document_tokens"], result["read_tokens"], result["dropped_tokens"]) == (
+        30,
+        24,
+        6,
+    )
+    assert (result["seconds"], result["read_tokens_per_second"]) == (1.0, 23.9)
+    assert result["documents_per_second"] == 2.988
 
 
 def test_baselines_have_the_length_of_the_references():
@@ -138,10 +142,10 @@ def test_several_metrics_share_rows_and_give_their_own_corpus_values():
         rows, predict(Model(), PAIRS, ROUGE, SummaryOptions()), (6, 7, 6), strict=True
     ):
         assert row["scores"] == plain["scores"] | {"compression": words / 2}
-    found = summary_of(rows, PAIRS, metrics)["scores"]
-    assert found == summary_of(rows, PAIRS, ROUGE)["scores"] | {"compression": 19 / 6}
+    result = summary_of(rows, PAIRS, metrics)["scores"]
+    assert result == summary_of(rows, PAIRS, ROUGE)["scores"] | {"compression": 19 / 6}
     baselines = baseline_scores(PAIRS, metrics)
-    assert baselines["lead"].keys() == found.keys()
+    assert baselines["lead"].keys() == result.keys()
 
 
 def row(name, text="words"):
@@ -236,10 +240,10 @@ def test_several_references_are_combined_by_the_metric():
     assert pairs[0].references == ("red fish", "blue fish")
     metrics = ROUGE | {"compression": Compression()}
     predictions = ["a blue fish", "a bird"]
-    found = example_scores(metrics, predictions, pairs)
-    assert found[0]["rouge2"] == rouge("a blue fish", "blue fish")["rouge2"]
-    assert found[0]["compression"] == 6 / 3
-    assert found[1] == example_scores(metrics, predictions, PAIRS[:2])[1]
+    result = example_scores(metrics, predictions, pairs)
+    assert result[0]["rouge2"] == rouge("a blue fish", "blue fish")["rouge2"]
+    assert result[0]["compression"] == 6 / 3
+    assert result[1] == example_scores(metrics, predictions, PAIRS[:2])[1]
     means = make_metrics(["rouge"], {"rouge": {"references": "mean"}})
     scores = [rouge("a blue fish", each)["rouge1"] for each in pairs[0].references]
     assert example_scores(means, predictions, pairs)[0]["rouge1"] == pytest.approx(sum(scores) / 2)

@@ -17,11 +17,11 @@ LOWER_IS_BETTER = ("ds_focus_nn", "gpu_gb")
 
 def cells(paper, table):
     """Returns {system: {column: value}} of a table; columns keep the names of their data sets."""
-    found = {}
+    result = {}
     for part in published.read_published()[paper].tables[table].parts:
         for system, values in part.rows:
-            found.setdefault(system, {}).update(zip(part.columns, values, strict=True))
-    return found
+            result.setdefault(system, {}).update(zip(part.columns, values, strict=True))
+    return result
 
 
 def test_every_row_is_as_long_as_its_columns_and_names_are_unique():

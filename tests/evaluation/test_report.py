@@ -132,25 +132,25 @@ def test_documents_lie_in_the_page_as_they_are(page, content):
     assert index["chunks"] == np.cumsum([0, *map(len, chunks)])[:-1].tolist()
     documents = [each for chunk in chunks for each in chunk]
     assert index["documents"]["id"] == [pair.id for pair in content.pairs]
-    for number, (found, pair) in enumerate(zip(documents, content.pairs, strict=True)):
-        assert "".join(found["source"]) == pair.source
-        texts = ["".join(each["pieces"]) for each in found["references"]]
+    for number, (result, pair) in enumerate(zip(documents, content.pairs, strict=True)):
+        assert "".join(result["source"]) == pair.source
+        texts = ["".join(each["pieces"]) for each in result["references"]]
         assert texts == list(pair.references)
-        for system, summary in zip(content.systems, found["summaries"], strict=True):
+        for system, summary in zip(content.systems, result["summaries"], strict=True):
             assert "".join(summary["pieces"]) == system.predictions[number]
             assert len(summary["pieces"]) == len(summary["support"])
     assert documents[3]["query"] == "Who sleeps?"
 
 
 def test_sentences_name_what_they_rest_on(page, content):
-    found, pair = unpacked(page, "chunk-0")[2], content.pairs[2]
+    result, pair = unpacked(page, "chunk-0")[2], content.pairs[2]
     sentences = split_sentences(pair.source)
     expected = align(["Dogs bark at night.", INVENTED], sentences)
-    for support, each in zip(found["summaries"][1]["support"], expected, strict=True):
+    for support, each in zip(result["summaries"][1]["support"], expected, strict=True):
         assert [index for index, _ in support] == each.indices
         assert [score for _, score in support] == pytest.approx(each.scores, abs=1e-3)
-    [[index, score]] = found["summaries"][1]["support"][0]
-    assert (found["source"][index].strip(), score) == ("Dogs bark at night.", 1)
+    [[index, score]] = result["summaries"][1]["support"][0]
+    assert (result["source"][index].strip(), score) == ("Dogs bark at night.", 1)
     index = unpacked(page, "index")
     assert index["unsupported"][0] == [0] * 60
     assert index["unsupported"][1] == [int(number != 5) for number in range(60)]
@@ -203,10 +203,10 @@ def test_rows_of_papers_are_in_the_page(page, content, tmp_path):
 
 def test_sentences_may_be_aligned_by_vectors(by_vectors, content):
     page = Elements(by_vectors.read_text(encoding="utf-8"))
-    index, found = unpacked(page, "index"), unpacked(page, "chunk-0")[2]
+    index, result = unpacked(page, "index"), unpacked(page, "chunk-0")[2]
     assert index["alignment"]["by"] == "vectors"
-    [[place, score], *_] = found["summaries"][1]["support"][0]
-    assert (found["source"][place].strip(), score) == ("Dogs bark at night.", 1)
+    [[place, score], *_] = result["summaries"][1]["support"][0]
+    assert (result["source"][place].strip(), score) == ("Dogs bark at night.", 1)
     totals = [
         sum(score for _, score in support)
         for document in unpacked(page, "chunk-0")
@@ -413,12 +413,12 @@ def test_papers_without_rows_have_no_section(shown):
 
 @pytest.mark.browser
 def test_search_finds_texts_of_all_documents(shown):
-    for wanted, found in (("Who sleeps?", "1"), ("KENYA", "59"), ("no such words", "0")):
+    for expected, result in (("Who sleeps?", "1"), ("KENYA", "59"), ("no such words", "0")):
         shown.run(
-            f"search_box = document.getElementById('search'); search_box.value = '{wanted}';"
+            f"search_box = document.getElementById('search'); search_box.value = '{expected}';"
             "search_box.dispatchEvent(new Event('input'))"
         )
-        shown.wait(f"document.getElementById('found').textContent === '{found} of 60 documents'")
+        shown.wait(f"document.getElementById('found').textContent === '{result} of 60 documents'")
 
 
 @pytest.mark.browser
@@ -508,5 +508,5 @@ def test_rules_of_axe(shown, theme, width):
         if number:
             open_document(shown, number)
             shown.run("document.querySelector('.sentence').click()")
-        found = shown.run("axe.run().then((result) => result.violations.map((each) => each.id))")
-        assert found == []
+        result = shown.run("axe.run().then((result) => result.violations.map((each) => each.id))")
+        assert result == []

@@ -75,9 +75,9 @@ def test_the_metric_gives_the_same_values():
     predictions, references = [PREDICTION, ""], [REFERENCE, REFERENCE]
     scores = metric.score(predictions, references, ["", ""])
     assert scores == [rouge(each, REFERENCE, stemmer=True) for each in predictions]
-    found = metric.corpus_values(scores, predictions, references, ["", ""])
+    result = metric.corpus_values(scores, predictions, references, ["", ""])
     expected = corpus_rouge(zip(predictions, references, strict=True), stemmer=True)
-    assert found == pytest.approx(expected, abs=1e-12)
+    assert result == pytest.approx(expected, abs=1e-12)
 
 
 def random_summary(rng, words):
@@ -98,9 +98,9 @@ def test_all_types_equal_rouge_score_to_the_last_digit(stemmer):
     options = Rouge.Options(types=ALL_TYPES, stemmer=stemmer, splitter="lines")
     for words in [few, many] * 60:
         prediction, reference = random_summary(rng, words), random_summary(rng, words)
-        found = rouge_parts(prediction, reference, options)
+        result = rouge_parts(prediction, reference, options)
         expected = scorer.score(reference, prediction)
-        assert {name: (*part,) for name, part in found.items()} == {
+        assert {name: (*part,) for name, part in result.items()} == {
             name: (score.precision, score.recall, score.fmeasure)
             for name, score in expected.items()
         }
@@ -136,9 +136,9 @@ def test_the_geometric_mean_is_that_of_the_corpus():
         pytest.approx((200 / 3 * 50 * 200 / 3) ** (1 / 3)),
         0,
     ]
-    found = metric.corpus_values(scores, predictions, references, ["", ""])
+    result = metric.corpus_values(scores, predictions, references, ["", ""])
     means = [np.mean([score[name] for score in scores]) for name in metric.options.types]
-    assert found["geometric_rouge"] == pytest.approx(np.prod(means) ** (1 / 3))
+    assert result["geometric_rouge"] == pytest.approx(np.prod(means) ** (1 / 3))
 
 
 def test_the_example_of_the_scrolls_benchmark():
@@ -152,8 +152,8 @@ def test_the_example_of_the_scrolls_benchmark():
     types = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
     metrics = make_metrics(["rouge"], {"rouge": {"types": types}})
     scores = example_scores(metrics, predictions, pairs)
-    found = corpus_scores(metrics, scores, predictions, pairs)
-    assert {name: round(value, 4) for name, value in found.items() if name != "mean_rouge"} == {
+    result = corpus_scores(metrics, scores, predictions, pairs)
+    assert {name: round(value, 4) for name, value in result.items() if name != "mean_rouge"} == {
         "rouge1": 72.2222,
         "rouge2": 33.3333,
         "rougeL": 72.2222,
@@ -167,15 +167,15 @@ def test_the_best_of_several_references_is_rouge_scores():
     prediction = "the cat sat on the mat"
     metric = Rouge(Rouge.Options(types=ALL_TYPES, details=True, splitter="lines"))
     scores = metric.score([prediction] * 3, references, [""] * 3)
-    found = metric.over_references(scores)
+    result = metric.over_references(scores)
     expected = RougeScorer(ALL_TYPES).score_multi(references, prediction)
     for name, score in expected.items():
-        assert found[name] == 100 * score.fmeasure
-        assert found[f"{name}_precision"] == 100 * score.precision
-        assert found[f"{name}_recall"] == 100 * score.recall
-    best = [found[name] for name in ("rouge1", "rouge2", "rougeLsum")]
-    assert found["mean_rouge"] == pytest.approx(np.mean(best))
-    assert tuple(found) == metric.columns
+        assert result[name] == 100 * score.fmeasure
+        assert result[f"{name}_precision"] == 100 * score.precision
+        assert result[f"{name}_recall"] == 100 * score.recall
+    best = [result[name] for name in ("rouge1", "rouge2", "rougeLsum")]
+    assert result["mean_rouge"] == pytest.approx(np.mean(best))
+    assert tuple(result) == metric.columns
 
 
 def test_the_mean_of_several_references():
@@ -242,9 +242,9 @@ def test_no_examples():
 
 
 def test_the_signature_names_all_that_values_depend_on():
-    found = describe(Rouge.Options(stemmer=True))
+    result = describe(Rouge.Options(stemmer=True))
     splitter = splitter_name().replace(" ", "-")
-    assert found["signature"] == f"rouge|stem:yes|split:{splitter}|tok:auto|refs:max|v:0.1.2"
-    found = describe(Rouge.Options(tokenizer="unicode", splitter="lines", references="mean"))
-    assert found["signature"] == "rouge|stem:no|split:lines|tok:unicode|refs:mean|v:0.1.2"
-    assert found["types"] == ("rouge1", "rouge2", "rougeLsum")
+    assert result["signature"] == f"rouge|stem:yes|split:{splitter}|tok:auto|refs:max|v:0.1.2"
+    result = describe(Rouge.Options(tokenizer="unicode", splitter="lines", references="mean"))
+    assert result["signature"] == "rouge|stem:no|split:lines|tok:unicode|refs:mean|v:0.1.2"
+    assert result["types"] == ("rouge1", "rouge2", "rougeLsum")

@@ -277,9 +277,9 @@ def test_a_directory_has_one_file_for_each_task(tmp_path):
     with pytest.raises(InputError, match=r"no qmsum\.json or qmsum\.jsonl; give one for each task"):
         read_all_predictions(tmp_path)
     (tmp_path / "qmsum.jsonl").write_text('{"id": "b", "prediction": "y"}')
-    found = read_all_predictions(tmp_path)
-    assert found["qmsum"] == {"b": Prediction("y")}
-    assert found["quality"] == {"a": Prediction("x")}
+    result = read_all_predictions(tmp_path)
+    assert result["qmsum"] == {"b": Prediction("y")}
+    assert result["quality"] == {"a": Prediction("x")}
     (tmp_path / "qmsum.json").write_text('{"a": "x"}')
     with pytest.raises(InputError, match=r"both qmsum\.json or qmsum\.jsonl; give one"):
         read_all_predictions(tmp_path)

@@ -37,17 +37,17 @@ def test_few_documents_are_exchanged_in_every_way():
 
 def test_random_exchanges_come_near_to_all_of_them():
     exact = randomization_test(FIRST[:12], SECOND[:12])
-    found = randomization_test(FIRST[:12], SECOND[:12], rounds=4000)
-    np.testing.assert_allclose(found, exact, atol=4 * np.sqrt(0.25 / 4000))
-    assert not np.array_equal(found, exact)
+    result = randomization_test(FIRST[:12], SECOND[:12], rounds=4000)
+    np.testing.assert_allclose(result, exact, atol=4 * np.sqrt(0.25 / 4000))
+    assert not np.array_equal(result, exact)
 
 
 def test_rounds_are_seeded_and_shared_by_columns():
-    found = randomization_test(FIRST, SECOND, rounds=500, seed=3)
-    np.testing.assert_array_equal(found, randomization_test(FIRST, SECOND, rounds=500, seed=3))
-    assert found[1] == randomization_test(FIRST[:, 1], SECOND[:, 1], rounds=500, seed=3)
-    assert np.any(found != randomization_test(FIRST, SECOND, rounds=500, seed=4))
-    assert found[2] == 1 / 501  # the largest difference of all, and no p-value is 0
+    result = randomization_test(FIRST, SECOND, rounds=500, seed=3)
+    np.testing.assert_array_equal(result, randomization_test(FIRST, SECOND, rounds=500, seed=3))
+    assert result[1] == randomization_test(FIRST[:, 1], SECOND[:, 1], rounds=500, seed=3)
+    assert np.any(result != randomization_test(FIRST, SECOND, rounds=500, seed=4))
+    assert result[2] == 1 / 501  # the largest difference of all, and no p-value is 0
 
 
 def all_resampled_means(values):
@@ -61,18 +61,18 @@ def test_the_bootstrap_comes_near_to_all_resamples():
     mean = differences.mean()
     exact = (np.abs(means - mean) >= abs(mean) - 1e-12).mean()
     zeros = np.zeros(5)
-    found = bootstrap_test(differences, zeros, rounds=20_000)
-    assert found == pytest.approx(exact, abs=4 * np.sqrt(exact / 20_000))
+    result = bootstrap_test(differences, zeros, rounds=20_000)
+    assert result == pytest.approx(exact, abs=4 * np.sqrt(exact / 20_000))
     ends = bootstrap_intervals(differences, level=0.8, rounds=20_000)
     np.testing.assert_allclose(ends, np.percentile(means, [10, 90]), atol=0.01)
 
 
 def test_intervals_agree_with_scipy():
-    found = bootstrap_intervals(FIRST, rounds=20_000)
+    result = bootstrap_intervals(FIRST, rounds=20_000)
     expected = stats.bootstrap(
         (FIRST,), np.mean, n_resamples=20_000, method="percentile", axis=0, rng=1
     ).confidence_interval
-    np.testing.assert_allclose(found, [expected.low, expected.high], atol=0.02)
+    np.testing.assert_allclose(result, [expected.low, expected.high], atol=0.02)
     np.testing.assert_array_equal(
         bootstrap_intervals(FIRST, seed=2, rounds=99), bootstrap_intervals(FIRST, seed=2, rounds=99)
     )
@@ -106,19 +106,19 @@ def test_holm():
     p_values = np.array([0.01, 0.04, 0.03, 0.005])
     np.testing.assert_allclose(holm(p_values), [0.03, 0.06, 0.06, 0.02])
     table = np.stack([p_values, p_values[::-1], [0.5, 0.6, 0.7, 0.8]], 1)
-    found = holm(table)
+    result = holm(table)
     for column in range(3):
-        np.testing.assert_allclose(found[:, column], holm(table[:, column]))
-    assert found[:, 2].tolist() == [1, 1, 1, 1]
+        np.testing.assert_allclose(result[:, column], holm(table[:, column]))
+    assert result[:, 2].tolist() == [1, 1, 1, 1]
 
 
 def test_the_smallest_difference_is_found_as_often_as_the_power_says():
     rng = np.random.default_rng(1)
     first, second = rng.normal(size=(200, 1000)), rng.normal(size=(200, 1000))
-    wanted = smallest_difference(np.sqrt(2 / 200))
-    assert wanted == pytest.approx((1.959964 + 0.841621) * np.sqrt(2 / 200), rel=1e-6)
-    found = stats.ttest_rel(first + wanted, second).pvalue < 0.05
-    assert found.mean() == pytest.approx(0.8, abs=0.05)
+    expected = smallest_difference(np.sqrt(2 / 200))
+    assert expected == pytest.approx((1.959964 + 0.841621) * np.sqrt(2 / 200), rel=1e-6)
+    result = stats.ttest_rel(first + expected, second).pvalue < 0.05
+    assert result.mean() == pytest.approx(0.8, abs=0.05)
 
 
 def ratio(means):
@@ -137,8 +137,8 @@ def test_exchanges_for_a_function_of_means():
         - ratio(np.where(choice[:, None], second, first).mean(0))
         for choice in choices
     ]
-    found = ratio(first.mean(0)) - ratio(second.mean(0))
-    expected = (np.abs(exchanged) >= np.abs(found) - 1e-12).mean(0)
+    result = ratio(first.mean(0)) - ratio(second.mean(0))
+    expected = (np.abs(exchanged) >= np.abs(result) - 1e-12).mean(0)
     p_values = randomization_test(first, second, statistic=ratio)
     np.testing.assert_allclose(p_values, expected)
     assert p_values[1] == randomization_test(first[:, 0], second[:, 0])
@@ -152,8 +152,8 @@ def test_resamples_for_a_function_of_means():
     differences = values - ratio(second[drawn].mean(1))
     ends = bootstrap_intervals(first, statistic=ratio)
     np.testing.assert_allclose(ends, np.percentile(values, [2.5, 97.5], axis=0), atol=0.05)
-    found = resampled_differences(first, second, statistic=ratio)
-    np.testing.assert_allclose(found.std(0), differences.std(0), rtol=0.06)
+    result = resampled_differences(first, second, statistic=ratio)
+    np.testing.assert_allclose(result.std(0), differences.std(0), rtol=0.06)
     mean = ratio(first.mean(0)) - ratio(second.mean(0))
     expected = (np.abs(differences - mean) >= np.abs(mean)).mean(0)
     p_values = bootstrap_test(first, second, statistic=ratio)

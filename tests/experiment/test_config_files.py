@@ -30,10 +30,10 @@ def write(tmp_path, text):
 def test_modes_and_overrides_in_the_argument(config):
     assert read_config(f"{config}", {})["mode"] == "base"
     assert read_config(f"{config}:other", {})["mode"] == "other"
-    found = read_config(f"{config}:other,data.rows=4,data.name=x=y", {"data.rows": "16"})
-    assert (found["mode"], found["data"]["rows"], found["data"]["name"]) == ("other", 16, "x=y")
-    found = read_config(f"{config}:data.rows=4", {})
-    assert (found["mode"], found["data"]["rows"]) == ("base", 4)
+    result = read_config(f"{config}:other,data.rows=4,data.name=x=y", {"data.rows": "16"})
+    assert (result["mode"], result["data"]["rows"], result["data"]["name"]) == ("other", 16, "x=y")
+    result = read_config(f"{config}:data.rows=4", {})
+    assert (result["mode"], result["data"]["rows"]) == ("base", 4)
 
 
 @pytest.mark.parametrize("quote", ['"', "'"])
@@ -79,8 +79,8 @@ def test_commas_in_quotes_and_brackets_belong_to_the_value(config, quote):
     ],
 )
 def test_values_are_read_as_their_types(config, key, text, value):
-    found = read_config(str(config), {f"data.{key}": text})["data"][key]
-    assert (found, type(found)) == (value, type(value))
+    result = read_config(str(config), {f"data.{key}": text})["data"][key]
+    assert (result, type(result)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def get_config(mode, model="none", data="here"):
 MODES = ("base", "other")
 """
     path = write(tmp_path, text)
-    found = read_config(
+    result = read_config(
         f"{path}:other,data=json:x=y.jsonl,model=DIR,task.rows=2", {"task.rows": "3"}
     )
-    assert found == {
+    assert result == {
         "mode": "other",
         "model": {"name": "DIR"},
         "task": {"source": "json:x=y.jsonl", "rows": 3},

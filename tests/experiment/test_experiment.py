@@ -98,11 +98,11 @@ def test_summaries_from_json_lines(config, tmp_path):
 
 def test_stream_gives_the_batches_of_the_list(config, tmp_path):
     config = changed(config, "tokenizer", path="bytes")
-    found = []
+    result = []
     for reader in ("memory", "stream"):
         blocks = changed(config, "data", reader=reader, shuffle="block", shuffle_block=5)
-        found.append(next(batches_of(experiment_of(blocks, tmp_path))))
-    listed, streamed = found
+        result.append(next(batches_of(experiment_of(blocks, tmp_path))))
+    listed, streamed = result
     np.testing.assert_array_equal(listed["input_ids"], streamed["input_ids"])
 
 
@@ -395,10 +395,10 @@ def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_
         generation_config,
         read_summarization(written),
     )
-    found = model.summary_options()
-    assert {name: getattr(found, name) for name in options} == options
-    assert found.length_penalty == 2.0  # the start's
-    assert found == experiment.setup.make_model(None).summary_options()
+    result = model.summary_options()
+    assert {name: getattr(result, name) for name in options} == options
+    assert result.length_penalty == 2.0  # the start's
+    assert result == experiment.setup.make_model(None).summary_options()
 
 
 def test_options_for_summaries_of_the_start_go_on(config, small_model, tmp_path):
@@ -416,11 +416,11 @@ def test_options_for_summaries_of_the_start_go_on(config, small_model, tmp_path)
     config = changed(
         config, "evaluation", max_new_tokens=None, num_beams=None, no_repeat_ngram_size=None
     )
-    found = experiment_of(config, tmp_path / "run").setup.make_model(None).summary_options()
-    assert found == load(start).summary_options()
-    assert (found.num_beams, found.length_penalty, found.no_repeat_ngram_size) == (4, 2.0, 3)
+    result = experiment_of(config, tmp_path / "run").setup.make_model(None).summary_options()
+    assert result == load(start).summary_options()
+    assert (result.num_beams, result.length_penalty, result.no_repeat_ngram_size) == (4, 2.0, 3)
     planned = [program for program in run_programs(run_config(config), jax.devices())]
-    assert planned[-1].trips == found.max_new_tokens == 199
+    assert planned[-1].trips == result.max_new_tokens == 199
 
 
 def with_checkpoint(experiment):
@@ -504,9 +504,9 @@ def test_evaluation_generates_with_the_options_of_the_config(config, tmp_path, m
     monkeypatch.setattr(summary_evaluation, "predict", predict)
     with pytest.raises(InterruptedError):
         make_evaluator(experiment).at(0, None)
-    [found] = asked
-    assert found.seed == 3
-    assert found.generation.items() >= (options | {"early_stopping": "never"}).items()
+    [result] = asked
+    assert result.seed == 3
+    assert result.generation.items() >= (options | {"early_stopping": "never"}).items()
 
 
 @pytest.mark.parametrize(("wanted", "tokens"), [(None, 64), (0, None), (128, 128)])
@@ -524,8 +524,8 @@ def test_every_option_of_generation_can_be_set(config):
     ours = {field.name for field in dataclasses.fields(EvaluationOptions)}
     assert known - left_out <= ours
     options = {"suppress_tokens": (5, 6), "bad_words_ids": ((7, 8),), "forced_eos_token_id": 1}
-    found = run_config(changed(config, "evaluation", **options)).evaluation.generation()
-    assert found.items() >= options.items()
+    result = run_config(changed(config, "evaluation", **options)).evaluation.generation()
+    assert result.items() >= options.items()
 
 
 @pytest.mark.parametrize(
@@ -559,28 +559,28 @@ def test_a_head_that_the_start_lacks_is_new(tmp_path, draw_params):
     params = draw_params(family.init_params(config))
     Model(family, config, params, load_tokenizer("bytes", vocab_size=300)).save(tmp_path / "masked")
 
-    wanted = family.config(values | {"head": "classification", "num_labels": 3})
-    start = WarmStart(str(tmp_path / "masked"), family, wanted, seed=7)
-    names = family.parameter_shapes(wanted)
+    expected = family.config(values | {"head": "classification", "num_labels": 3})
+    start = WarmStart(str(tmp_path / "masked"), family, expected, seed=7)
+    names = family.parameter_shapes(expected)
     assert start.fresh == [name for name in names if name.startswith("head/")]
-    found = flatten_dict(start.params, sep="/")
-    assert {name: value.shape for name, value in found.items()} == names
-    drawn = flatten_dict(nn.meta.unbox(family.init_params(wanted)(jax.random.key(7))), sep="/")
+    result = flatten_dict(start.params, sep="/")
+    assert {name: value.shape for name, value in result.items()} == names
+    drawn = flatten_dict(nn.meta.unbox(family.init_params(expected)(jax.random.key(7))), sep="/")
     for name, value in flatten_dict(params, sep="/").items():
         if not name.startswith("head/"):
-            np.testing.assert_array_equal(found[name], value)
+            np.testing.assert_array_equal(result[name], value)
     for name in start.fresh:
-        np.testing.assert_allclose(found[name], drawn[name], atol=1e-6)
+        np.testing.assert_allclose(result[name], drawn[name], atol=1e-6)
 
     # Another number of labels changes the output alone.
-    Model(family, wanted, start.params, load_tokenizer("bytes", vocab_size=300)).save(
+    Model(family, expected, start.params, load_tokenizer("bytes", vocab_size=300)).save(
         tmp_path / "labels"
     )
-    five = WarmStart(str(tmp_path / "labels"), family, dataclasses.replace(wanted, num_labels=5))
+    five = WarmStart(str(tmp_path / "labels"), family, dataclasses.replace(expected, num_labels=5))
     assert five.fresh == ["head/out/bias", "head/out/kernel"]
     with pytest.raises(InputError, match=r"differs from config\.model in position_embeddings"):
         WarmStart(
             str(tmp_path / "masked"),
             family,
-            dataclasses.replace(wanted, max_position_embeddings=600),
+            dataclasses.replace(expected, max_position_embeddings=600),
         )

@@ -181,9 +181,9 @@ def test_the_reference_is_computed_once_and_in_any_batch(config, start, tmp_path
     model = load(start())
     ids, mask, labels = numbers(store, 48, len(ROWS))
     for kind, targets in enumerate(labels):
-        found = np.asarray(model.log_probs(ids, mask, np.maximum(targets, 0)))
-        wanted = np.where(targets >= 0, found, 0).sum(1)
-        np.testing.assert_allclose(store.log_probs[:, kind], wanted, rtol=1e-5)
+        result = np.asarray(model.log_probs(ids, mask, np.maximum(targets, 0)))
+        expected = np.where(targets >= 0, result, 0).sum(1)
+        np.testing.assert_allclose(store.log_probs[:, kind], expected, rtol=1e-5)
     np.testing.assert_array_equal(store[3]["reference"], store.log_probs[3])
 
     def refuse(*_):

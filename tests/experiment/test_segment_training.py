@@ -130,22 +130,22 @@ def test_a_model_without_memories_is_a_start(tmp_path, draw_params):
     config = family.config(sizes)
     params = draw_params(family.init_params(config))
     Model(family, config, params, load_tokenizer("bytes", vocab_size=300)).save(tmp_path / "plain")
-    wanted = family.config(
+    expected = family.config(
         sizes | {"memory": "attentive", "memory_layers": "last1", "salient_vectors": 4}
     )
-    start = WarmStart(str(tmp_path / "plain"), family, wanted)
+    start = WarmStart(str(tmp_path / "plain"), family, expected)
     assert {name.split("/")[2] for name in start.fresh} == {
         "memory",
         "memory_norm",
         "salient_maps_0",
     }
-    found = flax.traverse_util.flatten_dict(start.params, sep="/")
+    result = flax.traverse_util.flatten_dict(start.params, sep="/")
     for name, value in flax.traverse_util.flatten_dict(params, sep="/").items():
         if "/layers/" not in name:
-            np.testing.assert_array_equal(found[name], value)
+            np.testing.assert_array_equal(result[name], value)
         else:
             groups = [
-                found[name.replace("/layers/", f"/layers_{part}/")] for part in ("0_1", "2_2")
+                result[name.replace("/layers/", f"/layers_{part}/")] for part in ("0_1", "2_2")
             ]
             np.testing.assert_array_equal(np.concatenate(groups), value)
     other = family.config(sizes | {"memory": "attentive", "memory_size": 8})
@@ -209,9 +209,9 @@ def test_prepared_segments_are_those_that_the_run_would_make(tmp_path, monkeypat
         patch.setattr(segments, "read_segment_inputs", None)
         with pytest.raises(TypeError, match="not callable"):
             make_store(checked_and_prepared(read_config(TINY, given), tmp_path / "run"))
-        found = make_store(checked_and_prepared(read_config(TINY, prepared), tmp_path / "run"))
-    assert len(found) == len(expected)
-    jax.tree.map(np.testing.assert_array_equal, dict(found[5]), dict(expected[5]))
+        result = make_store(checked_and_prepared(read_config(TINY, prepared), tmp_path / "run"))
+    assert len(result) == len(expected)
+    jax.tree.map(np.testing.assert_array_equal, dict(result[5]), dict(expected[5]))
     other = prepared | {"task.segments.min_tokens": "20"}
     with pytest.raises(InputError, match=r"segments\.min_tokens \(24 there, 20 here\); prepare it"):
         make_store(checked_and_prepared(read_config(TINY, other), tmp_path / "run"))
@@ -229,11 +229,11 @@ def _check_that_they_leave_their_device(auxiliary):
             return {type(leaf) for leaf in jax.tree.leaves(model().params)}
 
         assert kinds() == {np.ndarray}  # after the examples have been made
-        found = use()
+        result = use()
         assert np.ndarray not in kinds()
         functions.release()
         assert kinds() == {np.ndarray}
-        np.testing.assert_array_equal(use(), found)
+        np.testing.assert_array_equal(use(), result)
         functions.release()
 
 

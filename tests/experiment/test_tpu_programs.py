@@ -58,8 +58,8 @@ def compiled_step(spec, **overrides):
     compiled = COMPILED[key]
     text = compiled.as_text()
     computations, _ = parse(text)
-    found = [x for each in computations.values() for x in each.instructions.values()]
-    return Step(run, found, program_work(text), compiled.memory_analysis().temp_size_in_bytes)
+    result = [x for each in computations.values() for x in each.instructions.values()]
+    return Step(run, result, program_work(text), compiled.memory_analysis().temp_size_in_bytes)
 
 
 # Configs whose programs hold nothing that another config's program does not hold.

@@ -142,8 +142,10 @@ def cases() -> list[dict]:
 
 def run(model: TableModel, options: dict) -> dict:
     """Returns ids and scores that transformers gives for ``options``."""
-    wanted = {"use_cache": False, "return_dict_in_generate": True, "output_scores": True}
-    output = model.generate(torch.arange(DOCUMENTS)[:, None], do_sample=False, **options, **wanted)
+    expected = {"use_cache": False, "return_dict_in_generate": True, "output_scores": True}
+    output = model.generate(
+        torch.arange(DOCUMENTS)[:, None], do_sample=False, **options, **expected
+    )
     ids = output.sequences
     if "num_beams" in options:
         return {"ids": ids.numpy(), "scores": output.sequences_scores.numpy()}

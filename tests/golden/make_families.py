@@ -86,8 +86,8 @@ def outputs_of(model, name, ids, mask, rng) -> dict[str, np.ndarray]:
             key: model.generate(**inputs, max_new_tokens=12, **o)
             for key, o in (("greedy", {}), ("beam", BEAM))
         }
-    found = {"decoder_input_ids": decoder_ids, "states": out.encoder_last_hidden_state.numpy()}
-    return found | {
+    result = {"decoder_input_ids": decoder_ids, "states": out.encoder_last_hidden_state.numpy()}
+    return result | {
         "logits": out.logits.numpy(),
         **{key: value.numpy() for key, value in generated.items()},
     }

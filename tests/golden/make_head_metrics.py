@@ -30,19 +30,19 @@ def summac(models: Path) -> dict[str, object]:
     model_summac.model_map["tiny"] = card
     options = {"granularity": "sentence", "device": "cpu", "imager_load_cache": False}
     zero_shot = model_summac.SummaCZS(model_name="tiny", **options)
-    found = {"zs": [float(score) for score in zero_shot.score(SOURCES, SUMMARIES)["scores"]]}
+    result = {"zs": [float(score) for score in zero_shot.score(SOURCES, SUMMARIES)["scores"]]}
     for bins in ("percentile", "even50"):
         conv = model_summac.SummaCConv(models=["tiny"], bins=bins, **options)
         conv.load_state_dict(conv_layers(conv.n_bins))
-        found[bins] = [float(score) for score in conv.score(SOURCES, SUMMARIES)["scores"]]
-    return found
+        result[bins] = [float(score) for score in conv.score(SOURCES, SUMMARIES)["scores"]]
+    return result
 
 
 def blanc(models: Path) -> dict[str, object]:
     """Counts of masked words by whether they are guessed with dots and with the summary."""
     import blanc
 
-    found = {}
+    result = {}
     for gap in (2, 6):
         scorer = blanc.BlancHelp(
             model_name=str(models / "masked"),
@@ -51,12 +51,12 @@ def blanc(models: Path) -> dict[str, object]:
             show_progress_bar=False,
         )
         pairs = scorer.eval_pairs(GUESSED, HELP)
-        found[f"gap {gap}"] = [{"relative": score, "counts": counts} for score, counts in pairs]
+        result[f"gap {gap}"] = [{"relative": score, "counts": counts} for score, counts in pairs]
         scorer.measure = "improve"
         improve = scorer.eval_pairs(GUESSED, HELP)
-        for row, value in zip(found[f"gap {gap}"], improve, strict=True):
+        for row, value in zip(result[f"gap {gap}"], improve, strict=True):
             row["improve"] = value
-    return found
+    return result
 
 
 def main() -> None:

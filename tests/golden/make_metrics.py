@@ -30,7 +30,7 @@ def bertscore(models: Path) -> dict[str, list[list[float]]]:
     """Precision, recall and F1 by model and option."""
     from bert_score import BERTScorer
 
-    found = {}
+    result = {}
     for name, layer in LAYERS.items():
         for idf in (False, True):
             scorer = BERTScorer(
@@ -42,7 +42,7 @@ def bertscore(models: Path) -> dict[str, list[list[float]]]:
             )
             # One pair at a time: padding of a batch counts as a token of similarity 0.
             scores = scorer.score(PREDICTIONS, REFERENCES, batch_size=1)
-            found[f"{name}|idf:{'yes' if idf else 'no'}"] = [each.tolist() for each in scores]
+            result[f"{name}|idf:{'yes' if idf else 'no'}"] = [each.tolist() for each in scores]
     baseline = models / "baseline.csv"
     rows = [[layer, *(value * layer for value in BASELINE)] for layer in range(4)]
     lines = ["LAYER,P,R,F", *(",".join(map(str, row)) for row in rows)]
@@ -56,8 +56,8 @@ def bertscore(models: Path) -> dict[str, list[list[float]]]:
     )
     several = [list(pair) for pair in zip(REFERENCES, OTHER_REFERENCES, strict=True)]
     scores = scorer.score(PREDICTIONS, several, batch_size=1)
-    found["bert|two references|rescaled"] = [each.tolist() for each in scores]
-    return found
+    result["bert|two references|rescaled"] = [each.tolist() for each in scores]
+    return result
 
 
 def bartscore(models: Path) -> dict[str, list[float]]:
@@ -98,7 +98,7 @@ def bartscore(models: Path) -> dict[str, list[float]]:
     ldfacts.sent_tokenize = lambda text: re.split(r"(?<=\.) ", text)
     scorer = ldfacts.BARTScore(device="cpu", checkpoint=str(models / "bart"))
     scorer.max_length = POSITIONS
-    found = {
+    result = {
         "src_hyp": scorer.bart_score(OTHER_REFERENCES, PREDICTIONS),
         "ref_hyp": scorer.bart_score(REFERENCES, PREDICTIONS),
         "hyp_ref": scorer.bart_score(PREDICTIONS, REFERENCES),
@@ -107,7 +107,7 @@ def bartscore(models: Path) -> dict[str, list[float]]:
     long.sent_model = Sentences()
     long.metric_function = scorer.bart_score
     scores = long.score_src_hyp_long(DOCUMENTS, SUMMARIES)
-    return found | {"longdocfactscore": [float(score) for score in scores]}
+    return result | {"longdocfactscore": [float(score) for score in scores]}
 
 
 def main() -> None:

@@ -61,9 +61,9 @@ def states_and_ids(directory):
         return states, np.asarray(model.generate(ids, mask, max_new_tokens=6)).tolist()
 
     with model.on_all_devices() as parallel:
-        found, found_ids = run(parallel)
-    wanted, wanted_ids = run(model)
-    difference = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+        result, found_ids = run(parallel)
+    expected, wanted_ids = run(model)
+    difference = float(np.abs(result - expected).max() / np.abs(expected).max())
     return {"difference": difference, "parallel": found_ids, "alone": wanted_ids}
 
 

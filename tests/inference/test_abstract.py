@@ -19,10 +19,10 @@ def model(small_model):
 def programs_of(model, length, **sizes):
     """The programs for documents of this length, by name."""
     shapes = parameter_shapes(model.family, model.config)
-    kept = {"kernel_bytes": MAX_KERNEL_CACHE_BYTES, "storage": model.decoder_storage}
+    retained = {"kernel_bytes": MAX_KERNEL_CACHE_BYTES, "storage": model.decoder_storage}
     sizes |= {"length": input_length(model.config, length)}
-    found = summary_programs(model.module, shapes, **sizes, **kept)
-    return {program.name: program for program in found}
+    result = summary_programs(model.module, shapes, **sizes, **retained)
+    return {program.name: program for program in result}
 
 
 @pytest.mark.parametrize("storage", ["float32", "int8", "bfloat16"])

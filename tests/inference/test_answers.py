@@ -16,9 +16,9 @@ def test_the_best_span_is_the_best_of_all(max_length):
     for _ in range(20):
         logits = rng.normal(size=(12, 2))
         spans = [(i, j) for i in range(4, 11) for j in range(i, min(i + max_length, 11))]
-        wanted = max(spans, key=lambda span: logits[span[0], 0] + logits[span[1], 1])
+        expected = max(spans, key=lambda span: logits[span[0], 0] + logits[span[1], 1])
         first, last, score = best_span(logits, slice(4, 11), max_length)
-        assert (first, last) == wanted
+        assert (first, last) == expected
         assert score == pytest.approx(logits[first, 0] + logits[last, 1])
 
 
@@ -84,8 +84,8 @@ def test_long_documents_are_read_in_windows():
     reader = Reader()
     documents = ["abcdefghijklmnopqrstuvwxyz0123456789", "ab", "zyxwvutsrqponmlkjihgfedcba"]
     questions = ["who?", "what is this?", "?"]
-    found = answer(reader, questions, documents, max_answer_length=4, batch_size=3)
-    for question, document, given in zip(questions, documents, found, strict=True):
+    result = answer(reader, questions, documents, max_answer_length=4, batch_size=3)
+    for question, document, given in zip(questions, documents, result, strict=True):
         room = 24 - len(question) - 3  # prefix and two ends
         # Overlapping by half, the last one at the end.
         last = max(len(document) - room, 0)
@@ -97,8 +97,8 @@ def test_long_documents_are_read_in_windows():
         assert (given.text, given.score) == best
     covered = {bytes(i - 3 for i in row if i > 2) for row in reader.rows}
     assert any(b"9" in text for text in covered)
-    assert answer(reader, questions[0], documents[0], max_answer_length=4) == found[:1]
-    assert answer(reader, iter(questions), tuple(documents), max_answer_length=4) == found
+    assert answer(reader, questions[0], documents[0], max_answer_length=4) == result[:1]
+    assert answer(reader, iter(questions), tuple(documents), max_answer_length=4) == result
     with pytest.raises(InputError, match="leaves no room for two texts"):
         answer(reader, ["?" * 22], ["text"])
 

@@ -71,13 +71,13 @@ def one_by_one(model, documents, **options):
     """All of the length of the longest, so that one program reads them."""
     padding = [model.generation_options(**ENDS).pad_token_id]
     longest = max(map(len, documents))
-    found = []
+    result = []
     for document in documents:
         source = np.array([document + padding * (longest - len(document))])
         mask = np.arange(longest)[None] < len(document)
         ids = model.generate(source, mask, **ENDS | options)[0].tolist()
-        found.append(ids + padding * (1 + ENDS["max_new_tokens"] - len(ids)))
-    return found
+        result.append(ids + padding * (1 + ENDS["max_new_tokens"] - len(ids)))
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +99,11 @@ def documents():
 def test_ids_equal_those_of_one_document_at_a_time(make, name, first, options, documents):
     documents = documents[first:]
     model = make(name)
-    found = in_slots(model, documents, 3, **options)
-    places = [place for place, _ in found]
+    result = in_slots(model, documents, 3, **options)
+    places = [place for place, _ in result]
     assert sorted(places) == list(range(len(documents)))
     expected = one_by_one(model, documents, **options)
-    assert [ids for _, ids in sorted(found)] == expected
+    assert [ids for _, ids in sorted(result)] == expected
     padding = model.generation_options(**ENDS).pad_token_id
     assert len({ids.count(padding) for ids in expected}) > 1  # lengths
 
@@ -117,8 +117,8 @@ def test_documents_too_large_for_keys_and_values_leave_before_others_enter(
     of_two_slots_of_64 = 2 * 64 * 2 * 32 * 4
     monkeypatch.setattr(decoder_cache, "MAX_CROSS_CACHE_BYTES", of_two_slots_of_64)
     model = Model(model.family, model.config, model.params)
-    found = in_slots(model, documents, 2, **GREEDY)
-    assert [ids for _, ids in sorted(found)] == expected
+    result = in_slots(model, documents, 2, **GREEDY)
+    assert [ids for _, ids in sorted(result)] == expected
     slots = model._runner.slots(
         model.padded_document, batch_size=2, options=model.generation_options(**ENDS), seed=0
     )

@@ -47,6 +47,6 @@ def test_drafts_change_no_ids(draw_params, name, batch):
         "no_repeat_ngram_size": 4,
     }
     expected = model.generate(ids, mask, **options)
-    found = model.generate(ids, mask, prompt_lookup_num_tokens=3, **options)
-    np.testing.assert_array_equal(found, expected)
+    result = model.generate(ids, mask, prompt_lookup_num_tokens=3, **options)
+    np.testing.assert_array_equal(result, expected)
     assert len(np.unique(expected)) > 4

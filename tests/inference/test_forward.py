@@ -57,9 +57,9 @@ def test_lengths_of_one_bucket_share_a_program(draw_params, name, sizes, call):
     ids = np.random.default_rng(0).integers(3, 32, (2, 64))
     whole = call(model, ids)
     with compilations() as compiled:
-        found = {length: call(model, ids[:, :length]) for length in (41, 17, 23)}
+        result = {length: call(model, ids[:, :length]) for length in (41, 17, 23)}
     assert compiled == []
-    for length, states in found.items():
+    for length, states in result.items():
         assert isinstance(states, jax.Array)
         assert states.shape == (2, length, *whole.shape[2:])
         assert states.dtype == whole.dtype
@@ -68,8 +68,8 @@ def test_lengths_of_one_bucket_share_a_program(draw_params, name, sizes, call):
 def test_logits_are_those_without_padding(draw_params):
     model = make(draw_params, "t5", ENCODER_DECODER)
     ids = np.random.default_rng(0).integers(3, 32, (2, 11))
-    found = model.logits(ids, None, ids[:, :5])
-    np.testing.assert_allclose(found, model.logits(ids, None, ids[:, :5], bucket=1), atol=1e-5)
+    result = model.logits(ids, None, ids[:, :5])
+    np.testing.assert_allclose(result, model.logits(ids, None, ids[:, :5], bucket=1), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -84,5 +84,5 @@ def test_states_of_inner_layers_are_those_of_a_shorter_encoder(draw_params):
     params = regroup(flatten_dict(jax.device_get(model.params), sep="/"), shapes)
     params = unflatten_dict({name: params[name] for name in shapes}, sep="/")
     ids = np.random.default_rng(0).integers(3, 60, (2, 20))
-    wanted = Model(family, shorter, params).encode(ids)
-    np.testing.assert_allclose(model.encode(ids, layer=3), wanted, atol=1e-6)
+    expected = Model(family, shorter, params).encode(ids)
+    np.testing.assert_allclose(model.encode(ids, layer=3), expected, atol=1e-6)

@@ -107,7 +107,7 @@ def search_program(name, length, beams, batch, slots=False, **changes):
 
 def moves_in_loops(text):
     """Shapes of all copies, transposes and gathers in bodies of a program's loops, without ones."""
-    found, computation = [], ""
+    result, computation = [], ""
     bodies = set(re.findall(r"body=%?([\w.\-]+)", text))
     assert bodies
     for line in text.splitlines():
@@ -118,10 +118,10 @@ def moves_in_loops(text):
         name, shape, operation = match.groups()
         moves = re.search("copy|transpose|gather", f"{operation} {name}")
         if computation in bodies and moves:
-            found += [
+            result += [
                 _without_ones(int(n) for n in dims.split(",") if n) for dims in SHAPE.findall(shape)
             ]
-    return found
+    return result
 
 
 def _without_ones(shape):
@@ -288,10 +288,10 @@ def test_ids_and_logits_are_those_of_rounded_weights_and_keys(
     search = stored._runner.programs.search.program
     sizes = {"batch_size": rows, "options": options}
     twin = slow_twin(weights, source)
-    found, expected = (
+    result, expected = (
         search(model.params, *pair, None, **sizes) for pair in ((weights, source), twin)
     )
-    np.testing.assert_array_equal(found.sequences, expected.sequences)
+    np.testing.assert_array_equal(result.sequences, expected.sequences)
     logits = jax.jit(functools.partial(first_logits, stored, beams=beams))
     close = logits(weights, source)
     np.testing.assert_allclose(close, logits(*twin), atol=1e-5 * np.abs(close).max())
@@ -350,7 +350,7 @@ def compiled_search(name, beams, storage):
 def made_arrays(text):
     """Sizes of the float32 arrays that instructions outside of fusions write, and their lines."""
     inside = set(re.findall(r"(?:calls|to_apply)=%?([\w.\-]+)", text))
-    computation, found = "", []
+    computation, result = "", []
     for line in text.splitlines():
         if header := re.match(r"(?:ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line):
             computation = header[1]
@@ -358,8 +358,8 @@ def made_arrays(text):
         if match and computation not in inside:
             dims, operation = match.groups()
             if operation not in ("parameter", "get-tuple-element", "bitcast"):
-                found.append((int(np.prod([int(n) for n in dims.split(",")])), line.strip()))
-    return found
+                result.append((int(np.prod([int(n) for n in dims.split(",")])), line.strip()))
+    return result
 
 
 def test_float32_copies_are_found():

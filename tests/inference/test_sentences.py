@@ -52,10 +52,10 @@ def extractor(make):
 def test_sentence_vectors_are_means_of_states(make):
     model = make()
     vectors = sentence_encoder(model, max_sentence_length=20, batch_size=2)(SENTENCES)
-    for sentence, found in zip(SENTENCES, vectors, strict=True):
+    for sentence, result in zip(SENTENCES, vectors, strict=True):
         ids = model.tokenizer.add_special_tokens(model.tokenizer.encode(sentence), 20)
         states = np.asarray(model.encode(np.array([ids]), np.ones((1, len(ids)))))
-        np.testing.assert_allclose(found, states[0].mean(0), atol=1e-5)
+        np.testing.assert_allclose(result, states[0].mean(0), atol=1e-5)
     text = " ".join(SENTENCES * 4)
     options = SegmentOptions(min_tokens=50, max_tokens=80)
     document = segment_document(text, model.tokenizer, options, sentence_encoder(model))
@@ -71,18 +71,18 @@ def test_sentence_vectors_without_global_tokens(draw_params):
     config = family.presets["tiny"].replace(**sizes | lsg)
     params = draw_params(family.init_params(config))
     model = Model(family, config, params, load_tokenizer("bytes", vocab_size=300))
-    [found] = sentence_encoder(model)(SENTENCES[:1])
+    [result] = sentence_encoder(model)(SENTENCES[:1])
     ids = model.tokenizer.add_special_tokens(model.tokenizer.encode(SENTENCES[0]))
     states = np.asarray(model.encode([ids]))
     assert states.shape[1] == len(ids) + 2
-    np.testing.assert_allclose(found, states[0, 2:].mean(0), atol=1e-5)
+    np.testing.assert_allclose(result, states[0, 2:].mean(0), atol=1e-5)
 
 
 @pytest.mark.slow
 def test_extract_is_what_the_module_scores(extractor, tmp_path):
     text = " ".join(SENTENCES)
     assert split_sentences(text) == SENTENCES
-    found = extractor.extract([text, SENTENCES[:2]], batch_size=3)
+    result = extractor.extract([text, SENTENCES[:2]], batch_size=3)
     parts = [
         extractor.tokenizer.add_special_tokens(extractor.tokenizer.encode(s), 24) for s in SENTENCES
     ]
@@ -90,17 +90,17 @@ def test_extract_is_what_the_module_scores(extractor, tmp_path):
     ids = np.zeros(mask.shape, np.int32)
     ids[mask] = np.concatenate(parts)
     apply = jax.jit(extractor.module.apply)
-    for chosen, rows in zip(found, (slice(0, 5), slice(0, 2)), strict=True):
+    for selected, rows in zip(result, (slice(0, 5), slice(0, 2)), strict=True):
         scores = np.asarray(apply({"params": extractor.params}, ids[None, rows], mask[None, rows]))[
             0
         ]
         assert np.abs(scores).min() > 1e-3
-        assert chosen == (np.flatnonzero(scores > 0).tolist() or list(range(len(scores)))[:3])
-    assert extractor.extract(text) == found[:1]
+        assert selected == (np.flatnonzero(scores > 0).tolist() or list(range(len(scores)))[:3])
+    assert extractor.extract(text) == result[:1]
     extractor.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert again.config == extractor.config
-    assert again.extract(text) == found[:1]
+    assert again.extract(text) == result[:1]
 
 
 def test_a_query_counts_as_a_sentence_before_the_others(extractor):

@@ -45,8 +45,8 @@ def alone(small_model):
 
 def test_threads_share_a_model(model, alone):
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda text: model.summarize(text)[0], TEXTS))
-    assert found == alone
+        result = list(pool.map(lambda text: model.summarize(text)[0], TEXTS))
+    assert result == alone
     assert len(set(alone)) > 3
 
 
@@ -81,8 +81,8 @@ def test_kernels_dropped_by_another_thread_are_made_again(model, monkeypatch):
     monkeypatch.setattr(small, "_add", add_and_wait)
     with ThreadPoolExecutor(8) as pool:
         lengths = [16, 32] * 8
-        found = list(pool.map(lambda length: small(model.params, length), lengths))
-    for length, kernels in zip(lengths, found, strict=True):
+        result = list(pool.map(lambda length: small(model.params, length), lengths))
+    for length, kernels in zip(lengths, result, strict=True):
         pairs = zip(_leaves(kernels), _leaves(expected[length]), strict=True)
         assert all(np.array_equal(a, b) for a, b in pairs)
 

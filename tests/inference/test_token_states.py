@@ -24,8 +24,8 @@ class Reader:
 @pytest.mark.parametrize(("length", "size"), [(9, 3), (10, 4), (4, 4), (5, 4), (7, 1), (0, 4)])
 def test_every_token_is_kept_once_from_where_it_has_most_neighbours(length, size):
     windows = text_windows(length, size)
-    kept = [place for window in windows for place in range(window.first, window.last)]
-    assert kept == list(range(length))
+    retained = [place for window in windows for place in range(window.first, window.last)]
+    assert retained == list(range(length))
     for window in windows:
         assert window.stop - window.start == min(size, length)
         for place in range(window.first, window.last):

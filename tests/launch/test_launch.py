@@ -27,17 +27,17 @@ def dry_run(script, *arguments, expected=0, **variables):
     """The commands that a script would run, each as a list of words; or its message."""
     environment = {"PATH": os.environ["PATH"]} | variables
     command = ["bash", str(LAUNCH / script), *arguments]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert found.returncode == expected, found.stderr
-    return found.stderr if expected else [words(line) for line in found.stdout.splitlines()]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == expected, result.stderr
+    return result.stderr if expected else [words(line) for line in result.stdout.splitlines()]
 
 
 def words(line):
     """A line of shell as bash reads it."""
-    found = subprocess.run(
+    result = subprocess.run(
         ["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True
     )
-    return found.stdout.split("\0")[:-1]
+    return result.stdout.split("\0")[:-1]
 
 
 def write_programs(directory, **programs):
@@ -116,9 +116,9 @@ def test_the_environment_has_a_python_that_the_package_runs_on(tmp_path, program
 
 def test_no_python_that_the_package_runs_on(tmp_path):
     write_programs(tmp_path / "bin", **OLD)
-    found = install(tmp_path, tmp_path / "bin")
-    assert found.returncode == 2
-    assert "has no Python 3.11 or newer; install one there, or uv" in found.stderr
+    result = install(tmp_path, tmp_path / "bin")
+    assert result.returncode == 2
+    assert "has no Python 3.11 or newer; install one there, or uv" in result.stderr
 
 
 def test_scripts_ask_for_the_python_that_the_package_asks_for():
@@ -231,14 +231,14 @@ def test_skypilot_nodes_find_each_other():
         "SKYPILOT_NUM_NODES": "2",
         "SKYPILOT_NODE_RANK": "1",
     }
-    found = subprocess.run(
+    result = subprocess.run(
         ["bash", "-c", exports],
         env=variables | {"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert found.stdout.split() == ["10.0.0.7:8476", "2", "1"]
+    assert result.stdout.split() == ["10.0.0.7:8476", "2", "1"]
 
 
 @pytest.mark.parametrize(

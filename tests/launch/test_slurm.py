@@ -90,10 +90,10 @@ def slurm(tmp_path):
     ]
 
     def call(*command, **options):
-        found = subprocess.run(
+        result = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=60, **options
         )
-        return found.stdout
+        return result.stdout
 
     def is_up():
         return call("sinfo", "-h", "-o", "%T %D").split() == ["idle", "2"]
@@ -143,7 +143,7 @@ def steps_of(workdir):
 
 def training_processes(workdir):
     """Process ids of the training processes of a run, srun and shells left out."""
-    found = []
+    result = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
@@ -151,8 +151,8 @@ def training_processes(workdir):
             continue
         is_ours = f"--workdir={workdir}".encode() in words
         if is_ours and words[:1] == [sys.executable.encode()]:
-            found.append(int(path.parent.name))
-    return found
+            result.append(int(path.parent.name))
+    return result
 
 
 def test_a_killed_job_is_requeued_and_continues(slurm, tmp_path):

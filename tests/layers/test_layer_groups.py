@@ -187,13 +187,13 @@ def test_a_hybrid_starts_from_equal_layers_and_its_own_parts_are_new(make, tmp_p
     config = plain.config.replace(encoder_attention="full,linformer*2", linformer_max_length=48)
     start = WarmStart(str(tmp_path / "plain"), plain.family, config)
     assert start.fresh == ["encoder/layers_1_2/self_attention/length_projection"]
-    found, there = flat(start.params), flat(plain.params)
-    assert found.keys() == plain.family.parameter_shapes(config).keys()
+    result, there = flat(start.params), flat(plain.params)
+    assert result.keys() == plain.family.parameter_shapes(config).keys()
     name = "self_attention/q/kernel"
     np.testing.assert_array_equal(
-        found[f"encoder/layers_1_2/{name}"], there[f"encoder/layers/{name}"][1:]
+        result[f"encoder/layers_1_2/{name}"], there[f"encoder/layers/{name}"][1:]
     )
-    np.testing.assert_array_equal(found[f"decoder/layers/{name}"], there[f"decoder/layers/{name}"])
+    np.testing.assert_array_equal(result[f"decoder/layers/{name}"], there[f"decoder/layers/{name}"])
 
 
 def test_what_a_model_has_learnt_is_not_left_out_in_silence(make, tmp_path):

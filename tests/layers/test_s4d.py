@@ -212,8 +212,8 @@ def test_discretization_of_the_paper(case):
 def test_kept_kernels_change_nothing(case, options):
     variables, u, mask, cotangent = case
     layer = golden_layer(**options)
-    _, kept = jax.jit(partial(layer.apply, mutable=[KERNELS]))(variables, u)
-    assert kept[KERNELS]["spectrum"].shape == (16, smooth_length(u.shape[1]) // 2 + 1)
+    _, retained = jax.jit(partial(layer.apply, mutable=[KERNELS]))(variables, u)
+    assert retained[KERNELS]["spectrum"].shape == (16, smooth_length(u.shape[1]) // 2 + 1)
     # Kernels are read, not made: made of these parameters they would be NaN.
     broken = variables["params"] | {
         name: np.float32(np.nan) * variables["params"][name] for name in ("log_dt", "A_imag", "C")
@@ -224,18 +224,18 @@ def test_kept_kernels_change_nothing(case, options):
         out, pull_back = jax.vjp(lambda u: layer.apply(variables, u, mask), u)
         return out, *pull_back(cotangent)
 
-    exact, found = (
+    exact, result = (
         output_and_gradient(variables, u),
-        output_and_gradient({"params": broken, **kept}, u),
+        output_and_gradient({"params": broken, **retained}, u),
     )
-    for x, y in zip(found, exact, strict=True):
+    for x, y in zip(result, exact, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-6 * np.abs(y).max())
 
 
 def test_kernels_are_kept_for_the_fft_alone(case):
     variables, u, *_ = case
     assert KERNELS not in jax.eval_shape(golden_layer().init, jax.random.key(0), u)
-    _, kept = jax.eval_shape(
+    _, retained = jax.eval_shape(
         partial(golden_layer(backend="matmul").apply, mutable=[KERNELS]), variables, u
     )
-    assert not kept
+    assert not retained

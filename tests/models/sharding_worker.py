@@ -259,10 +259,10 @@ def check_attention(name, length=36, **options):
     params = jax.device_put(whole, layout_of(init, mesh, LONG.rules))
     with activate(mesh, LONG.rules):
         compiled = step.lower(params, batch).compile()
-        found = compiled(params, batch)
+        result = compiled(params, batch)
     return {
-        "difference": largest_difference(found[0], expected[0]),
-        "gradient_difference": largest_difference(found[1], expected[1]),
+        "difference": largest_difference(result[0], expected[0]),
+        "gradient_difference": largest_difference(result[1], expected[1]),
         "collectives": collectives(compiled),
     }
 
@@ -291,9 +291,9 @@ def check_full_attention(length, num_extra=0, backend="auto"):
     expected = step("reference", params, x, extra_states)
     with activate(make_mesh(LONG), LONG.rules):
         traced = step.trace(backend, params, x, extra_states)
-        found = traced.lower().compile()(params, x, extra_states)
+        result = traced.lower().compile()(params, x, extra_states)
     return {
-        "difference": largest_difference(found, expected),
+        "difference": largest_difference(result, expected),
         "splash": "splash" in str(traced.jaxpr),
     }
 
@@ -313,14 +313,14 @@ def check_adafactor(options):
         return state.replace(params=params, opt_state=slots)
 
     whole = drawn_params(init_params)
-    found = []
+    result = []
     for mesh in (make_mesh(MeshOptions(batch=1), jax.devices()[:1]), make_mesh(options)):
         rules, key = options.rules, jax.random.key(0)
         abstract, _ = plan_state(init_params, optimizer, mesh, rules, key)
         state = create_state(abstract, init_params, optimizer, key, whole)
         run = jax.jit(step, out_shardings=shardings_of(abstract))
-        found.append(jax.device_get(run(run(state))))
-    return largest_difference(*found[::-1])
+        result.append(jax.device_get(run(run(state))))
+    return largest_difference(*result[::-1])
 
 
 def check_decoding(cross_attention, cache_bytes, config=None):
@@ -343,17 +343,19 @@ def check_decoding(cross_attention, cache_bytes, config=None):
         cache = apply(source, 2, 3, method="init_cache")
         return apply(ids, cache, source, method="decode_step")[0]
 
-    wanted = jax.jit(lambda ids, mask: step(ids[:, :2], read(ids, mask)))(ids, mask)
+    expected = jax.jit(lambda ids, mask: step(ids[:, :2], read(ids, mask)))(ids, mask)
     with activate(mesh, LONG.rules):
         batch = put_batch({"ids": ids, "mask": mask}, mesh)
         source = jax.jit(read)(batch["ids"], batch["mask"])
         compiled = jax.jit(step).lower(batch["ids"][:, :2], source).compile()
-        found = compiled(batch["ids"][:, :2], source)
-    kept = source.layers[0].cross_kv.k.swapaxes(1, -1) if source.states is None else source.states
+        result = compiled(batch["ids"][:, :2], source)
+    retained = (
+        source.layers[0].cross_kv.k.swapaxes(1, -1) if source.states is None else source.states
+    )
     return {
-        "difference": largest_difference(found, wanted),
+        "difference": largest_difference(result, expected),
         "gathered": collectives(compiled)["all-gather"],
-        "share": kept.sharding.shard_shape(kept.shape)[1] / kept.shape[1],
+        "share": retained.sharding.shard_shape(retained.shape)[1] / retained.shape[1],
     }
 
 
@@ -378,11 +380,11 @@ def check_stored_states(attention, length=30):
         return jnp.where(mask[:, None, :, None], memory.encoder[0].hidden, 0)
 
     whole = drawn_params(init)
-    wanted = jax.jit(stored)(whole, ids, mask)
+    expected = jax.jit(stored)(whole, ids, mask)
     mesh = make_mesh(LONG)
     params = jax.device_put(whole, layout_of(init, mesh, LONG.rules))
     with activate(mesh, LONG.rules):
-        return largest_difference(jax.jit(stored)(params, ids, mask), wanted)
+        return largest_difference(jax.jit(stored)(params, ids, mask), expected)
 
 
 def check_memory(length=4096):
@@ -395,15 +397,15 @@ def check_memory(length=4096):
     def total(params, ids, mask):
         return (model.apply({"params": params}, ids, mask, method="encode") ** 2).sum()
 
-    found = []
+    result = []
     for devices in (1, 8):
         options = dataclasses.replace(LONG, batch=1, sequence=devices)
         mesh = make_mesh(options, jax.devices()[:devices])
         ids, mask = (jax.ShapeDtypeStruct((1, length), dtype) for dtype in (jnp.int32, jnp.bool_))
         with activate(mesh, options.rules):
             compiled = jax.jit(jax.grad(total)).lower(shapes, ids, mask).compile()
-        found.append(compiled.memory_analysis().temp_size_in_bytes)
-    return found
+        result.append(compiled.memory_analysis().temp_size_in_bytes)
+    return result
 
 
 def daily():
@@ -444,7 +446,7 @@ def by_heads(names):
 
 
 def named(prefix, report):
-    return {f"{prefix} {name}": found for name, found in report.items()}
+    return {f"{prefix} {name}": result for name, result in report.items()}
 
 
 if __name__ == "__main__":

@@ -105,8 +105,8 @@ def slow_states(model, ids):
 def test_lsg_is_dense_attention_under_a_mask():
     model, ids = make(**LSG), draw_ids()
     states = np.asarray(model.encode(ids))
-    for row, found in zip(ids, states, strict=True):
-        np.testing.assert_allclose(found, slow_states(model, row), atol=2e-5)
+    for row, result in zip(ids, states, strict=True):
+        np.testing.assert_allclose(result, slow_states(model, row), atol=2e-5)
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,10 @@ from longsum_jax.models.t5 import T5Config
 def test_fields_that_transformers_does_not_read(name, field, ignored, kept):
     """Its LED never scales embeddings, its DistilBERT has one epsilon."""
     family = get_family(name)
-    found = family.config_of_json({"model_type": name, field: ignored}, "config.json")
-    assert getattr(found, field) == kept
+    result = family.config_of_json({"model_type": name, field: ignored}, "config.json")
+    assert getattr(result, field) == kept
     with pytest.raises(InputError, match=f"{field} is {ignored}, but .* have {kept}; leave it"):
-        dataclasses.replace(found, **{field: ignored})
+        dataclasses.replace(result, **{field: ignored})
 
 
 @pytest.mark.parametrize("name", ["bart", "t5", "roberta"])

@@ -100,9 +100,9 @@ def test_attending_to_the_states_themselves_changes_nothing(
     lean_source = read_source(config, *states)
     assert all(layer.cross_kv is None for layer in lean_source.layers)
     assert lean_source.states.shape == states[1].shape
-    kept = lean = empty_cache(config, states[0], source, 2, 5)
+    retained = lean = empty_cache(config, states[0], source, 2, 5)
     for ids in np.random.default_rng(0).integers(0, 100, (5, 3, 2)):
-        expected, kept = decode_step(variables, jnp.asarray(ids), kept, source)
+        expected, retained = decode_step(variables, jnp.asarray(ids), retained, source)
         logits, lean = decode_step(variables, jnp.asarray(ids), lean, lean_source)
         np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
 
@@ -115,10 +115,10 @@ def test_reordered_beams_continue_the_chosen_ones(config, states, source, decode
     cache = empty_cache(config, states[0], source, 3, 6)
     for t in range(4):
         _, cache = decode_step(variables, jnp.asarray(ids[:, :, t]), cache, source)
-    chosen = np.array([[2, 0, 0], [1, 2, 0], [1, 1, 1]])
+    selected = np.array([[2, 0, 0], [1, 2, 0], [1, 1, 1]])
     newest = rng.integers(0, 100, (3, 3, 1))
-    ids = np.concatenate([np.take_along_axis(ids, chosen[..., None], 1), newest], -1)
-    cache = cache.reorder(jnp.asarray(chosen))
+    ids = np.concatenate([np.take_along_axis(ids, selected[..., None], 1), newest], -1)
+    cache = cache.reorder(jnp.asarray(selected))
     logits, cache = decode_step(variables, jnp.asarray(newest[..., 0]), cache, source)
     rows = [jnp.repeat(x, 3, axis=0) for x in (encoder_states, mask)]
     expected = decode(variables, jnp.asarray(ids.reshape(9, 5)), *rows)[:, -1]

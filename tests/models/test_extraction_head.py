@@ -72,9 +72,9 @@ def test_scores_equal_the_slow_twin(extractor, batch, positions):
     config = dataclasses.replace(config, sentence_positions=positions)
     scores = np.asarray(apply(config, params, *batch))
     assert scores.dtype == np.float32
-    for found, ids, mask in zip(scores, *batch, strict=True):
+    for result, ids, mask in zip(scores, *batch, strict=True):
         expected = slow_scores(config, params, ids, mask)
-        np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-5)
+        np.testing.assert_allclose(result[: len(expected)], expected, atol=1e-5)
     assert scores.std() > 0.1
 
 
@@ -105,9 +105,9 @@ def test_a_row_of_tokens_is_one_sentence(extractor, batch):
 def test_mean_state():
     states = np.random.default_rng(0).standard_normal((3, 4, 5)).astype("f4")
     mask = np.array([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]], bool)
-    found = np.asarray(mean_state(states, mask))
-    np.testing.assert_allclose(found[:2], [states[0, :2].mean(0), states[1].mean(0)], atol=1e-6)
-    assert not found[2].any()
+    result = np.asarray(mean_state(states, mask))
+    np.testing.assert_allclose(result[:2], [states[0, :2].mean(0), states[1].mean(0)], atol=1e-6)
+    assert not result[2].any()
 
 
 def test_names_and_config():

@@ -72,12 +72,12 @@ def test_outputs(path):
         assert_close(turned[::-1], arrays["logits"])
         return
     apply = jax.jit(model.module.apply)
-    wanted = arrays["output"]
-    found = np.asarray(apply({"params": model.params}, ids, mask))
+    expected = arrays["output"]
+    result = np.asarray(apply({"params": model.params}, ids, mask))
     turned = np.asarray(apply({"params": model.params}, *turn(ids, mask)))[::-1]
-    kept = mask if wanted.ndim > 2 else ...
-    assert_close(found[kept], wanted[kept])
-    assert_close(turned[kept], wanted[kept])
+    retained = mask if expected.ndim > 2 else ...
+    assert_close(result[retained], expected[retained])
+    assert_close(turned[retained], expected[retained])
 
 
 def drawn_model(name, draw, **options):
@@ -112,14 +112,14 @@ def test_batch_mates_order_padding_and_bucket_change_nothing(name, draw_params):
     def states_of(ids, mask):
         return np.asarray(model.encode(ids, mask))
 
-    wanted = states_of(np.where(mask, ids, pad), mask)
+    expected = states_of(np.where(mask, ids, pad), mask)
     turned = states_of(np.where(mask, ids, 11)[order], mask[order])
     for place, row in enumerate(order):
-        assert_close(turned[place][mask[row]], wanted[row][mask[row]])
+        assert_close(turned[place][mask[row]], expected[row][mask[row]])
     for row in (1,) if model.family.is_encoder_decoder else (1, 2):
         length = int(lengths[row, 0])
         alone = states_of(ids[row : row + 1, :length], mask[row : row + 1, :length])
-        assert_close(alone[0], wanted[row][mask[row]])
+        assert_close(alone[0], expected[row][mask[row]])
     if not model.family.is_encoder_decoder:
         return
     options = {"max_new_tokens": 4, "no_repeat_ngram_size": 1}
@@ -151,28 +151,30 @@ def test_devices_change_neither_states_nor_ids(names, tmp_path, draw_params, run
         options = {"encoder_attention": kind, "num_hidden_layers": 1} if kind else {}
         drawn_model(family, draw_params, **options).save(tmp_path / name)
     rows = run_worker(WORKER, *(tmp_path / name for name in names), strict=False)
-    found = dict(zip(names, rows, strict=True))
-    assert [name for name, row in found.items() if row["difference"] > 1e-5] == []
-    assert all(row["parallel"] == row["alone"] for row in found.values())
-    written = [name for name, row in found.items() if row["alone"]]
+    result = dict(zip(names, rows, strict=True))
+    assert [name for name, row in result.items() if row["difference"] > 1e-5] == []
+    assert all(row["parallel"] == row["alone"] for row in result.values())
+    written = [name for name, row in result.items() if row["alone"]]
     assert written == [name for name in names if get_family(name.split(",")[0]).is_encoder_decoder]
 
 
 @pytest.mark.parametrize("name", ["t5", "pegasus"])
 def test_beam_search(name):
     model, arrays, _ = read(next(path for path in FILES if path.stem == name))
-    found = model.generate(arrays["input_ids"], arrays["attention_mask"], max_new_tokens=12, **BEAM)
-    np.testing.assert_array_equal(found, arrays["beam"])
+    result = model.generate(
+        arrays["input_ids"], arrays["attention_mask"], max_new_tokens=12, **BEAM
+    )
+    np.testing.assert_array_equal(result, arrays["beam"])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_names_cover_every_tensor_both_ways(path):
     model, _, state = read(path)
-    found = to_state_dict(model.params, model.family.weight_map(model.config))
-    assert found.keys() == state.keys()
+    result = to_state_dict(model.params, model.family.weight_map(model.config))
+    assert result.keys() == state.keys()
     for key, value in state.items():
         np.testing.assert_allclose(
-            found[key], value, rtol=0, atol=1e-6 if "embed_positions" in key else 0, err_msg=key
+            result[key], value, rtol=0, atol=1e-6 if "embed_positions" in key else 0, err_msg=key
         )
 
 
@@ -192,6 +194,6 @@ def test_padding_may_lie_beyond_the_table_of_positions(name, draw_params):
             for length in (12, 10)
         ]
 
-    found, wanted = map(np.asarray, encode(params))
-    assert np.isfinite(found).all()
-    assert_close(found[mask], wanted[mask[:, :10]])
+    result, expected = map(np.asarray, encode(params))
+    assert np.isfinite(result).all()
+    assert_close(result[mask], expected[mask[:, :10]])

@@ -36,11 +36,11 @@ def test_what_is_refused(changes, problem):
 @pytest.mark.parametrize("count", [1, 2])
 def test_single_labels_are_what_transformers_takes_by_itself(family, count):
     """Named in the file, they would forbid it one label, and be the loss of several ones."""
-    found = get_family(family)
+    result = get_family(family)
     values = {"head": "classification", "num_labels": count}
-    assert "problem_type" not in found.config_json(found.config(values))
-    several = found.config(values | {"problem_type": "multi_label_classification"})
-    assert found.config_json(several)["problem_type"] == "multi_label_classification"
+    assert "problem_type" not in result.config_json(result.config(values))
+    several = result.config(values | {"problem_type": "multi_label_classification"})
+    assert result.config_json(several)["problem_type"] == "multi_label_classification"
 
 
 def test_other_summaries_of_electra_are_refused_where_it_chooses():

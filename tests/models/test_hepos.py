@@ -44,7 +44,7 @@ def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
     call = programs.Search.after_reading
     monkeypatch.setattr(programs.Search, "after_reading", spy)
     hepos = model.with_cross_attention("hepos", hepos_stride=3)
-    found = hepos.generate(*ids, **options)
+    result = hepos.generate(*ids, **options)
     (source,) = seen
     # 70 tokens go in at a padded length of 128.
     assert [(layer.cross_kv.k.shape, layer.cross_kv.v.shape) for layer in source.layers] == [
@@ -53,7 +53,7 @@ def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
     assert source.mask.shape == (3, 4, 1, 43)
     assert source.states is None
     alone = hepos.generate(ids[0][1:2, :41], ids[1][1:2, :41], **options)[0]  # padded to 64
-    np.testing.assert_array_equal(alone, found[1][: len(alone)])
+    np.testing.assert_array_equal(alone, result[1][: len(alone)])
 
 
 @pytest.mark.slow
@@ -62,10 +62,10 @@ def test_the_parameters_stay_and_stride_1_is_the_model_itself(model, ids):
     same = model.with_cross_attention("hepos", hepos_stride=1)
     assert same.fingerprint == model.fingerprint
     target = np.array([[0, 46, 96]] * 3)
-    wanted = model.logits(*ids, target)
-    np.testing.assert_allclose(same.logits(*ids, target), wanted, atol=1e-5)
+    expected = model.logits(*ids, target)
+    np.testing.assert_allclose(same.logits(*ids, target), expected, atol=1e-5)
     strided = model.with_cross_attention("hepos", hepos_stride=4).logits(*ids, target)
-    assert np.abs(np.subtract(strided, wanted)).max() > 1e-3
+    assert np.abs(np.subtract(strided, expected)).max() > 1e-3
 
 
 @pytest.mark.slow

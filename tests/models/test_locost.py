@@ -148,9 +148,9 @@ def test_how_it_is_computed_changes_nothing(config, published, options):
 def test_bfloat16_is_close(config, published):
     params, arrays = published
     narrow = dataclasses.replace(config, dtype="bfloat16")
-    found = losses_and_gradients(narrow, params, batch_of(arrays))
+    result = losses_and_gradients(narrow, params, batch_of(arrays))
     exact = losses_and_gradients(config, params, batch_of(arrays))
-    (loss, logits), gradients = jax.device_get(found)
+    (loss, logits), gradients = jax.device_get(result)
     (exact_loss, exact), exact_gradients = jax.device_get(exact)
     assert logits.dtype == np.float32
     assert abs(loss - exact_loss) < 0.02 * exact_loss

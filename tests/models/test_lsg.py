@@ -88,11 +88,11 @@ def check_bert(model, length, step=1, chosen=None):
     for variant in chosen or model.variants(length):
         module, config = model.module(variant)
         ids, mask, given = model.inputs(length, variant, config)
-        found = np.asarray(jax.jit(module.apply)({"params": model.params}, ids, mask, **given))[
+        result = np.asarray(jax.jit(module.apply)({"params": model.params}, ids, mask, **given))[
             :, ::step
         ]
-        wanted, real = model.arrays[f"L{length}/{variant}/logits"], mask[:, ::step]
-        np.testing.assert_allclose(found[real], wanted[real], atol=1e-5, err_msg=variant)
+        expected, real = model.arrays[f"L{length}/{variant}/logits"], mask[:, ::step]
+        np.testing.assert_allclose(result[real], expected[real], atol=1e-5, err_msg=variant)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -113,13 +113,13 @@ def check_bart(model, length, variants=None):
         np.testing.assert_allclose(
             logits, model.arrays[f"{at}{variant}/logits"], atol=1e-5, err_msg=variant
         )
-        wanted = model.arrays.get(f"{at}{variant}/encoder_last_hidden_state")
-        if wanted is not None:
-            count = wanted.shape[1] - length
+        expected = model.arrays.get(f"{at}{variant}/encoder_last_hidden_state")
+        if expected is not None:
+            count = expected.shape[1] - length
             assert count == (0 if variant.endswith(WITHOUT) else config.attention.num_global_tokens)
             real = np.concatenate([np.ones((2, count), bool), mask[:, :length]], 1)
             np.testing.assert_allclose(
-                np.asarray(states)[:, : count + length][real], wanted[real], atol=1e-5
+                np.asarray(states)[:, : count + length][real], expected[real], atol=1e-5
             )
 
 
@@ -172,10 +172,10 @@ def test_published_names_both_ways(name, published):
     """Every array under its published key, and every entry of config.json that the published code
     reads."""
     model = published(name)
-    found = to_state_dict(model.params, model.family.weight_map(model.config))
-    assert found.keys() == model.state.keys()
+    result = to_state_dict(model.params, model.family.weight_map(model.config))
+    assert result.keys() == model.state.keys()
     for key, value in model.state.items():
-        np.testing.assert_array_equal(found[key], value, err_msg=key)
+        np.testing.assert_array_equal(result[key], value, err_msg=key)
     written = model.family.config_json(model.config)
     for key in (
         "model_type",
@@ -248,9 +248,9 @@ def test_converted_models_are_exact_on_short_texts(name):
     assert inputs[0].shape[1] <= 64
     if name == "bart":
         inputs = (*inputs, np.tile(np.arange(6), (len(inputs[0]), 1)))
-    wanted, found = (np.asarray(x.logits(*inputs)) for x in (model, converted))
-    real = inputs[1] if wanted.ndim == 3 and name != "bart" else slice(None)
-    assert np.abs(found - wanted)[real].max() <= 1e-5 * np.abs(wanted).max()
+    expected, result = (np.asarray(x.logits(*inputs)) for x in (model, converted))
+    real = inputs[1] if expected.ndim == 3 and name != "bart" else slice(None)
+    assert np.abs(result - expected)[real].max() <= 1e-5 * np.abs(expected).max()
 
 
 @pytest.mark.slow
@@ -265,8 +265,8 @@ def test_without_its_token_type_roberta_is_not_exact():
     model, converted, inputs = convert(
         GOLDEN / "families" / "roberta.npz", **options, max_source_length=64
     )
-    wanted, found = (np.asarray(x.logits(*inputs))[inputs[1]] for x in (model, converted))
-    assert np.abs(found - wanted).max() > 1e-2
+    expected, result = (np.asarray(x.logits(*inputs))[inputs[1]] for x in (model, converted))
+    assert np.abs(result - expected).max() > 1e-2
 
 
 @pytest.mark.slow

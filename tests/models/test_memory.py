@@ -62,13 +62,13 @@ def make_batch(lengths=LENGTHS, segments=4):
 
 def layers_of(tree, count):
     """Parameters of every layer."""
-    found = {}
+    result = {}
     for name, value in tree.items():
         if name.startswith("layers"):
             first, last = map(int, name.split("_")[1:]) if "_" in name else (0, count - 1)
             for i in range(first, last + 1):
-                found[i] = jax.tree.map(lambda x, row=i - first: x[row], value)
-    return [found[i] for i in range(count)]
+                result[i] = jax.tree.map(lambda x, row=i - first: x[row], value)
+    return [result[i] for i in range(count)]
 
 
 def layer_norm(p, x):
@@ -147,10 +147,10 @@ class TwinMemory:
 
 def twin_layer(p, config, memory, x, causal=False, states=None):
     keys = memory.keys(x)
-    kept = len(keys) - len(x)
+    retained = len(keys) - len(x)
     allowed = None
     if causal:
-        allowed = torch.arange(len(keys)) <= torch.arange(len(x))[:, None] + kept
+        allowed = torch.arange(len(keys)) <= torch.arange(len(x))[:, None] + retained
     read, y = x, attend(p["self_attention"], x, keys, allowed)
     x = layer_norm(p["self_norm"], x + y)
     if memory.slots is not None:
@@ -213,10 +213,10 @@ class Twin:
 
     def gradient(self, value):
         leaves, tree = jax.tree.flatten(self.params)
-        found = torch.autograd.grad(
+        result = torch.autograd.grad(
             value, leaves, retain_graph=True, allow_unused=True, materialize_grads=True
         )
-        return jax.tree.unflatten(tree, [x.numpy() for x in found])
+        return jax.tree.unflatten(tree, [x.numpy() for x in result])
 
 
 # Kind -> options, and a truncation that cuts nothing off: gradients go through the memory of whole
@@ -245,10 +245,10 @@ def test_losses_and_gradients_of_documents_equal_the_twin(make, kind):
     config, _, params = make(**KINDS[kind])
     batch = make_batch()
     twin = Twin(config, params, batch)
-    found, out = gradients(config, params, batch)
+    result, out = gradients(config, params, batch)
     assert float(out.loss_sum) == pytest.approx(twin.loss.item(), abs=1e-4)
     assert (int(out.weight), int(out.metrics["segments"])) == (14, 4)
-    assert_gradients_equal(found, twin.gradient(twin.loss))
+    assert_gradients_equal(result, twin.gradient(twin.loss))
 
 
 @pytest.mark.slow
@@ -286,14 +286,14 @@ def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alo
     batch = make_batch(COMPRESSED, segments=4)
     twin = Twin(config, params, batch)
     error = sum(weight * layer[i] for layer in twin.errors[0] for i, weight in enumerate(charged))
-    plain, wanted = twin.gradient(twin.loss), twin.gradient(error)
-    found, out = gradients(config, params, batch)
+    plain, expected = twin.gradient(twin.loss), twin.gradient(error)
+    result, out = gradients(config, params, batch)
     error = error.item()
     assert error > 0
     assert float(out.metrics["reconstruction"]) == pytest.approx(error, rel=1e-4)
     assert float(out.loss_sum) - twin.loss.item() == pytest.approx(0.5 * error, rel=1e-3)
-    flat, _ = jax.tree_util.tree_flatten_with_path(wanted)
-    for (path, a), b, c in zip(flat, jax.tree.leaves(found), jax.tree.leaves(plain), strict=True):
+    flat, _ = jax.tree_util.tree_flatten_with_path(expected)
+    for (path, a), b, c in zip(flat, jax.tree.leaves(result), jax.tree.leaves(plain), strict=True):
         name = jax.tree_util.keystr(path)
         assert (np.abs(a).max() > 0) == ("['memory']" in name), name
         np.testing.assert_allclose(b - c, 0.5 * a, atol=2e-5, rtol=1e-3, err_msg=name)
@@ -305,8 +305,8 @@ def test_the_error_of_a_document_does_not_depend_on_the_others_of_its_batch(make
     config, _, params = make(memory="compressive", memory_reconstruction=0.5)
     documents = (*COMPRESSED, ((2, 1), (6, 5), (2, 4)))
     whole, out = gradients(config, params, make_batch(documents, segments=3))
-    found = [gradients(config, params, batch) for batch in alone(documents)]
-    parts, outs = zip(*found, strict=True)
+    result = [gradients(config, params, batch) for batch in alone(documents)]
+    parts, outs = zip(*result, strict=True)
     error = sum(float(part.metrics["reconstruction"]) for part in outs)
     assert float(out.metrics["reconstruction"]) == pytest.approx(error, rel=1e-4)
     assert_gradients_equal(whole, jax.tree.map(jnp.add, *parts))

@@ -86,18 +86,18 @@ def test_steps_equal_all_at_once_and_padding_has_no_part(make, name):
     ids, targets = rng.integers(3, 30, (2, B, L)), rng.integers(3, 30, (2, B, T))
     mask = np.arange(L) < np.array([[6, 3], [2, 5]])[..., None]
     valid = np.arange(T) < np.array([[4, 2], [3, 4]])[..., None]
-    kept = (
+    retained = (
         rng.normal(size=(B, 3, 8)).astype(np.float32),
         np.array([[True, True, False], [False] * 3]),
     )
     run = two_segments(module, L, config.memory.salient_vectors)
-    states, logits, stepped, memory, before = run(params, ids, mask, targets, valid, kept)
+    states, logits, stepped, memory, before = run(params, ids, mask, targets, valid, retained)
     for beam in range(BEAMS):
         np.testing.assert_allclose(stepped[:, beam], logits, atol=2e-5, rtol=1e-4)
     # Other padding, other states that are not there, and another end of the second segment's
     # target.
     other_ids, other_targets = np.where(mask, ids, 5), np.where(valid, targets, 5)
-    nothing = np.where(kept[1][..., None], kept[0], 9.0).astype(np.float32), kept[1]
+    nothing = np.where(retained[1][..., None], retained[0], 9.0).astype(np.float32), retained[1]
     again = run(params, other_ids, mask, other_targets, valid, nothing)
     np.testing.assert_allclose(again[0][mask[1]], states[mask[1]], atol=1e-5)
     np.testing.assert_allclose(again[1][valid[1]], logits[valid[1]], atol=1e-5, rtol=1e-4)
@@ -111,10 +111,10 @@ def test_steps_equal_all_at_once_and_padding_has_no_part(make, name):
     assert slots
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), again[3], memory)
     # The first segment is part of what the second one sees.
-    changed = run(params, np.stack([(ids[0] + 1) % 27 + 3, ids[1]]), mask, targets, valid, kept)
+    changed = run(params, np.stack([(ids[0] + 1) % 27 + 3, ids[1]]), mask, targets, valid, retained)
     assert np.abs(changed[0] - states)[mask[1]].max() > 1e-4
     # It has been remembered before the second segment is looked at.
-    later = run(params, np.stack([ids[0], (ids[1] + 1) % 27 + 3]), mask, targets, valid, kept)
+    later = run(params, np.stack([ids[0], (ids[1] + 1) % 27 + 3]), mask, targets, valid, retained)
     jax.tree.map(np.testing.assert_array_equal, later[4], before)
 
 

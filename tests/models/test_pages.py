@@ -51,14 +51,14 @@ def windows(length, page, context):
     if length <= page:
         return [(0, length, 0, length)]
     stride = page - 2 * context
-    found = [(0, page, 0, page - context)]
-    while found[-1][1] < length:
-        start, kept = found[-1][0] + stride, found[-1][3]
+    result = [(0, page, 0, page - context)]
+    while result[-1][1] < length:
+        start, retained = result[-1][0] + stride, result[-1][3]
         if start + page >= length:
-            found.append((length - page, length, kept, length))
+            result.append((length - page, length, retained, length))
         else:
-            found.append((start, start + page, kept, kept + stride))
-    return found
+            result.append((start, start + page, retained, retained + stride))
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +78,13 @@ def test_pages_begin_with_the_text_and_the_last_is_full(unlimiformer):
     lengths = [30, 29, 24, 19, 18, 13, 12, 5]  # with 19: two pages, the second of 12 tokens
     ids = np.random.default_rng(2).integers(3, 40, (len(lengths), 31))
     mask = np.arange(31) < np.array(lengths)[:, None]
-    found = paged(ids, mask)
+    result = paged(ids, mask)
     for row, length in enumerate(lengths):
         for start, end, first, last in windows(length, 12, 3):
             page, inside = np.zeros((2, 1, 12), int)
             page[0, : end - start], inside[0, : end - start] = ids[row, start:end], 1
-            wanted = plain(page, inside.astype(bool))[0, first - start : last - start]
-            np.testing.assert_allclose(found[row, first:last], wanted, atol=1e-5)
+            expected = plain(page, inside.astype(bool))[0, first - start : last - start]
+            np.testing.assert_allclose(result[row, first:last], expected, atol=1e-5)
 
 
 def test_a_source_of_one_page_is_that_of_a_model_without_pages(unlimiformer):
@@ -285,16 +285,16 @@ def test_outputs_of_pages_are_averaged(make):
 
     pages = [slice(start, start + 8) for start in range(0, L, 8)]
     of_page = jax.jit(lambda ids, mask: plain.apply({"params": params}, ids, mask, method=hidden))
-    found = [of_page(IDS[:, p], MASK[:, p]) for p in pages]
+    result = [of_page(IDS[:, p], MASK[:, p]) for p in pages]
     scores = params["page_scores"]
     for row in range(B):
-        read = [x[row] for x, p in zip(found, pages, strict=True) if MASK[row, p].any()]
+        read = [x[row] for x, p in zip(result, pages, strict=True) if MASK[row, p].any()]
         weights = jax.nn.softmax(
             jnp.stack([x @ scores["kernel"] + scores["bias"] for x in read]), axis=0
         )
         mixed = (weights * jnp.stack(read)).sum(0)
-        wanted = mixed @ params["shared"].T + params["final_logits_bias"]
-        np.testing.assert_allclose(logits[row], wanted, atol=2e-5)
+        expected = mixed @ params["shared"].T + params["final_logits_bias"]
+        np.testing.assert_allclose(logits[row], expected, atol=2e-5)
 
 
 @pytest.mark.slow
@@ -319,21 +319,21 @@ def test_nearest_positions_are_those_of_the_largest_scores(make, draw_params):
         )
 
     variables = draw_params(partial(attention.init, method=read), x, states)
-    found, unprojected = jax.jit(partial(attention.apply, method=read))(variables, x, states)
+    result, unprojected = jax.jit(partial(attention.apply, method=read))(variables, x, states)
     p = jax.tree.map(np.asarray, variables["params"])
     maps = {
         name: np.einsum("bld,dhk->blhk", s, p[name]["kernel"])
         for name, s in (("q", x), ("k", states), ("v", states))
     }
-    wanted = np.zeros((B, 4, 2, 4))
+    expected = np.zeros((B, 4, 2, 4))
     for b, t, h in np.ndindex(B, 4, 2):
         scores = 0.5 * maps["k"][b, :, h] @ maps["q"][b, t, h]
         nearest = sorted(np.flatnonzero(MASK[b]), key=lambda i: -scores[i])[:3]
         weights = np.exp(scores[nearest] - scores[nearest].max())
-        wanted[b, t, h] = (weights / weights.sum()) @ maps["v"][b, nearest, h]
-    wanted = np.einsum("bthk,hkd->btd", wanted, p["o"]["kernel"])
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
-    np.testing.assert_allclose(unprojected, wanted, atol=1e-5)
+        expected[b, t, h] = (weights / weights.sum()) @ maps["v"][b, nearest, h]
+    expected = np.einsum("bthk,hkd->btd", expected, p["o"]["kernel"])
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+    np.testing.assert_allclose(unprojected, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ def is_jaxpr(x):
 
 def precisions(function, *arguments):
     """Returns the precisions of all products of float32 arrays; there are some."""
-    found = products(jax.make_jaxpr(function)(*arguments).jaxpr)
-    of_floats = [precision for dtype, precision in found if dtype == jnp.float32]
+    result = products(jax.make_jaxpr(function)(*arguments).jaxpr)
+    of_floats = [precision for dtype, precision in result if dtype == jnp.float32]
     assert of_floats
     return set(of_floats)
 
@@ -50,8 +50,8 @@ def gradient_precisions(family, config):
         rngs = {"dropout": jax.random.key(0)}
         inputs = [ids, ids, ids[:, :8]] if family.is_encoder_decoder else [ids, ids]
         method = "score_targets" if family.is_encoder_decoder else None
-        found = module.apply(variables, *inputs, False, rngs=rngs, method=method)
-        return sum(x.astype(jnp.float32).sum() for x in jax.tree.leaves(found))
+        result = module.apply(variables, *inputs, False, rngs=rngs, method=method)
+        return sum(x.astype(jnp.float32).sum() for x in jax.tree.leaves(result))
 
     return precisions(jax.grad(loss, allow_int=True), params)
 
@@ -134,7 +134,7 @@ def test_a_gradient_with_static_arguments():
             return times(3.0, x, y).sum()
 
     x, y = jnp.arange(6.0).reshape(2, 3), jnp.arange(12.0).reshape(3, 4)
-    found = jax.jit(jax.grad(total, argnums=(0, 1)))(x, y)
-    wanted = jax.grad(lambda x, y: 3.0 * (x @ y).sum(), argnums=(0, 1))(x, y)
-    assert all(map(jnp.array_equal, found, wanted))
+    result = jax.jit(jax.grad(total, argnums=(0, 1)))(x, y)
+    expected = jax.grad(lambda x, y: 3.0 * (x @ y).sum(), argnums=(0, 1))(x, y)
+    assert all(map(jnp.array_equal, result, expected))
     assert precisions(jax.grad(total, argnums=(0, 1)), x, y) == {HIGHEST}

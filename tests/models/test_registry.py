@@ -182,10 +182,10 @@ def test_lsg_has_the_published_defaults():
 
 
 def test_lsg_of_a_preset_has_them_unless_something_else_is_asked_for():
-    chosen = preset("pegasus_x", "tiny", encoder_attention="lsg", sparsity_factor=4)
-    wanted = {**lsg_layout.DEFAULTS, "sparsity_factor": 4}
-    assert {name: chosen[name] for name in wanted} == wanted
-    assert preset("pegasus_x", "tiny")["block_size"] != wanted["block_size"]
+    selected = preset("pegasus_x", "tiny", encoder_attention="lsg", sparsity_factor=4)
+    expected = {**lsg_layout.DEFAULTS, "sparsity_factor": 4}
+    assert {name: selected[name] for name in expected} == expected
+    assert preset("pegasus_x", "tiny")["block_size"] != expected["block_size"]
 
 
 def test_a_config_with_lsg_is_published_if_its_class_is():

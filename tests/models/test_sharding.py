@@ -31,26 +31,26 @@ def names(daily, weekly):
 
 @pytest.mark.parametrize("layout", ["batch", "channels", "length"])
 def test_sharded_operation_equals_the_unsharded_one(report, layout):
-    found = report[f"operation over {layout}"]
-    assert found["difference"] < 1e-6
-    assert found["gradient_difference"] < 1e-5
+    result = report[f"operation over {layout}"]
+    assert result["difference"] < 1e-6
+    assert result["gradient_difference"] < 1e-5
 
 
 @pytest.mark.parametrize("layout", ["batch", "channels"])
 def test_operation_gathers_nothing(report, layout):
-    found = report[f"operation over {layout}"]
-    assert not any(found["forward"].values())
+    result = report[f"operation over {layout}"]
+    assert not any(result["forward"].values())
     # Parameter gradients are summed over rows; nothing else moves between devices.
-    assert {name for name, count in found["backward"].items() if count} == {"all-reduce"}
+    assert {name for name, count in result["backward"].items() if count} == {"all-reduce"}
 
 
 def test_a_sharded_length_is_swapped_for_channels_and_back(report):
-    found = report["operation over length"]
-    assert found["forward"] == dict.fromkeys(found["forward"], 0) | {"all-to-all": 2}
+    result = report["operation over length"]
+    assert result["forward"] == dict.fromkeys(result["forward"], 0) | {"all-to-all": 2}
     # The input is read again and so is the cotangent; both go one way, the input's gradient the
     # other.
-    assert found["backward"]["all-to-all"] <= 4
-    assert not found["backward"]["all-gather"] + found["backward"]["collective-permute"]
+    assert result["backward"]["all-to-all"] <= 4
+    assert not result["backward"]["all-gather"] + result["backward"]["collective-permute"]
 
 
 def test_parameters_born_on_a_mesh_are_those_of_one_device(report):
@@ -69,9 +69,9 @@ MODELS = names(
 
 @pytest.mark.parametrize("model", MODELS)
 def test_whole_model_on_a_mesh_equals_one_device(finding, model):
-    found = finding(model)
-    assert found["loss_difference"] < 1e-5
-    assert found["gradient_difference"] < 1e-4
+    result = finding(model)
+    assert result["loss_difference"] < 1e-5
+    assert result["gradient_difference"] < 1e-4
 
 
 @pytest.mark.parametrize("name", names(["lsg"], ["block_staggered"]))
@@ -85,19 +85,19 @@ BY_HEADS = ["bigbird", "window+stride", "adaptive_span+random", "sinkhorn"]
 
 @pytest.mark.parametrize("name", names(["full", "lsh"], BY_HEADS))
 def test_attention_to_keys_anywhere_swaps_length_for_heads(finding, name):
-    found = finding(f"{name} by heads")
-    assert found["difference"] < 1e-5
-    assert found["gradient_difference"] < 1e-4
+    result = finding(f"{name} by heads")
+    assert result["difference"] < 1e-5
+    assert result["gradient_difference"] < 1e-4
     # Queries, keys, values and the result; gradients go the same ways back. Vectors of LSH are
     # queries and keys in one.
     counts = {"all-gather": 0, "collective-permute": 0, "all-to-all": 6 if name == "lsh" else 8}
-    assert counts.items() <= found["collectives"].items()
+    assert counts.items() <= result["collectives"].items()
 
 
 def test_texts_are_padded_to_equal_shards(report):
-    found = report["full, 37 tokens"]
-    assert found["difference"] < 1e-5
-    assert found["gradient_difference"] < 1e-4
+    result = report["full, 37 tokens"]
+    assert result["difference"] < 1e-5
+    assert result["gradient_difference"] < 1e-4
 
 
 def test_extra_keys_go_with_their_heads(report):
@@ -110,10 +110,10 @@ def test_kernels_compute_the_heads_of_a_device(report):
 
 
 def test_heads_that_devices_do_not_divide_are_left_to_the_partitioner(report):
-    found = report["full, 2 heads"]
-    assert found["difference"] < 1e-5
-    assert found["gradient_difference"] < 1e-4
-    assert not found["collectives"]["all-to-all"]
+    result = report["full, 2 heads"]
+    assert result["difference"] < 1e-5
+    assert result["gradient_difference"] < 1e-4
+    assert not result["collectives"]["all-to-all"]
 
 
 def test_adafactor_on_a_mesh_equals_one_device(report):
@@ -122,10 +122,10 @@ def test_adafactor_on_a_mesh_equals_one_device(report):
 
 @pytest.mark.parametrize("kept", names(["from keys", "from states"], ["by one attention"]))
 def test_decoding_leaves_the_source_where_it_is(finding, kept):
-    found = finding(f"decoding {kept}")
-    assert found["difference"] < 1e-5
-    assert found["gathered"] == 0
-    assert found["share"] == 1 / 4
+    result = finding(f"decoding {kept}")
+    assert result["difference"] < 1e-5
+    assert result["gathered"] == 0
+    assert result["share"] == 1 / 4
 
 
 def test_memory_of_a_device_falls_as_there_are_more(report):

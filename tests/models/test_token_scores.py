@@ -49,8 +49,8 @@ def test_scores_in_pieces_equal_those_of_all_logits(monkeypatch, name, bytes_at_
     expected = jax.jit(jax.value_and_grad(at_once, argnums=(0, 1), has_aux=True))(params, x)
     program = jax.jit(run).lower(params, x)
     assert f"{B}x{T}x{V}x" not in program.as_text()
-    found = program.compile()(params, x)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
+    result = program.compile()(params, x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), result, expected)
 
 
 def test_an_encoder_scores_masked_tokens_in_pieces(monkeypatch, draw_params):
@@ -78,5 +78,5 @@ def test_an_encoder_scores_masked_tokens_in_pieces(monkeypatch, draw_params):
     program = jax.jit(jax.value_and_grad(in_pieces, has_aux=True)).lower(params)
     assert f"{B}x{T}x{V}x" not in program.as_text()
     expected = jax.jit(jax.value_and_grad(at_once, has_aux=True))(params)
-    found = program.compile()(params)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
+    result = program.compile()(params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), result, expected)

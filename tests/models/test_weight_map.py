@@ -228,25 +228,25 @@ def test_versions_in_the_first_files_of_bart():
     table = family.published_weight_map(config)
     state = dict(to_state_dict(unflatten_dict(flat, sep="/"), table))
     state |= {f"model.{side}.version": np.array([3.0]) for side in ("encoder", "decoder")}
-    found = to_params(state, table, shapes, "pytorch_model.bin")
-    assert flatten_dict(found, sep="/").keys() == flat.keys()
+    result = to_params(state, table, shapes, "pytorch_model.bin")
+    assert flatten_dict(result, sep="/").keys() == flat.keys()
 
 
 def test_half_precision_spares_what_it_would_spoil(flat, other):
-    found = read_other(other, dtype=ml_dtypes.bfloat16)
-    types = {key: value.dtype for key, value in found.items()}
+    result = read_other(other, dtype=ml_dtypes.bfloat16)
+    types = {key: value.dtype for key, value in result.items()}
     assert types.pop("a/A_imag") == np.float32
     assert set(types.values()) == {np.dtype(ml_dtypes.bfloat16)}
-    np.testing.assert_array_equal(found["q"], flat["q"].astype(ml_dtypes.bfloat16))
-    np.testing.assert_array_equal(found["norm"], flat["norm"].astype(ml_dtypes.bfloat16))
+    np.testing.assert_array_equal(result["q"], flat["q"].astype(ml_dtypes.bfloat16))
+    np.testing.assert_array_equal(result["norm"], flat["norm"].astype(ml_dtypes.bfloat16))
 
 
 def test_parameters_do_not_share_memory_with_the_caller_s_arrays(flat, other):
     expected = {path: np.array(value) for path, value in flat.items()}
-    found = read_other(other)
+    result = read_other(other)
     for value in other.values():
         value[...] = 7
-    equal(found, expected)
+    equal(result, expected)
 
 
 def test_arrays_are_read_row_by_row(other):

@@ -40,9 +40,9 @@ def results(tmp_path_factory):
 def test_float32_results_are_the_same_with_64_bits(results):
     without, with_64_bits = results
     assert without.keys() == with_64_bits.keys()
-    for name, wanted in without.items():
-        assert wanted.dtype == with_64_bits[name].dtype == np.float32
-        np.testing.assert_allclose(with_64_bits[name], wanted, rtol=1e-6, atol=1e-6)
+    for name, expected in without.items():
+        assert expected.dtype == with_64_bits[name].dtype == np.float32
+        np.testing.assert_allclose(with_64_bits[name], expected, rtol=1e-6, atol=1e-6)
 
 
 def draws():
@@ -60,9 +60,9 @@ def draws():
 
 def test_attentions_draw_the_same_numbers_with_64_bits():
     with jax.enable_x64(False):
-        wanted = jax.jit(draws)()
+        expected = jax.jit(draws)()
     with jax.enable_x64(True):
-        found = jax.jit(draws)()
-    for x, y in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
+        result = jax.jit(draws)()
+    for x, y in zip(*map(jax.tree.leaves, (result, expected)), strict=True):
         assert x.dtype == y.dtype == np.float32
         np.testing.assert_array_equal(x, y)

@@ -73,8 +73,8 @@ def trace(family, config):
     source = programs.read.eval_shape({"params": params}, ids, mask, {})
     layers = jax.eval_shape(unstacked_layers, params["decoder"])
     model = Model(family, config, None)
-    for chosen in ({}, {"num_beams": 2}, {"prompt_lookup_num_tokens": 2}):
-        options = model.generation_options(max_new_tokens=4, **chosen)
+    for selected in ({}, {"num_beams": 2}, {"prompt_lookup_num_tokens": 2}):
+        options = model.generation_options(max_new_tokens=4, **selected)
         sizes = {"batch_size": 2, "options": options}
         programs.search.program.eval_shape(params, layers, source, None, **sizes)
 

@@ -32,7 +32,7 @@ def test_notebooks_are_up_to_date(make, script, accelerator):
 
 
 def test_every_notebook_is_tested(make):
-    assert [(name, x) for name, found in make.SCRIPTS.items() for x in found] == NAMES
+    assert [(name, x) for name, result in make.SCRIPTS.items() for x in result] == NAMES
 
 
 def run_cells(make, script, replace):

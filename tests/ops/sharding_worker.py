@@ -219,10 +219,10 @@ FUSED_WEEKLY = ("wide window", "window and globals", "longformer", "block_stagge
 def fused_cases(names):
     """Yields cases as ``cases`` has them."""
     pattern = functools.partial(pattern_attention, pattern=KeyPattern(radius=5, num_global=G))
-    found = cases()
-    found["window and globals"] = (pattern, ARRAYS | {"mask": MASK}, {}, {}, 8)
+    result = cases()
+    result["window and globals"] = (pattern, ARRAYS | {"mask": MASK}, {}, {}, 8)
     for name in names:
-        function, text, rows, shared, *rest = found[name]
+        function, text, rows, shared, *rest = result[name]
         shared = {key: value for key, value in shared.items() if key != "bias"}
         yield name, (function, text, rows, shared, *rest)
 
@@ -273,10 +273,10 @@ def compare(function, text, rows, shared, block=1, outputs="text", kernel=None):
         )
 
     arrays = (text, rows, shared)
-    wanted = jax.jit(functools.partial(with_gradients, whole))(*arrays)
+    expected = jax.jit(functools.partial(with_gradients, whole))(*arrays)
     compiled = jax.jit(functools.partial(with_gradients, by_shards)).lower(*arrays).compile()
-    found = compiled(*arrays)
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+    result = compiled(*arrays)
+    pairs = zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True)
     pairs = [
         (np.asarray(x, np.float32), np.asarray(y, np.float32))
         for x, y in pairs
@@ -298,20 +298,20 @@ def check_halo_exchange():
 
     @jax.jit
     def exchanged(x, blocks):
-        found = {}
+        result = {}
         for left, right in reaches:
             exchange = lambda x, axes, reach=(left, right): halo_exchange(x, *reach, axes)  # noqa: E731
-            found[left, right] = by_shards(exchange, x).reshape(B, 4, -1, 3)
+            result[left, right] = by_shards(exchange, x).reshape(B, 4, -1, 3)
         side_by_side = by_shards(lambda x, axes: neighbors(x, 1, 2, axes), blocks)
-        return found, side_by_side, neighbors(blocks, 1, 2)
+        return result, side_by_side, neighbors(blocks, 1, 2)
 
     shards, side_by_side, whole = jax.device_get(exchanged(x, blocks))
-    found = {"neighbours": float(np.abs(side_by_side - whole).max())}
+    result = {"neighbours": float(np.abs(side_by_side - whole).max())}
     for left, right in reaches:
         padded = np.pad(x, ((0, 0), (left, right), (0, 0)))
-        wanted = np.stack([padded[:, 2 * i : 2 * i + 2 + left + right] for i in range(4)], 1)
-        found[f"{left} {right}"] = float(np.abs(shards[left, right] - wanted).max())
-    return found
+        expected = np.stack([padded[:, 2 * i : 2 * i + 2 + left + right] for i in range(4)], 1)
+        result[f"{left} {right}"] = float(np.abs(shards[left, right] - expected).max())
+    return result
 
 
 def check_pieces():
@@ -339,8 +339,8 @@ def check_fused():
         return jax.grad(lambda *x: jnp.sin(attend(*x)).sum(), (0, 1, 2))(*arrays)
 
     compiled = jax.jit(functools.partial(gradients, by_shards)).lower(q, k, v).compile()
-    wanted = jax.jit(functools.partial(gradients, reference))(q, k, v)
-    pairs = zip(compiled(q, k, v), wanted, strict=True)
+    expected = jax.jit(functools.partial(gradients, reference))(q, k, v)
+    pairs = zip(compiled(q, k, v), expected, strict=True)
     difference = max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs)
     return {"difference": difference, "moved": moved(compiled)}
 
@@ -368,12 +368,12 @@ def check_dropout():
 
 
 def main(is_weekly):
-    found = {x: compare(*case) for x, case in cases().items() if (x in WEEKLY) == is_weekly}
-    found["fused windows"] = check_fused_windows(FUSED_WEEKLY if is_weekly else FUSED)
+    result = {x: compare(*case) for x, case in cases().items() if (x in WEEKLY) == is_weekly}
+    result["fused windows"] = check_fused_windows(FUSED_WEEKLY if is_weekly else FUSED)
     if not is_weekly:
-        found |= {"halo_exchange": check_halo_exchange(), "dropout": check_dropout()}
-        found |= {"pieces": check_pieces(), "fused": check_fused()}
-    return found
+        result |= {"halo_exchange": check_halo_exchange(), "dropout": check_dropout()}
+        result |= {"pieces": check_pieces(), "fused": check_fused()}
+    return result
 
 
 if __name__ == "__main__":

@@ -259,9 +259,9 @@ def test_operation(name, in_float64, monkeypatch):
         moved = [list(arguments) for _ in range(2)]
         for step, x in zip((1e-5, -1e-5), moved, strict=True):
             x[place] = x[place] + step * direction
-        wanted = (total(*moved[0]) - total(*moved[1])) / 2e-5
-        found = (gradient * direction).sum()
-        assert relative_error(found, wanted, gradient, direction) < 1e-8, f"argument {place}"
+        expected = (total(*moved[0]) - total(*moved[1])) / 2e-5
+        result = (gradient * direction).sum()
+        assert relative_error(result, expected, gradient, direction) < 1e-8, f"argument {place}"
 
 
 @pytest.mark.weekly  # every day, gradients are those of slow twins
@@ -293,6 +293,6 @@ def test_state_space_convolution(make_ssm, kernel_float64, directions, backend):
         moved = [list(arguments) for _ in range(2)]
         for step, x in zip((1e-5, -1e-5), moved, strict=True):
             x[place] = x[place] + step * direction
-        wanted = (total(*moved[0]) - total(*moved[1])) / 2e-5
-        found = (np.asarray(gradient, np.float64) * direction).sum()
-        assert relative_error(found, wanted, gradient, direction) < 1e-5, f"argument {place}"
+        expected = (total(*moved[0]) - total(*moved[1])) / 2e-5
+        result = (np.asarray(gradient, np.float64) * direction).sum()
+        assert relative_error(result, expected, gradient, direction) < 1e-5, f"argument {place}"

@@ -18,13 +18,17 @@ def masked(seed=0, **options):
 
 def test_shares_of_chosen_masked_random_and_kept_tokens():
     inputs, labels = masked()
-    chosen = labels != IGNORED_LABEL
-    assert chosen.sum() / CANDIDATES.sum() == pytest.approx(0.15, abs=0.01)
-    hidden, drawn, kept = inputs == MASK, np.isin(inputs, REPLACEMENTS), chosen & (inputs == IDS)
-    assert [x.sum() / chosen.sum() for x in (hidden, drawn, kept)] == pytest.approx(
+    selected = labels != IGNORED_LABEL
+    assert selected.sum() / CANDIDATES.sum() == pytest.approx(0.15, abs=0.01)
+    hidden, drawn, retained = (
+        inputs == MASK,
+        np.isin(inputs, REPLACEMENTS),
+        selected & (inputs == IDS),
+    )
+    assert [x.sum() / selected.sum() for x in (hidden, drawn, retained)] == pytest.approx(
         [0.8, 0.1, 0.1], abs=0.03
     )
-    np.testing.assert_array_equal(hidden | drawn | kept, chosen)
+    np.testing.assert_array_equal(hidden | drawn | retained, selected)
     assert set(inputs[drawn]) == {70, 71, 72}
 
 

@@ -51,9 +51,9 @@ def test_compressive_memory_equals_lists_that_grow_and_shrink(overflow):
         hidden = np.where(mask[..., None], hidden, np.nan)  # and is never looked at
         values, valid = update(values, valid, hidden, mask, KERNEL, BIAS, overflow=overflow)
         for row in range(B):
-            wanted, there = slow[row].slots()
+            expected, there = slow[row].slots()
             np.testing.assert_array_equal(valid[row], there)
-            np.testing.assert_allclose(values[row], wanted, atol=1e-5)
+            np.testing.assert_allclose(values[row], expected, atol=1e-5)
 
 
 def test_gradients_of_the_compression_are_finite_and_reach_it():
@@ -85,7 +85,7 @@ def test_right_aligned_keeps_the_order():
 
 def test_gates_mix_old_and_new_and_leave_rows_without_news():
     memory, new, gate = (RNG.normal(size=(2, M, D)).astype(np.float32) for _ in range(3))
-    found = gated_update(memory, new, gate, np.array([True, False]))
+    result = gated_update(memory, new, gate, np.array([True, False]))
     g = 1 / (1 + np.exp(-gate[0]))
-    np.testing.assert_allclose(found[0], g * np.tanh(new[0]) + (1 - g) * memory[0], atol=1e-6)
-    np.testing.assert_array_equal(found[1], memory[1])
+    np.testing.assert_allclose(result[0], g * np.tanh(new[0]) + (1 - g) * memory[0], atol=1e-6)
+    np.testing.assert_array_equal(result[1], memory[1])

@@ -20,8 +20,8 @@ def test_rotated_pairs(rotary, first):
     turns = np.exp(1j * positions[..., None, None] * frequencies)
     turned = (x[..., :4] + 1j * x[..., 4:]) * turns
     expected = np.concatenate([turned.real, turned.imag], -1)
-    found = rotated(jnp.asarray(x), jnp.asarray(positions), rotary)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-6)
+    result = rotated(jnp.asarray(x), jnp.asarray(positions), rotary)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=5e-6)
 
 
 def test_products_depend_on_distances():

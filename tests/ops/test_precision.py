@@ -12,6 +12,6 @@ from longsum_jax.ops.precision import scaled
 def test_factors_are_not_rounded_to_bfloat16(factor):
     x = jax.random.normal(jax.random.key(0), (1000,), jnp.bfloat16)
     expected = (np.asarray(x, np.float32) * np.float32(factor)).astype(jnp.bfloat16)
-    found = scaled(x, factor)
-    assert found.dtype == jnp.bfloat16
-    np.testing.assert_array_equal(found, expected)
+    result = scaled(x, factor)
+    assert result.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(result, expected)

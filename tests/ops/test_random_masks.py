@@ -28,11 +28,11 @@ def test_masks_of_cpus_are_those_of_jax():
     ids=["threefry", "rbg", "array"],
 )
 def test_tpus_draw_with_their_own_generator(for_tpu, rng):
-    found = np.asarray(keep_mask(rng, 0.7, SHAPE))
-    assert abs(found.mean() - 0.7) < 0.02  # 8 standard deviations
-    np.testing.assert_array_equal(keep_mask(rng, 0.7, SHAPE), found)
+    result = np.asarray(keep_mask(rng, 0.7, SHAPE))
+    assert abs(result.mean() - 0.7) < 0.02  # 8 standard deviations
+    np.testing.assert_array_equal(keep_mask(rng, 0.7, SHAPE), result)
     other = np.asarray(keep_mask(jax.random.fold_in(rng, 1), 0.7, SHAPE))
-    assert abs((found == other).mean() - (0.7**2 + 0.3**2)) < 0.02  # as of independent masks
+    assert abs((result == other).mean() - (0.7**2 + 0.3**2)) < 0.02  # as of independent masks
     text = str(jax.make_jaxpr(lambda rng: keep_mask(rng, 0.7, SHAPE))(rng))
     assert re.search(r"key<rbg>|impl=rbg|rng_bit_generator", text)
     assert "threefry2x32[" not in text
@@ -42,9 +42,9 @@ def test_tpus_draw_with_their_own_generator(for_tpu, rng):
 def test_dropped_bfloat16_has_the_expected_mean(share):
     """The share itself in bfloat16 would be off by up to 2 in 1,000."""
     x = jax.random.uniform(jax.random.key(1), (100_000,), jnp.bfloat16, 1, 2)
-    kept = drop_entries(x, jnp.ones(x.shape, bool), share)
-    assert kept.dtype == jnp.bfloat16
-    means = [np.asarray(values, np.float64).mean() for values in (x, kept)]
+    retained = drop_entries(x, jnp.ones(x.shape, bool), share)
+    assert retained.dtype == jnp.bfloat16
+    means = [np.asarray(values, np.float64).mean() for values in (x, retained)]
     assert means[1] * share == pytest.approx(means[0], rel=1e-4)
 
 
@@ -65,8 +65,8 @@ def test_each_tpu_of_a_mesh_draws_its_own_part():
 
     def loss_fn(params, batch, rng):
         x = batch["x"]
-        kept = jnp.where(keep_mask(rng, 0.9, x.shape), x / 0.9, 0)
-        return LossOutput((kept @ params["w"]).sum(), jnp.float32(len(x)))
+        retained = jnp.where(keep_mask(rng, 0.9, x.shape), x / 0.9, 0)
+        return LossOutput((retained @ params["w"]).sum(), jnp.float32(len(x)))
 
     replicated = NamedSharding(mesh, PartitionSpec())
     state = jax.eval_shape(lambda: init_state({"w": jnp.ones(256)}, optimizer))

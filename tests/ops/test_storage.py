@@ -68,11 +68,11 @@ def test_attention_is_that_of_rounded_keys(storage, queries, num_keys, mask_head
     k = store_compiled(drawn(2, 3, 16, num_keys, seed=1), storage, (-2,))
     v = store_compiled(drawn(2, 3, num_keys, 16, seed=2), storage, (-1,))
     mask = np.random.default_rng(3).random((2, mask_heads, 1, num_keys)) > 0.3
-    found = jax.jit(functools.partial(stored_attention, scale=0.3))(q, k, v, mask=mask)
+    result = jax.jit(functools.partial(stored_attention, scale=0.3))(q, k, v, mask=mask)
     rounded = np.moveaxis(read(k), -1, 1), np.moveaxis(read(v), 2, 1)
     dense = jax.jit(functools.partial(dot_product_attention, scale=0.3))
     expected = dense(q, *rounded, mask=mask)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("storage", TYPES)
@@ -87,15 +87,15 @@ def test_further_keys_are_under_the_same_softmax(storage):
         KeySet(drawn(2, 1, 4, 16, seed=6), drawn(2, 1, 4, 16, seed=7)),
     ]
     attend = functools.partial(stored_attention, scale=CappedScale(0.3, 2.0))
-    found = jax.jit(attend)(q, k, v, mask=mask, others=others)
+    result = jax.jit(attend)(q, k, v, mask=mask, others=others)
     rounded = KeySet(np.moveaxis(read(k), -1, 1), np.moveaxis(read(v), 2, 1), mask)
     jointly = jax.jit(functools.partial(attend_jointly, scale=CappedScale(0.3, 2.0)))
     expected = jointly(q, [rounded, *others])
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 def test_a_row_without_keys_is_zero():
     k, v = (store_compiled(drawn(1, 2, 16, 16), "int8", (axis,)) for axis in (-2, -1))
     mask = np.zeros((1, 1, 1, 16), bool)
-    found = jax.jit(stored_attention)(drawn(1, 1, 2, 16), k, v, mask=mask)
-    np.testing.assert_array_equal(found, 0)
+    result = jax.jit(stored_attention)(drawn(1, 1, 2, 16), k, v, mask=mask)
+    np.testing.assert_array_equal(result, 0)

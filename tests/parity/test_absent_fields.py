@@ -36,5 +36,5 @@ CLASSES = {
 def test_absent_fields(name):
     family = get_family(name)
     complete = CLASSES[name]().to_dict()
-    found = family.config_of_json({"model_type": name}, "config.json")
-    assert found == family.config_of_json(complete, "config.json")
+    result = family.config_of_json({"model_type": name}, "config.json")
+    assert result == family.config_of_json(complete, "config.json")

@@ -14,5 +14,5 @@ GELUS = {name for name in ACT2FN if name.startswith("gelu")} - {"gelu_10", "gelu
 @pytest.mark.parametrize("name", sorted(GELUS | ACTIVATIONS.keys()))
 def test_values(name):
     x = np.linspace(-8, 8, 501, dtype=np.float32)
-    found = ACTIVATIONS[name](jnp.asarray(x))
-    np.testing.assert_allclose(found, ACT2FN[name](torch.tensor(x)), atol=2e-6)
+    result = ACTIVATIONS[name](jnp.asarray(x))
+    np.testing.assert_allclose(result, ACT2FN[name](torch.tensor(x)), atol=2e-6)

@@ -87,13 +87,13 @@ def test_generated_ids(name, options, saved, loaded):
     theirs, ours = saved(name)[0], loaded(name)
     ids, mask, _ = make_batch(ours.config.pad_token_id)
     arguments = options | {"max_new_tokens": 16}
-    wanted = theirs.generate(
+    expected = theirs.generate(
         torch.tensor(ids),
         attention_mask=torch.tensor(mask).long(),
         **arguments,
         **further_inputs(name, ids),
     )
-    np.testing.assert_array_equal(ours.generate(ids, mask, **arguments), wanted.numpy())
+    np.testing.assert_array_equal(ours.generate(ids, mask, **arguments), expected.numpy())
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_ngrams_of_documents_are_not_written(name, options, saved, loaded):
     ids = np.array([[*range(5, 12), *free[free > 4]]])
     assert len(ids[0]) > 8
     arguments = options | {"max_new_tokens": 16, "min_new_tokens": 6}
-    wanted = theirs.generate(torch.tensor(ids), **arguments, **further_inputs(name, ids))
-    np.testing.assert_array_equal(ours.generate(ids, **arguments), wanted.numpy())
+    expected = theirs.generate(torch.tensor(ids), **arguments, **further_inputs(name, ids))
+    np.testing.assert_array_equal(ours.generate(ids, **arguments), expected.numpy())
     size = options["encoder_no_repeat_ngram_size"]
     windows = {tuple(row) for row in np.lib.stride_tricks.sliding_window_view(ids[0], size)}
-    written = np.lib.stride_tricks.sliding_window_view(wanted.numpy()[0, 1:], size)
+    written = np.lib.stride_tricks.sliding_window_view(expected.numpy()[0, 1:], size)
     assert not windows.intersection(map(tuple, written))
 
 
@@ -128,20 +128,20 @@ def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_pa
     loaded(name).save(tmp_path / "ours")
     again, report = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not any(report[kind] for kind in ("unexpected_keys", "mismatched_keys"))
-    wanted, found = theirs.state_dict(), again.state_dict()
-    assert wanted.keys() == found.keys()
-    images = image_keys(wanted)
+    expected, result = theirs.state_dict(), again.state_dict()
+    assert expected.keys() == result.keys()
+    images = image_keys(expected)
     assert set(report["missing_keys"]) == images
-    for key in wanted.keys() - unused_keys(name) - images:
+    for key in expected.keys() - unused_keys(name) - images:
         torch.testing.assert_close(
-            found[key],
-            wanted[key],
+            result[key],
+            expected[key],
             rtol=0,
             atol=1e-6 if name == "pegasus" and "embed_positions" in key else 0,
         )
     batch = make_batch(theirs.config.pad_token_id)
-    found, wanted = output_of(again.eval(), *batch), output_of(theirs, *batch)
-    torch.testing.assert_close(found.logits, wanted.logits)
+    result, expected = output_of(again.eval(), *batch), output_of(theirs, *batch)
+    torch.testing.assert_close(result.logits, expected.logits)
 
 
 @pytest.mark.slow
@@ -153,8 +153,8 @@ def test_bigbird_chooses_full_or_sparse_by_this_call_alone(saved, loaded):
     for length in (SHORT, LENGTH, SHORT):
         ids, mask, decoder_ids = make_batch(ours.config.pad_token_id, length)
         fresh = make_reference("bigbird_pegasus")
-        wanted = output_of(fresh, ids, mask, decoder_ids)
-        assert_close(ours.logits(ids, mask, decoder_ids), wanted.logits)
+        expected = output_of(fresh, ids, mask, decoder_ids)
+        assert_close(ours.logits(ids, mask, decoder_ids), expected.logits)
 
 
 @pytest.mark.slow
@@ -165,8 +165,8 @@ def test_padding_may_stand_anywhere(name, saved, loaded):
     mask[0, 5::7] = False
     mask[1:] = mask[1:, ::-1]
     mask[:, 0] = True  # LED's global token
-    wanted = output_of(theirs, ids, mask, decoder_ids, **further_inputs(name, ids))
-    assert_close(ours.logits(ids, mask, decoder_ids), wanted.logits)
+    expected = output_of(theirs, ids, mask, decoder_ids, **further_inputs(name, ids))
+    assert_close(ours.logits(ids, mask, decoder_ids), expected.logits)
 
 
 @pytest.mark.slow
@@ -177,10 +177,14 @@ def test_led_global_attention_is_where_it_is_asked_for(counts, saved, loaded):
     globals_ = np.zeros_like(ids)
     for row, count in enumerate(counts):
         globals_[row, : 7 * count : 7] = mask[row, : 7 * count : 7]
-    wanted = output_of(theirs, ids, mask, decoder_ids, global_attention_mask=torch.tensor(globals_))
-    assert_close(ours.logits(ids, mask, decoder_ids, global_attention_mask=globals_), wanted.logits)
+    expected = output_of(
+        theirs, ids, mask, decoder_ids, global_attention_mask=torch.tensor(globals_)
+    )
+    assert_close(
+        ours.logits(ids, mask, decoder_ids, global_attention_mask=globals_), expected.logits
+    )
     states = np.asarray(ours.encode(ids, mask, global_attention_mask=globals_))
-    assert_close(states[mask], wanted.encoder_last_hidden_state.numpy()[mask])
+    assert_close(states[mask], expected.encoder_last_hidden_state.numpy()[mask])
 
 
 @pytest.mark.slow
@@ -208,8 +212,8 @@ def test_led_with_separators_and_every_kth_token(saved):
     inputs = dict(zip(names, arrays, strict=True)) | {"global_attention_mask": globals_}
     for search in ({}, {"num_beams": 3}):
         expected = theirs.generate(**inputs, max_new_tokens=8, **search)
-        found = ours.generate(ids, mask, max_new_tokens=8, **search)
-        np.testing.assert_array_equal(found, expected.numpy())
+        result = ours.generate(ids, mask, max_new_tokens=8, **search)
+        np.testing.assert_array_equal(result, expected.numpy())
 
     # Training finds the global tokens inside of the compiled step.
     theirs.zero_grad()
@@ -283,8 +287,8 @@ def test_weights_of_cross_attention(saved, loaded, name):
     groups = rng.random((2, 9, 3)).astype(np.float32)
     start = np.full((2, 1), model.config.decoder_start_token_id)
     mask, decoder_ids = ids != model.config.pad_token_id, np.hstack([start, targets[:, :-1]])
-    found = output_of(reference, ids, mask, decoder_ids, output_attentions=True)
-    weights = torch.stack(found.cross_attentions).mean((0, 2)).numpy()
+    result = output_of(reference, ids, mask, decoder_ids, output_attentions=True)
+    weights = torch.stack(result.cross_attentions).mean((0, 2)).numpy()
     expected = np.einsum("btl,btg->bgl", weights, groups)
     ours = cross_attention_weights(model, ids, targets, groups)
     np.testing.assert_allclose(ours, expected, atol=1e-5)

@@ -88,12 +88,14 @@ def test_states_and_logits(name, saved, loaded):
     ids, mask = make_batch(ours.config.pad_token_id)
     if name not in HEADS and not name.endswith(("_labels", "_causal")):
         base = getattr(theirs, theirs.base_model_prefix, theirs)
-        wanted = output_of(base, ids, mask, **further_inputs(name, ids))
-        assert_close(np.asarray(ours.encode(ids, mask))[mask], wanted[mask])
+        expected = output_of(base, ids, mask, **further_inputs(name, ids))
+        assert_close(np.asarray(ours.encode(ids, mask))[mask], expected[mask])
     if not name.endswith("states"):
         inputs = inputs_of(name, ids, mask)
-        wanted, found = output_of(theirs, *inputs), np.asarray(ours.logits(*inputs))
-        assert_close(found, wanted) if wanted.ndim == 2 else assert_close(found[mask], wanted[mask])
+        expected, result = output_of(theirs, *inputs), np.asarray(ours.logits(*inputs))
+        assert_close(result, expected) if expected.ndim == 2 else assert_close(
+            result[mask], expected[mask]
+        )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -104,27 +106,27 @@ def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_pa
     unused = unused_keys(name)
     assert set(report["missing_keys"]) == unused
     assert not any(report[kind] for kind in ("unexpected_keys", "mismatched_keys"))
-    wanted, found = theirs.state_dict(), again.state_dict()
-    assert wanted.keys() == found.keys()
-    assert all(torch.equal(found[key], wanted[key]) for key in wanted.keys() - unused)
+    expected, result = theirs.state_dict(), again.state_dict()
+    assert expected.keys() == result.keys()
+    assert all(torch.equal(result[key], expected[key]) for key in expected.keys() - unused)
     inputs = inputs_of(name, *make_batch(theirs.config.pad_token_id))
-    found, wanted = output_of(again.eval(), *inputs), output_of(theirs, *inputs)
+    result, expected = output_of(again.eval(), *inputs), output_of(theirs, *inputs)
     if name.endswith("choices"):  # a single score, whose sum depends on where the weights lie
-        assert_close(found, wanted)
+        assert_close(result, expected)
     else:
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_arrays_of_choices(loaded):
     """They have three axes, padding is told from ids, and token types go with them."""
     ours = loaded("bert_choices")
     ids, mask = make_batch(0)
-    found = ours.logits(np.stack([ids, ids[::-1]], 1))
-    assert found.shape == (3, 2)
-    np.testing.assert_allclose(found[::-1, 1], found[:, 0], rtol=1e-5)
-    np.testing.assert_allclose(found[:, 0], ours.logits(ids[None], mask[None])[0], rtol=1e-5)
+    result = ours.logits(np.stack([ids, ids[::-1]], 1))
+    assert result.shape == (3, 2)
+    np.testing.assert_allclose(result[::-1, 1], result[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(result[:, 0], ours.logits(ids[None], mask[None])[0], rtol=1e-5)
     types = np.ones_like(ids)[None]
-    assert np.abs(ours.logits(ids[None], token_type_ids=types)[0] - found[:, 0]).max() > 1e-2
+    assert np.abs(ours.logits(ids[None], token_type_ids=types)[0] - result[:, 0]).max() > 1e-2
     with pytest.raises(InputError, match=r"\(3, 61\), but this model chooses among texts; give"):
         ours.logits(ids)
     with pytest.raises(
@@ -146,12 +148,12 @@ def test_gradients_of_shared_layers(saved, loaded):
         return (logits**2).mean(where=mask[..., None])
 
     gradients = jax.jit(jax.grad(loss))(ours.params)
-    found = to_state_dict(gradients, ours.family.weight_map(ours.config))
-    wanted = {key: parameter.grad for key, parameter in theirs.named_parameters()}
-    assert found.keys() == wanted.keys() - {"predictions.decoder.bias"}
-    largest = max(gradient.abs().max() for gradient in wanted.values() if gradient is not None)
-    for key, value in found.items():
-        np.testing.assert_allclose(value, wanted[key], rtol=0, atol=1e-5 * largest, err_msg=key)
+    result = to_state_dict(gradients, ours.family.weight_map(ours.config))
+    expected = {key: parameter.grad for key, parameter in theirs.named_parameters()}
+    assert result.keys() == expected.keys() - {"predictions.decoder.bias"}
+    largest = max(gradient.abs().max() for gradient in expected.values() if gradient is not None)
+    for key, value in result.items():
+        np.testing.assert_allclose(value, expected[key], rtol=0, atol=1e-5 * largest, err_msg=key)
 
 
 def test_an_electra_discriminator_is_read_as_a_bare_model(saved, tmp_path):
@@ -164,8 +166,8 @@ def test_an_electra_discriminator_is_read_as_a_bare_model(saved, tmp_path):
     ours = longsum_jax.load(tmp_path)
     assert ours.config.head == "none"
     ids, mask = make_batch(0)
-    wanted = output_of(theirs.electra, ids, mask)
-    assert_close(np.asarray(ours.encode(ids, mask))[mask], wanted[mask])
+    expected = output_of(theirs.electra, ids, mask)
+    assert_close(np.asarray(ours.encode(ids, mask))[mask], expected[mask])
 
 
 @pytest.mark.parametrize("key", ["num_hidden_groups", "inner_group_num"])
@@ -183,9 +185,9 @@ def test_longformer_global_attention_is_where_it_is_asked_for(saved, loaded):
     globals_ = np.zeros_like(ids)
     for row, columns in enumerate([[0, 7, 50], [29], []]):
         globals_[row, columns] = 1
-    wanted = output_of(theirs, ids, mask, global_attention_mask=torch.tensor(globals_))
-    found = np.asarray(ours.logits(ids, mask, global_attention_mask=globals_))
-    assert_close(found[mask], wanted[mask])
+    expected = output_of(theirs, ids, mask, global_attention_mask=torch.tensor(globals_))
+    result = np.asarray(ours.logits(ids, mask, global_attention_mask=globals_))
+    assert_close(result[mask], expected[mask])
 
 
 @pytest.mark.parametrize("name", ["longformer_answers", "longformer_choices"])
@@ -209,16 +211,16 @@ def test_short_inputs_of_big_bird_have_full_attention(loaded):
     ours = loaded("big_bird")
     for length in (33, 61):
         ids, mask = make_batch(0, length)
-        wanted = output_of(make_reference("big_bird"), ids, mask)
-        assert_close(np.asarray(ours.logits(ids, mask))[mask], wanted[mask])
+        expected = output_of(make_reference("big_bird"), ids, mask)
+        assert_close(np.asarray(ours.logits(ids, mask))[mask], expected[mask])
 
 
 def test_token_types_reach_bert(saved, loaded):
     theirs, ours = saved("bert")[0], loaded("bert")
     ids, mask = make_batch(0)
     types = (np.arange(ids.shape[1]) > 20).astype(np.int32) * np.ones_like(ids)
-    wanted = output_of(theirs, ids, mask, token_type_ids=torch.tensor(types).long())
-    assert_close(np.asarray(ours.logits(ids, mask, token_type_ids=types))[mask], wanted[mask])
+    expected = output_of(theirs, ids, mask, token_type_ids=torch.tensor(types).long())
+    assert_close(np.asarray(ours.logits(ids, mask, token_type_ids=types))[mask], expected[mask])
 
 
 def test_positions_of_roberta_begin_behind_its_padding_token(tmp_path):
@@ -233,8 +235,8 @@ def test_positions_of_roberta_begin_behind_its_padding_token(tmp_path):
     ours = longsum_jax.load(tmp_path)
     assert max_input_length(ours.config) == 16
     ids, mask = make_batch(3, length=16)
-    wanted = output_of(theirs, ids, mask)
-    assert_close(np.asarray(ours.encode(ids, mask))[mask], wanted[mask])
+    expected = output_of(theirs, ids, mask)
+    assert_close(np.asarray(ours.encode(ids, mask))[mask], expected[mask])
 
 
 def test_the_pooler_of_a_bare_model_is_kept(saved, loaded):
@@ -242,10 +244,12 @@ def test_the_pooler_of_a_bare_model_is_kept(saved, loaded):
     ids, mask = make_batch(0)
     states = ours.encode(ids, mask)
     with torch.no_grad():
-        wanted = theirs(
+        expected = theirs(
             input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long()
         ).pooler_output
-    assert_close(ours.module.apply({"params": ours.params}, states, method="pool"), wanted.numpy())
+    assert_close(
+        ours.module.apply({"params": ours.params}, states, method="pool"), expected.numpy()
+    )
 
 
 def test_names_of_old_files_are_understood(saved, loaded, tmp_path):
@@ -271,8 +275,8 @@ def test_names_of_old_files_are_understood(saved, loaded, tmp_path):
     save_file(old, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text((directory / "config.json").read_text())
     ids, mask = make_batch(0)
-    found = longsum_jax.load(tmp_path).logits(ids, mask)
-    np.testing.assert_array_equal(found, loaded("bert").logits(ids, mask))
+    result = longsum_jax.load(tmp_path).logits(ids, mask)
+    np.testing.assert_array_equal(result, loaded("bert").logits(ids, mask))
 
 
 @pytest.mark.parametrize(
@@ -283,8 +287,8 @@ def test_a_head_over_labels_is_left_out_of_a_bare_model(name, saved, loaded):
     theirs, directory = saved(name)
     bare = longsum_jax.load(directory, architecture=type(theirs.base_model).__name__)
     assert bare.config.head in ("none", "pooler")
-    wanted, found = ({**model.params, "head": None} for model in (loaded(name), bare))
-    assert jax.tree.all(jax.tree.map(np.array_equal, found, wanted))
+    expected, result = ({**model.params, "head": None} for model in (loaded(name), bare))
+    assert jax.tree.all(jax.tree.map(np.array_equal, result, expected))
 
 
 def test_a_stored_table_of_sinusoids_is_a_table_like_others(saved, loaded, tmp_path):
@@ -295,8 +299,8 @@ def test_a_stored_table_of_sinusoids_is_a_table_like_others(saved, loaded, tmp_p
     (tmp_path / "config.json").write_text(json.dumps(config))
     shutil.copy(directory / "model.safetensors", tmp_path)
     ids, mask = make_batch(0)
-    found = longsum_jax.load(tmp_path).logits(ids, mask)
-    np.testing.assert_array_equal(found, loaded("distilbert").logits(ids, mask))
+    result = longsum_jax.load(tmp_path).logits(ids, mask)
+    np.testing.assert_array_equal(result, loaded("distilbert").logits(ids, mask))
     again = type(theirs).from_pretrained(tmp_path).eval()
     np.testing.assert_array_equal(output_of(again, ids, mask), output_of(theirs, ids, mask))
 
@@ -328,8 +332,8 @@ def test_sentence_vectors_of_mpnet(pooling, saved, tmp_path):
     load_tokenizer("bytes", vocab_size=300).save(tmp_path / "files")
     ours = longsum_jax.load(tmp_path / "files")
     sentences = ["Cats sleep.", "It rained all day long, and the night too.", "Why?"]
-    found = sentence_encoder(ours)(sentences)
-    for sentence, vector in zip(sentences, found, strict=True):
+    result = sentence_encoder(ours)(sentences)
+    for sentence, vector in zip(sentences, result, strict=True):
         ids = ours.tokenizer.add_special_tokens(ours.tokenizer.encode(sentence), 20)
         with torch.no_grad():
             states = theirs(input_ids=torch.tensor([ids])).last_hidden_state[0]

@@ -41,7 +41,7 @@ def test_hidden_states(name, saved, loaded):
     rng = np.random.default_rng(3)
     ids = np.where(mask, rng.integers(5, 99, mask.shape), ours.config.pad_token_id)
     with torch.no_grad():
-        wanted = encoder(
+        expected = encoder(
             input_ids=torch.tensor(ids),
             attention_mask=torch.tensor(mask).long(),
             output_hidden_states=True,
@@ -49,12 +49,12 @@ def test_hidden_states(name, saved, loaded):
         ).hidden_states
         if FINAL_NORMS[name]:
             norm = getattr(encoder, FINAL_NORMS[name])
-            wanted = [*map(norm, wanted[:-1]), wanted[-1]]
-    assert len(wanted) == ours.config.encoder_stack.num_layers + 1
-    for layer in range(len(wanted)) if name == "bert" else [1]:
+            expected = [*map(norm, expected[:-1]), expected[-1]]
+    assert len(expected) == ours.config.encoder_stack.num_layers + 1
+    for layer in range(len(expected)) if name == "bert" else [1]:
         states = np.asarray(ours.encode(ids, mask, layer=layer))
         # Some encoders pad to whole blocks and take that off at the end.
-        assert_close(states[mask], wanted[layer].numpy()[:, : mask.shape[1]][mask])
+        assert_close(states[mask], expected[layer].numpy()[:, : mask.shape[1]][mask])
 
 
 def test_no_such_layer(loaded):

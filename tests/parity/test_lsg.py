@@ -43,10 +43,10 @@ def test_encoders(name, saved, loaded, tmp_path):
     with torch.no_grad():
         out = theirs(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long())
     answers = "start_logits" in out
-    wanted = torch.stack([out.start_logits, out.end_logits], -1) if answers else out.logits
-    wanted, found = wanted.numpy(), np.asarray(ours.logits(ids, mask))
-    real = mask if wanted.ndim == 3 else slice(None)
-    assert np.abs(found - wanted)[real].max() <= 1e-5 * np.abs(wanted).max()
+    expected = torch.stack([out.start_logits, out.end_logits], -1) if answers else out.logits
+    expected, result = expected.numpy(), np.asarray(ours.logits(ids, mask))
+    real = mask if expected.ndim == 3 else slice(None)
+    assert np.abs(result - expected)[real].max() <= 1e-5 * np.abs(expected).max()
     # The published converter gives it this name.
     ours.save(tmp_path / "lsg")
     raw = json.loads((tmp_path / "lsg" / "config.json").read_text())
@@ -64,10 +64,10 @@ def test_bart(name, saved, loaded):
     inputs = {"input_ids": ids, "decoder_input_ids": decoder_ids}
     with torch.no_grad():
         inputs = {key: torch.tensor(value) for key, value in inputs.items()}
-        wanted = theirs(**inputs, attention_mask=torch.tensor(mask).long()).logits.numpy()
-    found = np.asarray(ours.logits(ids, mask, decoder_ids))
-    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+        expected = theirs(**inputs, attention_mask=torch.tensor(mask).long()).logits.numpy()
+    result = np.asarray(ours.logits(ids, mask, decoder_ids))
+    assert np.abs(result - expected).max() <= 1e-5 * np.abs(expected).max()
     # What the decoder sees of the globals matters: without them it has lost the first token.
     config = ours.config.replace(pass_global_tokens_to_decoder=False)
-    found = np.asarray(Model(ours.family, config, ours.params).logits(ids, mask, decoder_ids))
-    assert np.abs(found - wanted).max() > 1e-3
+    result = np.asarray(Model(ours.family, config, ours.params).logits(ids, mask, decoder_ids))
+    assert np.abs(result - expected).max() > 1e-3

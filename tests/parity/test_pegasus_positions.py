@@ -100,10 +100,10 @@ def test_one_table_may_differ(rewrite, saved):
     assert ours.config.stored_positions == ("decoder",)
     ids, mask, decoder_ids = make_batch()
     with torch.no_grad():
-        wanted = theirs.eval()(
+        expected = theirs.eval()(
             input_ids=torch.tensor(ids), decoder_input_ids=torch.tensor(decoder_ids)
         )
-    assert_close(ours.logits(ids, mask, decoder_ids), wanted.logits)
+    assert_close(ours.logits(ids, mask, decoder_ids), expected.logits)
 
 
 def test_a_table_of_another_shape_is_refused(rewrite):

@@ -29,10 +29,10 @@ def test_bfloat16_is_close_to_float32(name, saved, loaded):
     layer = layer_params(half.params["decoder"], 0)
     assert layer["self_attention"]["q"]["kernel"].dtype == jnp.bfloat16
     batch = make_batch(half.config.pad_token_id)
-    found, wanted = np.asarray(half.logits(*batch)), np.asarray(loaded(name).logits(*batch))
-    assert found.dtype == np.float32
-    assert np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
-    assert (found.argmax(-1) == wanted.argmax(-1)).mean() > 0.8
+    result, expected = np.asarray(half.logits(*batch)), np.asarray(loaded(name).logits(*batch))
+    assert result.dtype == np.float32
+    assert np.abs(result - expected).max() < 0.1 * np.abs(expected).max()
+    assert (result.argmax(-1) == expected.argmax(-1)).mean() > 0.8
 
 
 @pytest.mark.slow
@@ -52,9 +52,9 @@ def test_activations_beyond_half_precision_stay_finite(saved, tmp_path):
     states = model.module.apply({"params": model.params}, ids, mask, method="encode")
     assert states.dtype == jnp.bfloat16
     logits = np.asarray(model.logits(ids, mask, decoder_ids))
-    wanted = np.asarray(longsum_jax.load(tmp_path).logits(ids, mask, decoder_ids))
+    expected = np.asarray(longsum_jax.load(tmp_path).logits(ids, mask, decoder_ids))
     assert np.isfinite(logits).all()
-    assert np.abs(logits - wanted).max() < 0.1 * np.abs(wanted).max()
+    assert np.abs(logits - expected).max() < 0.1 * np.abs(expected).max()
 
     x = torch.tensor(1e5).half()
     assert torch.isinf(x)  # what half precision would have made of it

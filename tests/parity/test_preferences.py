@@ -29,37 +29,37 @@ def torch_log_probs(model, ids, mask, labels):
     logits = model(
         input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long(), labels=labels
     ).logits
-    chosen = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-    return (chosen * (labels != IGNORED_LABEL)).sum(-1)
+    selected = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    return (selected * (labels != IGNORED_LABEL)).sum(-1)
 
 
 @pytest.mark.parametrize("name", ["t5", "bart"])
 def test_loss_and_gradients(name, saved, loaded, tmp_path):
     theirs, ours = saved(name)[0], loaded(name)
-    ids, mask, (chosen, rejected) = make_batch(ours.config.pad_token_id)
+    ids, mask, (selected, rejected) = make_batch(ours.config.pad_token_id)
     references = np.random.default_rng(1).normal(-30, 3, (len(ids), 2)).astype(np.float32)
 
     theirs.eval()  # without dropout
     theirs.zero_grad()
     log_probs = torch.stack(
-        [torch_log_probs(theirs, ids, mask, labels) for labels in (chosen, rejected)], -1
+        [torch_log_probs(theirs, ids, mask, labels) for labels in (selected, rejected)], -1
     )
     margins = BETA * (log_probs - torch.tensor(references)) @ torch.tensor([1.0, -1.0])
-    wanted = -torch.nn.functional.logsigmoid(margins).sum()
-    wanted.backward()
+    expected = -torch.nn.functional.logsigmoid(margins).sum()
+    expected.backward()
 
     @jax.jit
     def loss(params):
-        found = ours.module.apply(
-            {"params": params}, ids, mask, chosen, rejected, method="score_pairs"
+        result = ours.module.apply(
+            {"params": params}, ids, mask, selected, rejected, method="score_pairs"
         )
-        scores = preference_scores(found, references, beta=BETA)
-        return scores.losses.sum(), (found, scores.margins)
+        scores = preference_scores(result, references, beta=BETA)
+        return scores.losses.sum(), (result, scores.margins)
 
-    (total, (found, found_margins)), grads = jax.value_and_grad(loss, has_aux=True)(ours.params)
-    np.testing.assert_allclose(found, log_probs.detach(), rtol=1e-5)
+    (total, (result, found_margins)), grads = jax.value_and_grad(loss, has_aux=True)(ours.params)
+    np.testing.assert_allclose(result, log_probs.detach(), rtol=1e-5)
     np.testing.assert_allclose(found_margins, margins.detach(), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(total, wanted.item(), rtol=1e-5)
+    np.testing.assert_allclose(total, expected.item(), rtol=1e-5)
 
     # Gradients go the way of weights into transformers' names.
     ours.with_params(jax.device_get(grads)).save(tmp_path / "gradients")

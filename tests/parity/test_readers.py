@@ -44,8 +44,10 @@ def test_logits(name, saved, loaded):
     theirs, ours = saved(name)[0], loaded(name)
     ids, mask = make_batch()
     extra = global_tokens(name, ids)
-    wanted, found = output_of(theirs, ids, mask, **extra), ours.logits(ids, mask, **extra)
-    assert_close(found, wanted) if wanted.ndim == 2 else assert_close(found[mask], wanted[mask])
+    expected, result = output_of(theirs, ids, mask, **extra), ours.logits(ids, mask, **extra)
+    assert_close(result, expected) if expected.ndim == 2 else assert_close(
+        result[mask], expected[mask]
+    )
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -55,9 +57,9 @@ def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_pa
     assert not (tmp_path / "ours" / "generation_config.json").exists()
     again, report = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    wanted, found = theirs.state_dict(), again.state_dict()
-    assert wanted.keys() == found.keys()
-    assert all(torch.equal(found[key], wanted[key]) for key in wanted)
+    expected, result = theirs.state_dict(), again.state_dict()
+    assert expected.keys() == result.keys()
+    assert all(torch.equal(result[key], expected[key]) for key in expected)
     np.testing.assert_array_equal(
         output_of(again.eval(), *make_batch()), output_of(theirs, *make_batch())
     )
@@ -67,8 +69,8 @@ def test_the_last_end_of_a_text_counts(saved, loaded):
     """Two texts in one row have an end each; transformers asks for as many in every row."""
     ids, mask = make_batch(lengths=(61, 30, 40))
     ids[:, 10] = EOS
-    wanted = output_of(saved("bart_labels")[0], ids, mask)
-    assert_close(loaded("bart_labels").logits(ids, mask), wanted)
+    expected = output_of(saved("bart_labels")[0], ids, mask)
+    assert_close(loaded("bart_labels").logits(ids, mask), expected)
 
 
 def test_converted_to_lsg_it_labels_as_before(saved, loaded, tmp_path):
@@ -78,8 +80,8 @@ def test_converted_to_lsg_it_labels_as_before(saved, loaded, tmp_path):
     sizes = {"block_size": 32, "sparse_block_size": 32}
     ours = ours.to_lsg(first_id=7, mask_id=5, mask_first_token=True, **sizes)
     ids, mask = make_batch()
-    wanted = output_of(theirs, ids, mask)
-    assert np.abs(ours.logits(ids, mask) - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    expected = output_of(theirs, ids, mask)
+    assert np.abs(ours.logits(ids, mask) - expected).max() <= 1e-5 * np.abs(expected).max()
     ours.save(tmp_path / "lsg")
     raw = json.loads((tmp_path / "lsg" / "config.json").read_text())
     assert raw["architectures"] == ["LSGBartForSequenceClassification"]

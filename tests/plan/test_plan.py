@@ -162,9 +162,9 @@ def test_the_longest_parts_of_a_program_by_the_roofline_of_each():
         return jnp.tanh(jax.named_call(jnp.matmul, name="map")(x, w)).sum()
 
     plan = plan_program(program(function, (64, 128), (128, 32)), cpu(hardware=CHIP))
-    found = {part.part.module: part for part in plan.parts}
-    assert found["map"].part.work.operations == plan.work.operations
-    assert found["map"].seconds == roofline(found["map"].part.work, CHIP)
+    result = {part.part.module: part for part in plan.parts}
+    assert result["map"].part.work.operations == plan.work.operations
+    assert result["map"].seconds == roofline(result["map"].part.work, CHIP)
     times = [part.least_seconds for part in plan.parts]
     assert times == sorted(times, reverse=True)
     assert sum(part.part.work.num_bytes for part in plan.parts) == plan.work.num_bytes

@@ -466,9 +466,9 @@ def test_every_line_of_a_compiled_program_is_read(optimized_compilation):
 @pytest.mark.slow
 def test_collectives_of_programs_for_eight_devices(run_worker):
     """What a shard_map says by hand is what is counted: groups of four, and a loop of five."""
-    found = run_worker(WORKER, strict=False)
+    result = run_worker(WORKER, strict=False)
     piece = 4 * 32 * 4  # bytes of what one device holds
-    assert found["one host"] == {
+    assert result["one host"] == {
         "all-gather": [5, 5 * 4 * piece, 5 * 3 * piece, 0],
         "all-reduce": [5, 5 * piece, 5 * piece, 0],  # over two devices
         "collective-permute": [5, 5 * piece, 5 * piece, 0],
@@ -476,6 +476,6 @@ def test_collectives_of_programs_for_eight_devices(run_worker):
         "all-to-all": [1, piece, 0.75 * piece, 0],
     }
     # Rows of four devices stand in one host each; sums go from host to host.
-    between = {kind: values[3] for kind, values in found["two hosts"].items() if values[3]}
+    between = {kind: values[3] for kind, values in result["two hosts"].items() if values[3]}
     assert between == {"all-reduce": 5 * piece}
-    assert found["operations"] == 5 * 2 * 16 * 32 * 32
+    assert result["operations"] == 5 * 2 * 16 * 32 * 32

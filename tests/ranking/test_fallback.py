@@ -27,14 +27,14 @@ def test_linear_ranker_is_a_ridge_regression():
     table = rng.normal(2, 3, (50, 3)).astype(np.float32)
     targets, weights = rng.normal(size=50), rng.uniform(1, 2, 50)
     asks = rng.random(50) < 0.5
-    means, deviations, found = fit_linear(table, targets, weights, asks, 0.1)
+    means, deviations, result = fit_linear(table, targets, weights, asks, 0.1)
     inputs = np.clip((table - table.mean(0)) / table.std(0), -4, 4)
     inputs = np.concatenate([inputs, inputs * asks[:, None]], 1)
     # The penalty as rows of their own.
     penalty = np.sqrt(0.1 * weights.sum()) * np.eye(6)
     rows = np.concatenate([inputs * np.sqrt(weights)[:, None], penalty])
     expected = np.linalg.lstsq(rows, np.append(targets * np.sqrt(weights), np.zeros(6)))[0]
-    np.testing.assert_allclose(found.ravel(), expected, rtol=1e-4)
+    np.testing.assert_allclose(result.ravel(), expected, rtol=1e-4)
     np.testing.assert_allclose(means, table.mean(0), rtol=1e-5)
     np.testing.assert_allclose(deviations, table.std(0), rtol=1e-5)
 

@@ -49,7 +49,7 @@ def cosines(vectors, target):
 
 
 def test_centrality_is_that_of_dense_vectors(document):
-    found = features.sentence_features(document)
+    result = features.sentence_features(document)
     vectors, _ = dense(document)
     n = len(vectors)
     block = max(10, int(2 * math.sqrt(n)))
@@ -66,7 +66,7 @@ def test_centrality_is_that_of_dense_vectors(document):
         "like_block": like_block,
     }
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(result[name], values, atol=1e-12, err_msg=name)
 
 
 def test_lexrank_is_that_of_the_table_of_cosines(document):
@@ -100,19 +100,19 @@ def test_topic_lengths_are_those_of_singular_vectors(document):
 
 def test_standardized_features():
     values = np.array([0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9])
-    found = features._standardized(values)
-    assert found.max() == 4  # clipped
-    np.testing.assert_allclose(found[0], -values.mean() / values.std())
+    result = features._standardized(values)
+    assert result.max() == 4  # clipped
+    np.testing.assert_allclose(result[0], -values.mean() / values.std())
     assert not features._standardized(np.full(3, 0.1)).any()
 
 
 def test_questions():
-    found = features.sentence_features(parse_document('Who is it? "Who knows?" It is he.'))
-    assert found["question"].tolist() == [1, 1, 0]
+    result = features.sentence_features(parse_document('Who is it? "Who knows?" It is he.'))
+    assert result["question"].tolist() == [1, 1, 0]
 
 
 def test_frequencies_are_those_of_dictionaries(document):
-    found = features.sentence_features(document)
+    result = features.sentence_features(document)
     bags = bags_of(document)
     contents = [{w: c for w, c in bag.items() if w not in STOP_WORDS} for bag in bags]
     total = collections.Counter()
@@ -145,49 +145,49 @@ def test_frequencies_are_those_of_dictionaries(document):
         }
         expected |= {f"cue_{cue}": len(stems & set(bags[i])) for cue, stems in CUES.items()}
         for name, value in expected.items():
-            assert found[name][i] == pytest.approx(value, abs=1e-12), (i, name)
+            assert result[name][i] == pytest.approx(value, abs=1e-12), (i, name)
 
 
 def test_bigrams_are_those_of_dictionaries(document):
-    found = features.sentence_features(document)
+    result = features.sentence_features(document)
     lines = [list(map(light_stem, unicode_words(s))) for s in document.sentences]
     pairs = [list(itertools.pairwise(line)) for line in lines]
     counts = collections.Counter(pair for line in pairs for pair in line)
     for i, line in enumerate(pairs):
         logs = [math.log(counts[pair]) for pair in line]
         both = [math.log(counts[pair]) for pair in line if not STOP_WORDS.intersection(pair)]
-        assert found["bigrams"][i] == pytest.approx(sum(logs) / max(len(line), 1))
-        assert found["content_bigrams"][i] == pytest.approx(sum(both) / max(len(line), 1))
+        assert result["bigrams"][i] == pytest.approx(sum(logs) / max(len(line), 1))
+        assert result["content_bigrams"][i] == pytest.approx(sum(both) / max(len(line), 1))
 
 
 def test_layout_and_form(document):
-    found = features.sentence_features(document)
+    result = features.sentence_features(document)
     n = len(document.sentences)
-    assert found["position"].tolist() == [i / (n - 1) for i in range(n)]
-    assert found["opening"].tolist() == [False, *[True] * 4, *[False] * (n - 5)]
-    assert found["closing"].tolist() == [False] * (n - 3) + [True] * 3  # Conclusion
-    assert found["since_heading"].tolist()[:7] == [0, 0, 1, 2, 3, 0, 1]
-    assert found["paragraph_sentences"].tolist()[:5] == [1, 1, 3, 3, 3]
+    assert result["position"].tolist() == [i / (n - 1) for i in range(n)]
+    assert result["opening"].tolist() == [False, *[True] * 4, *[False] * (n - 5)]
+    assert result["closing"].tolist() == [False] * (n - 3) + [True] * 3  # Conclusion
+    assert result["since_heading"].tolist()[:7] == [0, 0, 1, 2, 3, 0, 1]
+    assert result["paragraph_sentences"].tolist()[:5] == [1, 1, 3, 3, 3]
     for i, sentence in enumerate(document.sentences):
         capitals = len(re.findall("[A-Z]", sentence))
-        assert found["upper"][i] * (document.ends[i] - document.starts[i]) == pytest.approx(
+        assert result["upper"][i] * (document.ends[i] - document.starts[i]) == pytest.approx(
             capitals
         )
 
 
 def test_names_are_capitals_after_small_letters():
-    found = features.sentence_features(parse_document("We met Anna and Ben, later Jo. He left."))
-    assert found["names"].tolist() == [3, 0]
+    result = features.sentence_features(parse_document("We met Anna and Ben, later Jo. He left."))
+    assert result["names"].tolist() == [3, 0]
 
 
 def test_query_is_compared_without_stop_words(document):
-    found = features.sentence_features(document, "What is the oak?")
+    result = features.sentence_features(document, "What is the oak?")
     vectors, names = dense(document)
     target = np.array([float(name == "oak") for name in names])
-    np.testing.assert_allclose(found["query_cosine"], vectors @ target, atol=1e-12)
+    np.testing.assert_allclose(result["query_cosine"], vectors @ target, atol=1e-12)
     has = ["oak" in sentence for sentence in document.sentences]
-    assert found["query_covered"].tolist() == has
-    assert found["query_words"][0] == found["query_known"][0] == 1
+    assert result["query_covered"].tolist() == has
+    assert result["query_words"][0] == result["query_known"][0] == 1
     without = features.sentence_features(document)
     unknown = features.sentence_features(document, "zebra")
     for name in without:
@@ -195,7 +195,7 @@ def test_query_is_compared_without_stop_words(document):
             assert not without[name].any(), name
             assert not unknown[name].any(), name
         elif not name.startswith(("query", "rank_query", "standard_query")):
-            np.testing.assert_array_equal(found[name], without[name])
+            np.testing.assert_array_equal(result[name], without[name])
 
 
 def test_ranks_and_windows():
@@ -215,13 +215,13 @@ def test_ranks_and_windows():
 )
 def test_odd_documents_have_finite_features(text):
     document = parse_document(text)
-    found = features.sentence_features(document, "Мосты a")
-    for name, values in found.items():
+    result = features.sentence_features(document, "Мосты a")
+    for name, values in result.items():
         assert values.shape == (len(document.sentences),), name
         assert np.isfinite(values).all(), name
-    table = features.feature_table(found, ["words", "position"])
+    table = features.feature_table(result, ["words", "position"])
     assert table.dtype == np.float32
-    assert table[:, 0].tolist() == found["words"].tolist()
+    assert table[:, 0].tolist() == result["words"].tolist()
 
 
 def test_features_that_depend_on_the_length_or_the_kind_are_not_relative():

@@ -10,8 +10,8 @@ PROSE = "The old bridge by the mill is in danger."
 
 def kept(text):
     document = parse_document(text)
-    found = are_fragments(document)
-    return [each for each, gone in zip(document.sentences, found, strict=True) if not gone]
+    result = are_fragments(document)
+    return [each for each, gone in zip(document.sentences, result, strict=True) if not gone]
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_a_book_is_what_stands_between_its_marks():
     ],
 )
 def test_pronouns_and_connectives_depend_on_the_sentence_before(sentence, depends):
-    found = depend_on_previous(parse_document(f"{PROSE} {sentence}\n\n{sentence}"))
-    assert found.tolist() == [False, depends, depends]
+    result = depend_on_previous(parse_document(f"{PROSE} {sentence}\n\n{sentence}"))
+    assert result.tolist() == [False, depends, depends]
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_pronouns_and_connectives_depend_on_the_sentence_before(sentence, depend
     ],
 )
 def test_dependence_in_other_languages(first, second):
-    found = depend_on_previous(parse_document(f"{first} {second} {first}"))
-    assert found.tolist() == [False, True, False]
+    result = depend_on_previous(parse_document(f"{first} {second} {first}"))
+    assert result.tolist() == [False, True, False]
 
 
 def test_a_text_behind_a_caption_is_none():

@@ -154,9 +154,9 @@ def test_headings_and_rows_of_tables_are_no_sentences():
     )
     heading = text.index("\n")
     outline = Outline([(0, heading), (len(text), len(text))])
-    found = longsum_jax.summarize(text, length="100%", outline=outline)
-    assert found.text == "The bridge of stone and oak was built here."
-    assert found.sources[0].sources[0].heading == text[:heading]
+    result = longsum_jax.summarize(text, length="100%", outline=outline)
+    assert result.text == "The bridge of stone and oak was built here."
+    assert result.sources[0].sources[0].heading == text[:heading]
     only = text[:heading]
     alone = longsum_jax.summarize(only, outline=outline).text
     assert alone.split() == only.split()  # there is nothing else

@@ -35,9 +35,9 @@ def test_selection_is_greedy(text, length, alike):
         costs = np.ones_like(costs)
     for seed in range(5):
         scores = np.random.default_rng(seed).normal(size=len(costs))
-        found = select_sentences(document, scores, limit, alike=alike)
-        assert found == slow_selection(document, scores, room, costs, alike)
-        assert costs[found].sum() <= room
+        result = select_sentences(document, scores, limit, alike=alike)
+        assert result == slow_selection(document, scores, room, costs, alike)
+        assert costs[result].sum() <= room
 
 
 def test_repetitions_are_left_out():
@@ -65,8 +65,8 @@ def test_dependent_sentences_have_the_one_before(scores, count, expected):
     document = parse_document(DEPENDENT)
     dependent = np.array([False, False, True, False, True])
     length = Length(count, "sentences")
-    found = select_sentences(document, np.array(scores, float), length, dependent=dependent)
-    assert found == expected
+    result = select_sentences(document, np.array(scores, float), length, dependent=dependent)
+    assert result == expected
 
 
 def test_labels_take_words():
@@ -89,10 +89,10 @@ def test_short_summaries_of_books_are_taken_by_parts(monkeypatch, length, expect
     lines = [f"The w{i}a w{i}b w{i}c w{i}d w{i}e w{i}f w{i}g w{i}h." for i in range(1000)]
     document = parse_document(" ".join(lines))
     scores = np.arange(1000.0)  # the last chapter is best
-    found = select_sentences(document, scores, parse_length(length))
-    parts = {number * expected // 1000 for number in found}
+    result = select_sentences(document, scores, parse_length(length))
+    parts = {number * expected // 1000 for number in result}
     assert len(parts) == expected
-    assert document.lengths[found].sum() <= (75 if length == "short" else 500)
+    assert document.lengths[result].sum() <= (75 if length == "short" else 500)
 
 
 def test_something_is_always_taken():

@@ -49,7 +49,7 @@ def test_gains_of_other_scripts():
 def documents(count, seed=0):
     """Documents whose summaries are their longest sentences."""
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     for number in range(count):
         lengths = rng.permutation(12) + 3
         sentences = [
@@ -57,8 +57,8 @@ def documents(count, seed=0):
             for length in lengths
         ]
         summary = " ".join(sentences[i] for i in np.argsort(-lengths)[:3])
-        found.append(DataRow(str(number), " ".join(sentences), summary, None))
-    return found
+        result.append(DataRow(str(number), " ".join(sentences), summary, None))
+    return result
 
 
 def test_rows_are_features_and_gains_of_sentences():
@@ -84,10 +84,10 @@ def test_rows_are_features_and_gains_of_sentences():
 def test_queries_are_words_of_a_sentence_of_the_summary():
     [document] = documents(1)
     for seed in range(8):
-        found = asked(document, 4, np.random.default_rng(seed))
-        assert found.summary in document.summary
-        assert set(found.query.split()) <= set(found.summary.lower().rstrip(".").split())
-        assert 1 <= len(found.query.split()) <= 4
+        result = asked(document, 4, np.random.default_rng(seed))
+        assert result.summary in document.summary
+        assert set(result.query.split()) <= set(result.summary.lower().rstrip(".").split())
+        assert 1 <= len(result.query.split()) <= 4
     assert asked(document._replace(summary="Nothing in common."), 4, None) is None
 
 

@@ -43,7 +43,7 @@ def test_prediction_walks_from_question_to_question():
 
 def contributions_of(trees, table, row):
     """The contributions of features to one row, from sets of rows that reach a node."""
-    found = np.zeros(table.shape[1])
+    result = np.zeros(table.shape[1])
     for features, thresholds, leaves in zip(*trees[1:], strict=True):
         one = BoostedTrees(trees.names, features[None], thresholds[None], leaves[None])
         values = one.predict(table)
@@ -52,30 +52,30 @@ def contributions_of(trees, table, row):
             column = table[:, features[node]]
             is_right = column > thresholds[node]
             below = together & (is_right == is_right[row])
-            found[features[node]] += values[below].mean() - values[together].mean()
+            result[features[node]] += values[below].mean() - values[together].mean()
             together, node = below, 2 * node + (2 if is_right[row] else 1)
-    return found
+    return result
 
 
 def test_contributions_are_differences_of_means_along_the_path():
     trees = drawn_trees()
     table = np.random.default_rng(1).normal(size=(50, 5)).astype(np.float32)
     table[:, 2] = 0.5  # the same everywhere
-    found = trees.contributions(trees.reached(table), [3, 49, 3])
+    result = trees.contributions(trees.reached(table), [3, 49, 3])
     expected = [contributions_of(trees, table, row) for row in (3, 49, 3)]
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-    assert not found[:, 2].any()
+    np.testing.assert_allclose(result, expected, atol=1e-12)
+    assert not result[:, 2].any()
     scores = trees.predict(table)
-    np.testing.assert_allclose(found.sum(1), scores[[3, 49, 3]] - scores.mean(), atol=1e-12)
+    np.testing.assert_allclose(result.sum(1), scores[[3, 49, 3]] - scores.mean(), atol=1e-12)
     assert trees.contributions(trees.reached(table), []).shape == (0, 5)
 
 
 def test_saved_trees_are_the_same(tmp_path):
     trees = drawn_trees()
     trees.save(tmp_path / "trees.npz")
-    found = load_trees(tmp_path / "trees.npz")
-    assert found.names == trees.names
-    for first, second in zip(trees[1:], found[1:], strict=True):
+    result = load_trees(tmp_path / "trees.npz")
+    assert result.names == trees.names
+    for first, second in zip(trees[1:], result[1:], strict=True):
         assert first.dtype == second.dtype
         assert np.array_equal(first, second)
 
@@ -92,7 +92,7 @@ def test_other_files_are_refused(tmp_path):
 
 def slow_split(table, residuals, options):
     """The question with the largest gain over all features and cuts between values."""
-    best, found = 0.0, None
+    best, result = 0.0, None
     for feature, column in enumerate(table.T):
         for cut in np.unique(column)[:-1]:
             left = column <= cut
@@ -103,8 +103,8 @@ def slow_split(table, residuals, options):
             gain = sum(s**2 / (k + options.ridge) for s, k in zip(sums, sizes, strict=True))
             gain -= residuals.sum() ** 2 / (len(column) + options.ridge)
             if gain > best + 1e-9:
-                best, found = gain, (feature, cut)
-    return found
+                best, result = gain, (feature, cut)
+    return result
 
 
 def test_first_tree_is_the_greedy_one():

@@ -500,8 +500,8 @@ def test_options_out_of_range(options):
 def all_of(path, **options):
     """Documents of a file, and problems of what could not be read."""
     failures = []
-    found = read_documents(path, options=ReadOptions(**options), on_failure=failures.append)
-    return list(found), [failure.problem for failure in failures]
+    result = read_documents(path, options=ReadOptions(**options), on_failure=failures.append)
+    return list(result), [failure.problem for failure in failures]
 
 
 @pytest.mark.parametrize("path", [["a.txt", "b.txt"], b"a.txt", None])

@@ -71,12 +71,12 @@ led up to the old man's death.
 
 def test_double_spaced_text_has_whole_sentences(read_one):
     text = DOUBLE_SPACED * 20
-    found = read_one("a.txt", text).text
+    result = read_one("a.txt", text).text
     whole = DOUBLE_SPACED.replace("Sir\n\nC", "Sir\nC").replace("which\n\nled", "which\nled")
-    assert found == (whole * 20).strip()
+    assert result == (whole * 20).strip()
     assert read_one("b.txt", text, keep_all=True).text == text.strip()
     sentence = DOUBLE_SPACED.split('"')[0].split()
-    assert split_sentences(found)[0].split() == sentence
+    assert split_sentences(result)[0].split() == sentence
 
 
 def test_paragraphs_of_a_line_are_no_double_spacing(read_one):
@@ -102,8 +102,8 @@ def test_messages_of_a_chat_are_turns(read_one, line):
     document = read_one("a.txt", "\n".join(line + text for text in said))
     assert document.text.split("\n\n") == [f"Anna Berg: {said[0]}", *said[1:]]
     assert document.notes == ("3 messages of an exported chat",)
-    kept = read_one("b.txt", "\n".join(line + text for text in said), keep_all=True)
-    assert kept.text.startswith(line)
+    retained = read_one("b.txt", "\n".join(line + text for text in said), keep_all=True)
+    assert retained.text.startswith(line)
 
 
 def test_a_chat_of_names_alone(read_one):
@@ -179,9 +179,9 @@ def test_pages_of_text(read_one):
         f"This is what page {n} says\nin three lines\nof text." for n in names
     ]
     assert document.notes == ("4 running headers left out", "4 page numbers left out")
-    kept = read_one("b.txt", text, keep_all=True)
-    assert pages(kept)[2].startswith("Annual Report 3")
-    assert kept.notes == ()
+    retained = read_one("b.txt", text, keep_all=True)
+    assert pages(retained)[2].startswith("Annual Report 3")
+    assert retained.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -381,8 +381,8 @@ def test_markdown(read_one):
         "quoted\n\n- An item of two lines\n- Another\n  after a break\n\na | b\n1 | 2"
     )
     assert document.notes == ("front matter left out", "1 block of code left out")
-    kept = read_one("b.md", content, keep_all=True)
-    assert kept.text == f"{document.text}\n\n# no heading\nx = 1"
+    retained = read_one("b.md", content, keep_all=True)
+    assert retained.text == f"{document.text}\n\n# no heading\nx = 1"
     assert headings(document) == [("One", 1), ("Two", 2)]
     assert document.title == "The Title"
 
@@ -491,10 +491,10 @@ def test_roles_and_references_are_what_a_reader_sees(read_one, marked, shown):
 
 
 def test_restructured_text_is_kept(read_one):
-    kept = read_one("a.rst", RST, keep_all=True)
-    assert kept.notes == ()
+    retained = read_one("a.rst", RST, keep_all=True)
+    assert retained.notes == ()
     for part in (":Author:", ">>> pay(1)", "hidden()", ".. [#n] A footnote.", ">>> doctest()"):
-        assert part in kept.text
+        assert part in retained.text
 
 
 @pytest.mark.parametrize(
@@ -570,9 +570,9 @@ def test_jats(read_one):
         "2 captions left out",
         "1 part after the text left out",
     )
-    kept = read_one("a.xml", JATS, keep_all=True).text
+    retained = read_one("a.xml", JATS, keep_all=True).text
     for part in ("Cells1,2 divide [3, 4]", "A note.", "A picture.", "Thanks.", "big | 3"):
-        assert part in kept
+        assert part in retained
     assert read_one("unnamed", JATS).text == document.text  # known by its look
 
 
@@ -654,8 +654,8 @@ def test_code_and_notes_in_markdown(read_one):
     inline = "```pip install x``` installs it.\n\nNext."
     assert read_one("b.md", inline).text == "pip install x installs it.\n\nNext."
     spoken = "[Ann]: hello there everyone\n\n[^1]: A note.\n\n[a]: http://b.c 'title'\n\nEnd."
-    found = read_one("c.md", spoken).text
-    assert found == "[Ann]: hello there everyone\n\n[^1]: A note.\n\nEnd."
+    result = read_one("c.md", spoken).text
+    assert result == "[Ann]: hello there everyone\n\n[^1]: A note.\n\nEnd."
 
 
 NESTED = "\n".join(f"{'  ' * depth}- a" for depth in range(15))
@@ -728,10 +728,10 @@ def test_notebooks(read_one):
     assert document.title == "A study"
     assert document.headings == ((0, 7, 1),)
     assert document.notes == ("3 blocks of code left out",)
-    kept = read_one("b.ipynb", notebook, keep_all=True).text
-    assert "plot(x)" in kept
-    assert "raw" in kept
-    assert "printed" not in kept
+    retained = read_one("b.ipynb", notebook, keep_all=True).text
+    assert "plot(x)" in retained
+    assert "raw" in retained
+    assert "printed" not in retained
 
 
 def test_front_matter_of_hugo(read_one):
@@ -780,10 +780,10 @@ def test_html(read_one):
     assert (document.title, headings(document)) == ("The page", [("Title", 1)])
     (note,) = document.notes
     assert note.startswith("boilerplate of ")
-    kept = read_one("b.html", content, keep_all=True)
-    assert all(text in kept.text for text in ("Site", "cookies", "Related", "©"))
-    assert "alert" not in kept.text
-    assert kept.notes == ()
+    retained = read_one("b.html", content, keep_all=True)
+    assert all(text in retained.text for text in ("Site", "cookies", "Related", "©"))
+    assert "alert" not in retained.text
+    assert retained.notes == ()
 
 
 @pytest.mark.parametrize("head", ["<!doctype html>", "  <HTML><body>", "<?xml?><html>"])
@@ -867,8 +867,8 @@ def test_captions_of_docx(read_one, make):
     document = read_one("a.docx", content)
     assert document.text == "Text."
     assert document.notes == ("1 line of contents left out", "2 captions left out")
-    kept = read_one("b.docx", content, keep_all=True)
-    assert kept.text.split("\n\n") == ["Costs 3", CAPTION, "Text.", CAPTION]
+    retained = read_one("b.docx", content, keep_all=True)
+    assert retained.text.split("\n\n") == ["Costs 3", CAPTION, "Text.", CAPTION]
 
 
 def test_captions_of_odt(read_one, make):
@@ -928,8 +928,8 @@ def test_marks_of_footnotes_are_kept_with_all(read_one, make):
 
 def test_ids_made_of_their_headings_are_no_boxes(read_one):
     part = '<section id="recommendations"><h2>Recommendations</h2><p>Build a dam.</p></section>'
-    found = read_one("a.html", f"<p>{MANY_WORDS}</p>{part}")
-    assert found.text.split("\n\n") == [MANY_WORDS, "Recommendations", "Build a dam."]
+    result = read_one("a.html", f"<p>{MANY_WORDS}</p>{part}")
+    assert result.text.split("\n\n") == [MANY_WORDS, "Recommendations", "Build a dam."]
 
 
 def test_pages_of_comments_keep_them(read_one):
@@ -1069,8 +1069,8 @@ def test_paragraphs_in_cells_of_a_row(read_one):
     row = "<tr><td><p>One</p><p>two</p><td><div>Three<br>four</div><ul><li>five</ul><td>six"
     assert read_one("a.html", f"<table>{row}</table>").text == "One two | Three four five | six"
     layout = f"<table><tr><td><p>{MANY_WORDS * 9}</p><p>Two.</p><td><h2>A part</h2><p>Three."
-    found = read_one("b.html", layout)
-    assert found.text.split("\n\n") == [MANY_WORDS * 9, "Two.", "A part", "Three."]
+    result = read_one("b.html", layout)
+    assert result.text.split("\n\n") == [MANY_WORDS * 9, "Two.", "A part", "Three."]
     beside = f"<table><tr><td>1<td><p>{MANY_WORDS * 9}</table>"
     assert read_one("d.html", beside).text == f"1\n\n{MANY_WORDS * 9}"
     one = "<table><tr><td><p>One.</p><p>Two.</p></table>"
@@ -1124,9 +1124,9 @@ def test_pdf(read_one, make):
     assert pages(document)[1].startswith("This page two")
     assert pages(document)[2].startswith("page but on the next one.")
     assert document.notes == ("3 running headers left out", "3 page numbers left out")
-    kept = read_one("b.pdf", content, keep_all=True)
-    assert kept.text.count("Running title") == 3
-    assert "hyphen-ated" in kept.text
+    retained = read_one("b.pdf", content, keep_all=True)
+    assert retained.text.count("Running title") == 3
+    assert "hyphen-ated" in retained.text
 
 
 def test_a_tenth_of_the_lines_of_pdf_is_of_full_width(read_one, make):
@@ -1195,8 +1195,8 @@ def test_a_cover_with_scanned_pages_is_a_scan(read_one, make):
     scan = make.pdf([*body("a")] * 9, [], *[["From the library"]] * 4, image=True)
     with pytest.raises(InputError, match=r"a scan \(5 of 6 .* ocrmypdf, or .*KINDS.*keep_all"):
         read_one("b.pdf", scan)
-    kept = read_one("c.pdf", scan, keep_all=True)
-    assert kept.notes == ("5 of 6 pages are images without a text layer (2, 3, 4, 5, 6)",)
+    retained = read_one("c.pdf", scan, keep_all=True)
+    assert retained.notes == ("5 of 6 pages are images without a text layer (2, 3, 4, 5, 6)",)
 
 
 def prose(name):
@@ -1268,9 +1268,9 @@ def test_footnotes_of_pdf_are_left_out(read_one, make):
     assert whole in document.text
     assert "note" not in document.text
     assert document.notes == ("2 footnotes left out",)
-    kept = read_one("b.pdf", content, keep_all=True).text
-    assert "stone,12 not of wood*" in kept
-    assert "A note on the stone." in kept
+    retained = read_one("b.pdf", content, keep_all=True).text
+    assert "stone,12 not of wood*" in retained
+    assert "A note on the stone." in retained
     small = [*body("a"), "", ("1 A small line in the middle", 8), *body("b")]
     assert "A small line" in read_one("c.pdf", make.pdf(small)).text
 
@@ -1487,8 +1487,8 @@ def test_pptx(read_one, make):
     assert headings(document) == [("The dam", 1), ("Costs", 2)]
     assert document.title == "The dam"
     assert document.notes == ("1 hidden slide left out", "speaker's notes of 1 slide left out")
-    kept = read_one("b.pptx", content, keep_all=True)
-    assert pages(kept)[1:] == [
+    retained = read_one("b.pptx", content, keep_all=True)
+    assert pages(retained)[1:] == [
         "Costs\n\nInside.\n\na | b c\n\nA footer\n\n2\n\nTell it.",
         "Hidden.",
     ]
@@ -1699,8 +1699,8 @@ def test_what_outlook_answers_is_left_out(read_one, quoted):
     message = f"{headers}\nIt opens.\n\n{quoted}"
     assert read_one("a.eml", message).text == "Plans\n\nIt opens."
     letter = "From: the first day on\nit was open.\n"
-    kept = read_one("b.eml", message.replace(quoted, letter)).text
-    assert "From: the first day on it was open." in kept.replace("\n", " ")
+    retained = read_one("b.eml", message.replace(quoted, letter)).text
+    assert "From: the first day on it was open." in retained.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -1955,14 +1955,14 @@ def test_attachments_are_documents(tmp_path):
     path = tmp_path / "a.eml"
     path.write_bytes(bytes(message))
     failures = []
-    found = list(read_documents(path, on_failure=failures.append))
-    assert [each.text for each in found] == [
+    result = list(read_documents(path, on_failure=failures.append))
+    assert [each.text for each in result] == [
         "Outer\n\nSee below.",
         "A page.",
         "Inner\n\nA message within.",
     ]
-    assert found[0].notes == ("attachments not read: logo.png",)
-    assert [each.name for each in found[1:]] == [f"{path}/page.html", f"{path}/attachment 4"]
+    assert result[0].notes == ("attachments not read: logo.png",)
+    assert [each.name for each in result[1:]] == [f"{path}/page.html", f"{path}/attachment 4"]
     [failure] = failures
     assert failure.problem.startswith(f"{path}/a.zip: a damaged zip archive")
     shallow = ReadOptions(max_depth=1)
@@ -1982,8 +1982,8 @@ def test_attachments_without_a_message(tmp_path):
         message.add_attachment(text, filename="a.txt")
     path = tmp_path / "a.eml"
     path.write_bytes(bytes(message))
-    found = [(document.name, document.text) for document in read(path)]
-    assert found == [(f"{path}/a.txt", "Only this."), (f"{path}/2-a.txt", "And that.")]
+    result = [(document.name, document.text) for document in read(path)]
+    assert result == [(f"{path}/a.txt", "Only this."), (f"{path}/2-a.txt", "And that.")]
 
 
 def slack_export(**days):
@@ -2047,12 +2047,12 @@ def test_rows_are_documents(tmp_path, make):
     rows = [{"text": "One.", "query": "Why?", "title": "T", "id": 7}, {"text": ["Two", "parts."]}]
     lines = tmp_path / "a.jsonl"
     lines.write_text("\n".join(map(json.dumps, rows)))
-    found = read(lines)
-    assert [(each.text, each.query, each.title, each.id) for each in found] == [
+    result = read(lines)
+    assert [(each.text, each.query, each.title, each.id) for each in result] == [
         ("One.", "Why?", "T", "7"),
         ("Two\nparts.", None, None, None),
     ]
-    assert [each.name for each in found] == [f"{lines}:1", f"{lines}:2"]
+    assert [each.name for each in result] == [f"{lines}:1", f"{lines}:2"]
     whole = tmp_path / "a.json"
     whole.write_text(json.dumps(rows))
     assert [each.text for each in read(whole)] == ["One.", "Two\nparts."]
@@ -2146,9 +2146,9 @@ def test_archives(tmp_path, make):
     inner = make.zip({"c.md": "# C"})
     path = tmp_path / "a.zip"
     path.write_bytes(make.zip({"b.txt": "B.", "d/inner.zip": inner, "__MACOSX/._b.txt": "x"}))
-    found = read(path)
-    assert [each.name for each in found] == [f"{path}/b.txt", f"{path}/d/inner.zip/c.md"]
-    assert [each.text for each in found] == ["B.", "C"]
+    result = read(path)
+    assert [each.name for each in result] == [f"{path}/b.txt", f"{path}/d/inner.zip/c.md"]
+    assert [each.text for each in result] == ["B.", "C"]
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
         archive.add(path, "x.zip")

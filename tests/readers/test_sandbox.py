@@ -159,10 +159,10 @@ def test_results_are_the_same_without_the_child_process(tmp_path, monkeypatch):
     (tmp_path / "b.jsonl").write_text('{"text": "A row.", "query": "Q?", "id": 7}\n')
     (tmp_path / "c.txt").write_text("Old text \u00e9t\u00e9.", encoding="latin-1")
     monkeypatch.chdir(tmp_path)
-    kept = list(read_documents("a.md", "b.jsonl", "c.txt"))
+    retained = list(read_documents("a.md", "b.jsonl", "c.txt"))
     options = ReadOptions(sandbox=False)
-    assert kept == list(read_documents("a.md", "b.jsonl", "c.txt", options=options))
-    assert kept[0].headings
+    assert retained == list(read_documents("a.md", "b.jsonl", "c.txt", options=options))
+    assert retained[0].headings
 
 
 def test_messages_keep_all_fields():

@@ -156,9 +156,9 @@ def test_requests_choose_a_model_by_name():
             choice = client.post("/v1/chat/completions", json=chat | fields).json()["choices"][0]
             file = {"file": ("a.txt", long.encode())}
             form = client.post("/v1/summaries", data=fields, files=file)
-            found = [answer["summaries"][0]["summary"], hub[0]["summary_text"]]
-            found += [choice["message"]["content"], form.json()["summaries"][0]["summary"]]
-            assert [text == long for text in found] == [repeats] * 4
+            result = [answer["summaries"][0]["summary"], hub[0]["summary_text"]]
+            result += [choice["message"]["content"], form.json()["summaries"][0]["summary"]]
+            assert [text == long for text in result] == [repeats] * 4
         for path, body in (
             ("/v1/summaries", {"text": TEXT}),
             ("/summarization", {"inputs": TEXT}),

@@ -298,13 +298,13 @@ def test_rows_are_filled_before_tokens_are_decoded(small_model, monkeypatch):
 
 def test_lengths_that_are_read():
     presets = [get_family(name).presets["tiny"] for name in ("t5", "locost")]
-    found = [
+    result = [
         [read_length(config, length) for length in (9, 300, 1025, 1281, 1900, 4096)]
         for config in presets
     ]
-    assert found[0] == [256, 512, 1280, 1536, 2048, 4096]
+    assert result[0] == [256, 512, 1280, 1536, 2048, 4096]
     # The kernels of state-space layers are stored for every length.
-    assert found[1] == [256, 512, 2048, 2048, 2048, 4096]
+    assert result[1] == [256, 512, 2048, 2048, 2048, 4096]
     assert read_lengths(presets[0], 1700) == [1792, 1536, 1280, 1024, 512, 256]
     assert read_lengths(presets[1], 1700) == [2048, 1024, 512, 256]
 

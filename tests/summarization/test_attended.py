@@ -28,9 +28,9 @@ def model(small_model):
 def test_shares_are_sums_over_tokens(model):
     request = Request(DOCUMENT, "a", "Who came?")
     summary = Summary(WRITTEN, 99, 99, 0, 5, "eos").of(request)
-    found = attended_sources(model, summary)
-    assert [statement.text for statement in found] == ["The cat sat.", "Nobody came."]
-    assert [each.support for each in found] == [each.support for each in summary.sources]
+    result = attended_sources(model, summary)
+    assert [statement.text for statement in result] == ["The cat sat.", "Nobody came."]
+    assert [each.support for each in result] == [each.support for each in summary.sources]
     tokenizer = model.tokenizer
     lead = "Who came?\n"
     ids = tokenizer.add_special_tokens(tokenizer.encode(lead + DOCUMENT))
@@ -45,7 +45,7 @@ def test_shares_are_sums_over_tokens(model):
     ]
     ends = [21, 40, len(DOCUMENT)]
     assert not tokenizer.prefix_ids  # so the first span is of the first id
-    for statement, before in zip(found, (0, found[0].end), strict=True):
+    for statement, before in zip(result, (0, result[0].end), strict=True):
         shares = [0.0, 0.0, 0.0]
         for target, (_, last) in enumerate(tokenizer.spans(WRITTEN)):
             if before < last <= statement.end:  # white space goes with the word after it
@@ -55,10 +55,10 @@ def test_shares_are_sums_over_tokens(model):
                         shares[owner] += float(weights[target, token])
         shares = np.array(shares) / sum(shares)
         order = [int(i) for i in np.argsort(-shares)]
-        kept = order[:1] + [i for i in order[1:] if shares[i] >= LEAST_SHARE]
-        assert [source.number for source in statement.sources] == kept
+        retained = order[:1] + [i for i in order[1:] if shares[i] >= LEAST_SHARE]
+        assert [source.number for source in statement.sources] == retained
         scores = [source.score for source in statement.sources]
-        assert scores == pytest.approx(shares[kept].tolist(), abs=2e-4)
+        assert scores == pytest.approx(shares[retained].tolist(), abs=2e-4)
 
 
 @pytest.mark.slow
@@ -71,9 +71,9 @@ def test_documents_that_are_read_as_one(draw_params):
     groups = np.ones((1, 2, 1), np.float32)
     plain = cross_attention_weights(model, ids, targets, groups)
     model._document_id = 15
-    found = cross_attention_weights(model, ids, targets, groups)
-    np.testing.assert_allclose(found.sum(-1), plain.sum(-1), rtol=1e-5)
-    assert np.abs(found - plain).max() > 1e-3
+    result = cross_attention_weights(model, ids, targets, groups)
+    np.testing.assert_allclose(result.sum(-1), plain.sum(-1), rtol=1e-5)
+    assert np.abs(result - plain).max() > 1e-3
 
 
 def test_models_that_do_not_attend_to_a_whole_document(model):

@@ -64,9 +64,9 @@ def summaries(summarizer, *texts, **options):
 
 def test_documents_are_read_while_others_are_decoded(summarizer):
     """A decoder that waits for the next document would wait for ever without a thread."""
-    found = summaries(summarizer, "aaa", "bb", "cccc")
-    assert [summary.text for summary in found] == ["a", "b", "c"]
-    assert [summary.read_tokens for summary in found] == [4, 3, 5]
+    result = summaries(summarizer, "aaa", "bb", "cccc")
+    assert [summary.text for summary in result] == ["a", "b", "c"]
+    assert [summary.read_tokens for summary in result] == [4, 3, 5]
     assert threading.main_thread() not in summarizer.tokenizer.threads
     assert len(set(summarizer.tokenizer.threads)) == 1
 
@@ -82,9 +82,9 @@ def test_the_last_batch_is_filled_up(summarizer, monkeypatch):
     monkeypatch.setattr(
         "jax.sharding.get_abstract_mesh", lambda: SimpleNamespace(size=2, shape={"batch": 2})
     )
-    found = summaries(summarizer, "aa", "b", "c", batch_size=2)
-    assert [summary.text for summary in found] == ["a", "b", "c"]
-    assert np.sum([summary.dropped_tokens for summary in found]) == 0
+    result = summaries(summarizer, "aa", "b", "c", batch_size=2)
+    assert [summary.text for summary in result] == ["a", "b", "c"]
+    assert np.sum([summary.dropped_tokens for summary in result]) == 0
 
 
 @pytest.mark.parametrize(("count", "slots"), [(1, []), (2, [2]), (3, [4]), (9, [8])])
@@ -107,6 +107,6 @@ def test_there_are_few_slots_without_a_document(count, slots):
     config = SimpleNamespace(pad_token_id=0, encoder_attention="full")
     letters = DocumentSummarizer(config, Letters(), generate=generate, make_slots=make_slots)
     texts = [chr(ord("a") + i) for i in range(count)]
-    found = summaries(SimpleNamespace(made=letters, tokenizer=Letters()), *texts, batch_size=8)
-    assert [summary.text for summary in found] == texts
+    result = summaries(SimpleNamespace(made=letters, tokenizer=Letters()), *texts, batch_size=8)
+    assert [summary.text for summary in result] == texts
     assert made == slots

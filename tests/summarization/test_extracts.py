@@ -11,9 +11,9 @@ TEXT = "A Report\n\nThe bridge was closed in May. Lena Lund repaired it within a
 
 
 def test_none_is_no_outline():
-    found = longsum_jax.summarize(TEXT, outline=None)
-    assert found == longsum_jax.summarize(TEXT)
-    assert found.sources == longsum_jax.summarize(TEXT).sources
+    result = longsum_jax.summarize(TEXT, outline=None)
+    assert result == longsum_jax.summarize(TEXT)
+    assert result.sources == longsum_jax.summarize(TEXT).sources
 
 
 def test_texts_in_place_of_requests():

@@ -39,8 +39,8 @@ def test_probabilities_are_those_of_one_model(model, draw_params, noise):
     out = noisy._generate(ids, np.ones(ids.shape, bool), options, seed=3)
     targets = np.asarray(out.sequences)[:, 1 : 1 + int(out.lengths[0])]
     read = [(model, ids), (unconditional, np.array([noisy._empty_ids], np.int32))][int(noise)]
-    wanted = np.asarray(read[0].log_probs(read[1], None, targets)).sum()
-    np.testing.assert_allclose(out.scores[0], wanted, rtol=1e-4)
+    expected = np.asarray(read[0].log_probs(read[1], None, targets)).sum()
+    np.testing.assert_allclose(out.scores[0], expected, rtol=1e-4)
 
 
 def test_what_does_not_fit_is_refused(model):

@@ -120,15 +120,17 @@ def slow_summary(model, text, query=None, size=0):
     apply = compiled_apply(model)
     arrays = [np.array([source + [0] * (48 - len(source))]) for source in reading.sources]
     masks = [np.arange(48)[None] < len(source) for source in reading.sources]
-    kept, (slots, reads) = empty_vectors(config, 1), reading.vectors(options)
+    retained, (slots, reads) = empty_vectors(config, 1), reading.vectors(options)
     if config.memory.salient_vectors:
         for ids, mask, slot in zip(arrays, masks, slots, strict=True):
-            kept = apply(kept, ids, mask, slot[None], method=store_vectors)
+            retained = apply(retained, ids, mask, slot[None], method=store_vectors)
     memory, said = model.module.apply({"params": params}, 1, 48, LONGEST, method="init_memory"), []
     spent = set()
     for ids, mask, read in zip(arrays, masks, reads, strict=True):
         inputs = (
-            {"salient": gather_vectors(kept, read[None])} if config.memory.salient_vectors else {}
+            {"salient": gather_vectors(retained, read[None])}
+            if config.memory.salient_vectors
+            else {}
         )
         states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
         target = np.zeros((1, LONGEST + 1), np.int32)
@@ -156,12 +158,12 @@ def slow_summary(model, text, query=None, size=0):
 @pytest.mark.parametrize("kind", KINDS)
 def test_summaries_equal_a_search_without_cache(model, texts, kind, monkeypatch):
     model = model(kind)
-    found = model.summaries(texts, batch_size=2)
+    result = model.summaries(texts, batch_size=2)
     counts = []
-    for text, summary in zip(texts, found, strict=True):
-        wanted, count = slow_summary(model, text)
+    for text, summary in zip(texts, result, strict=True):
+        expected, count = slow_summary(model, text)
         counts.append(count)
-        assert summary.text == wanted
+        assert summary.text == expected
         num_tokens = len(model.tokenizer.encode(text)) + 1  # end of sequence
         assert summary.document_tokens == summary.read_tokens == num_tokens
         assert summary.summary_tokens <= count * LONGEST
@@ -177,7 +179,7 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind, monkeypatch)
         return of_options(sizes)
 
     monkeypatch.setattr(by._search.program, "_of", noted)
-    assert model.summarize(texts[1], batch_size=2) == [found[1].text]
+    assert model.summarize(texts[1], batch_size=2) == [result[1].text]
     programs = by._read_segment, *searches, by._write_segment
     assert {program._cache_size() for program in programs} == {1}
     assert len(set(map(id, searches))) == 1
@@ -188,10 +190,10 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind, monkeypatch)
 def test_ngrams_of_earlier_segments_are_not_said_again(model, texts, kind, size, monkeypatch):
     model = model(kind)
     options = {"segments_no_repeat_ngram_size": size, "batch_size": 2}
-    found = [summary.text for summary in model.summaries(texts, **options)]
-    assert found == [slow_summary(model, text, size=size)[0] for text in texts]
-    assert found[:2] != model.summarize(texts[:2], batch_size=2)
-    assert found[2:] == model.summarize(texts[2:], batch_size=2)  # one segment
+    result = [summary.text for summary in model.summaries(texts, **options)]
+    assert result == [slow_summary(model, text, size=size)[0] for text in texts]
+    assert result[:2] != model.summarize(texts[:2], batch_size=2)
+    assert result[2:] == model.summarize(texts[2:], batch_size=2)  # one segment
     by, outputs = model.segment_summarizer, []
     search = by._search
 
@@ -210,7 +212,7 @@ def test_ngrams_of_earlier_segments_are_not_said_again(model, texts, kind, size,
             of_each = [ngrams(each, size) for each in ids]
             assert sum(map(len, of_each)) == len(set.union(*of_each)) > 4
         if "prompt_lookup_num_tokens" in other:
-            assert again == found[:2]
+            assert again == result[:2]
 
 
 def test_tokens_around_every_summary_may_be_said_again(model):
@@ -295,15 +297,15 @@ def test_segments_without_memory_are_decoded_in_slots(model, texts, monkeypatch)
 @pytest.mark.slow
 def test_beams_share_the_memory_and_the_best_one_is_remembered(model, texts):
     options = {"num_beams": 3, "no_repeat_ngram_size": 2}
-    found = model("attentive").summarize(texts[0], **options)
-    assert found != model("attentive").summarize(texts[0], batch_size=2)
-    assert found == model("attentive").summarize(texts[0], **options)
+    result = model("attentive").summarize(texts[0], **options)
+    assert result != model("attentive").summarize(texts[0], batch_size=2)
+    assert result == model("attentive").summarize(texts[0], **options)
     # The same segment by segment, as they come.
     said = []
     requests = [Request(texts[0], "first", None), Request(" ", "blank", None)]
     stream = model("attentive").stream(requests, on_segment=said.append, **options)
     [(place, summary)] = next(stream)
-    assert (place, [summary.text]) == (0, found)
+    assert (place, [summary.text]) == (0, result)
     assert len(said) > 2
     assert " ".join(filter(None, said)) == summary.text
     [(_, error)] = next(stream)
@@ -356,8 +358,8 @@ def test_what_is_not_read_is_told(model, texts):
 
 def test_a_query_is_put_before_every_segment(model, texts):
     model = model("attentive")
-    found = model.summaries(texts[:1], queries=["what of it?"])[0]
-    assert found.text == slow_summary(model, texts[0], "what of it?")[0]
+    result = model.summaries(texts[:1], queries=["what of it?"])[0]
+    assert result.text == slow_summary(model, texts[0], "what of it?")[0]
 
 
 @pytest.mark.slow

@@ -86,9 +86,9 @@ class Played:
             for piece in pieces:
                 assert piece.document.ids[-1] == END
                 assert name == "direct" or len(piece.document.ids) <= reader.longest_input
-            found = [summary_of(write(piece.document.ids[:-1])) for piece in pieces]
+            result = [summary_of(write(piece.document.ids[:-1])) for piece in pieces]
             try:
-                pieces = steps.send(found)
+                pieces = steps.send(result)
             except StopIteration as end:
                 self.summary = end.value
                 return
@@ -112,34 +112,34 @@ def document(num_sentences, num_words=6):
 @pytest.mark.parametrize("name", READING)
 def test_a_document_that_fits_is_read_whole(name):
     text = document(6)
-    found = Played(name, text)
-    assert found.rounds == [[text.split()]]
-    assert found.summary.text == split_sentences(text)[0]
-    assert (found.summary.read_tokens, found.summary.document_tokens) == (37, 37)
-    assert (found.summary.dropped_tokens, found.summary.strategy) == (0, name)
+    result = Played(name, text)
+    assert result.rounds == [[text.split()]]
+    assert result.summary.text == split_sentences(text)[0]
+    assert (result.summary.read_tokens, result.summary.document_tokens) == (37, 37)
+    assert (result.summary.dropped_tokens, result.summary.strategy) == (0, name)
 
 
 @pytest.mark.parametrize("name", READING)
 def test_a_query_is_in_every_input(name):
     prompt = prefix_prompt("summarize: ")
-    found = Played(name, document(40), last_words, query="Who was it", prompt=prompt)
-    for words in itertools.chain(*found.rounds):
+    result = Played(name, document(40), last_words, query="Who was it", prompt=prompt)
+    for words in itertools.chain(*result.rounds):
         assert words[:4] == ["summarize:", "Who", "was", "it"]
         assert words.count("Who") == 1
 
 
 def test_segments_are_the_document_and_their_summaries_the_summary():
     text = document(40)
-    found = Played("segments", text)
-    [pieces] = found.rounds
+    result = Played("segments", text)
+    [pieces] = result.rounds
     assert len(pieces) > 5
     assert [word for piece in pieces for word in piece] == text.split()
     assert all(piece[0].startswith("w") for piece in pieces)  # whole sentences
-    assert found.summary.text == " ".join(map(first_sentence, pieces))
-    assert (found.summary.read_tokens, found.summary.dropped_tokens) == (241, 0)
-    assert found.summary.summary_tokens == len(found.summary.text.split()) + 1
-    share = len(found.summary.text) / len(text)
-    assert sum(found.summary.coverage) / 10 == pytest.approx(share, abs=0.01)
+    assert result.summary.text == " ".join(map(first_sentence, pieces))
+    assert (result.summary.read_tokens, result.summary.dropped_tokens) == (241, 0)
+    assert result.summary.summary_tokens == len(result.summary.text.split()) + 1
+    share = len(result.summary.text) / len(text)
+    assert sum(result.summary.coverage) / 10 == pytest.approx(share, abs=0.01)
 
 
 def test_segments_end_at_headings():
@@ -159,9 +159,9 @@ def test_segments_without_content_are_silent_and_repetitions_said_once():
     def write(words):
         return "" if "w7" in words else "Much rain fell. It was cold."
 
-    found = Played("segments", text, write)
-    assert all(any(word[0] == "w" for word in words) for words in found.rounds[0])
-    assert found.summary.text == "Much rain fell. It was cold."
+    result = Played("segments", text, write)
+    assert all(any(word[0] == "w" for word in words) for words in result.rounds[0])
+    assert result.summary.text == "Much rain fell. It was cold."
     assert Played("segments", text, lambda words: "").summary.text == ""
     assert Played("hierarchical", text, lambda words: "").summary.text == ""
     assert Played("refine", text, lambda words: "").summary.text == ""
@@ -169,8 +169,8 @@ def test_segments_without_content_are_silent_and_repetitions_said_once():
 
 def test_hierarchical_reads_summaries_of_overlapping_segments_until_they_fit():
     text = document(60)
-    found = Played("hierarchical", text, longest_input=80)
-    first, *others = found.rounds
+    result = Played("hierarchical", text, longest_input=80)
+    first, *others = result.rounds
     read = [word for piece in first for word in piece]
     assert set(read) == set(text.split())
     for before, after in itertools.pairwise(first):
@@ -182,15 +182,15 @@ def test_hierarchical_reads_summaries_of_overlapping_segments_until_they_fit():
         assert [word for piece in inputs for word in piece] == " ".join(written).split()
         written = [first_sentence(piece) for piece in inputs]
     assert len(others) == 1
-    assert found.summary.text == written[0]
-    assert found.summary.dropped_tokens == 0
+    assert result.summary.text == written[0]
+    assert result.summary.dropped_tokens == 0
 
 
 def test_hierarchical_ends_where_summaries_grow_no_shorter():
     text = document(20)
-    found = Played("hierarchical", text, lambda words: " ".join(words[:-6]))
-    assert [len(inputs) for inputs in found.rounds] == sorted(
-        {len(inputs) for inputs in found.rounds}, reverse=True
+    result = Played("hierarchical", text, lambda words: " ".join(words[:-6]))
+    assert [len(inputs) for inputs in result.rounds] == sorted(
+        {len(inputs) for inputs in result.rounds}, reverse=True
     )
     copied = Played("hierarchical", text, " ".join)
     assert len(copied.rounds) == 1
@@ -204,16 +204,16 @@ def test_refine_reads_each_segment_with_the_summary_of_those_before():
     def write(words):
         return f"Up to {words[-1]}"
 
-    found = Played("refine", text, write)
-    assert all(len(inputs) == 1 for inputs in found.rounds)
-    inputs = [words for [words] in found.rounds]
+    result = Played("refine", text, write)
+    assert all(len(inputs) == 1 for inputs in result.rounds)
+    inputs = [words for [words] in result.rounds]
     read = inputs[0][:]
     for before, words in itertools.pairwise(inputs):
         running = write(before).split()
         assert words[: len(running)] == running
         read += words[len(running) :]
     assert read == text.split()
-    assert found.summary.text == write(inputs[-1])
+    assert result.summary.text == write(inputs[-1])
 
 
 def test_refine_shortens_what_it_remembers_where_it_does_not_fit():
@@ -222,33 +222,33 @@ def test_refine_shortens_what_it_remembers_where_it_does_not_fit():
     def write(words):  # more than it was asked for
         return " ".join(f"Fact {i} of{len(words)} many." for i in range(8))
 
-    found = Played("refine", text, write)
-    second = " ".join(found.rounds[1][0])
+    result = Played("refine", text, write)
+    second = " ".join(result.rounds[1][0])
     assert "Fact 0" in second
     assert "Fact 7" not in second
-    assert " ".join(word for [words] in found.rounds for word in words if word[0] in "wxz") == text
+    assert " ".join(word for [words] in result.rounds for word in words if word[0] in "wxz") == text
 
 
 def test_extract_reads_the_best_sentences_in_the_order_of_the_document():
     text = document(40)
-    found = Played("extract", text, query="w31 z17")
-    [[words]] = found.rounds
+    result = Played("extract", text, query="w31 z17")
+    [[words]] = result.rounds
     read = " ".join(words[2:])
     sentences = split_sentences(text)
-    chosen = split_sentences(read)
-    assert [sentence for sentence in sentences if sentence in chosen] == chosen
-    assert {sentences[31], sentences[17]} <= set(chosen)
+    selected = split_sentences(read)
+    assert [sentence for sentence in sentences if sentence in selected] == selected
+    assert {sentences[31], sentences[17]} <= set(selected)
     assert len(words) > LONGEST - 10  # there is no room for one more
-    assert found.summary.read_tokens == len(words) + 1
-    assert found.summary.dropped_tokens == found.summary.document_tokens - len(words) - 1
+    assert result.summary.read_tokens == len(words) + 1
+    assert result.summary.dropped_tokens == result.summary.document_tokens - len(words) - 1
 
 
 def test_extract_of_one_endless_sentence_reads_pieces_of_it():
-    found = Played("extract", " ".join(f"word{i}" for i in range(300)))
-    [[words]] = found.rounds
+    result = Played("extract", " ".join(f"word{i}" for i in range(300)))
+    [[words]] = result.rounds
     numbers = [int(word.removeprefix("word")) for word in words]
     assert numbers == sorted(set(numbers)) != []
-    assert found.summary.dropped_tokens == 300 - len(words)
+    assert result.summary.dropped_tokens == 300 - len(words)
 
 
 # Several documents as one
@@ -258,16 +258,16 @@ def test_extract_of_one_endless_sentence_reads_pieces_of_it():
 def test_no_segment_goes_from_one_document_to_the_next(name):
     texts = [document(9).replace("w", letter) for letter in "abc"]
     text, borders = join_documents(texts)
-    found = Played(name, text, lambda words: "Said so.", borders=borders)
-    for words in itertools.chain(*found.rounds):
+    result = Played(name, text, lambda words: "Said so.", borders=borders)
+    for words in itertools.chain(*result.rounds):
         assert len({word[0] for word in words} & set("abc")) <= 1
 
 
 def test_several_documents_that_fit_are_segments_by_themselves():
     text, borders = join_documents(["One here.", "Two here.", "Three here."])
-    found = Played("segments", text, borders=borders)
-    assert found.summary.text == "One here. Two here. Three here."
-    assert len(found.rounds[0]) == 3
+    result = Played("segments", text, borders=borders)
+    assert result.summary.text == "One here. Two here. Three here."
+    assert len(result.rounds[0]) == 3
     assert Played("direct", text, borders=borders).rounds == [[text.split()]]
 
 
@@ -275,8 +275,8 @@ def test_extract_keeps_documents_apart():
     others = document(9).replace("x", "q")
     text, borders = join_documents([document(9), others], " <doc-sep> ")
     options = {"borders": borders, "separator": " <doc-sep> ", "query": "x3y1 q2y2"}
-    found = Played("extract", text, **options)
-    first, second = " ".join(found.rounds[0][0][2:]).split(" <doc-sep> ")
+    result = Played("extract", text, **options)
+    first, second = " ".join(result.rounds[0][0][2:]).split(" <doc-sep> ")
     assert set(split_sentences(first)) <= set(split_sentences(document(9)))
     assert set(split_sentences(second)) <= set(split_sentences(others))
 
@@ -304,12 +304,12 @@ def test_the_length_is_held(name, length):
         return " ".join(words[: len(words) // 2])
 
     text = document(50)
-    found = Played(name, text, write, length=parse_length(length))
-    assert found.source.budget.holds(found.summary.text)
-    assert found.summary.text
-    assert found.summary.summary_tokens == len(found.summary.text.split()) + 1
+    result = Played(name, text, write, length=parse_length(length))
+    assert result.source.budget.holds(result.summary.text)
+    assert result.summary.text
+    assert result.summary.summary_tokens == len(result.summary.text.split()) + 1
     whole = Played(name, text, write, length=Length(100, "percent"))
-    assert len(whole.summary.text) >= len(found.summary.text)
+    assert len(whole.summary.text) >= len(result.summary.text)
 
 
 def test_what_a_length_comes_to():
@@ -328,19 +328,19 @@ def test_lengths_become_limits_of_tokens():
     assert Played("direct", text).limits == [None]
     assert Played("direct", text, length=Length(20)).limits == [24]  # 2^k or 3 * 2^k
     assert Played("direct", text, length=Length(20), longest_summary=22).limits == [22]
-    found = Played("segments", text, length=Length(400))
-    assert set(found.limits) == {48}
+    result = Played("segments", text, length=Length(400))
+    assert set(result.limits) == {48}
     assert set(Played("segments", text, length=Length(20)).limits) == {32}
     # A summary that is read again is half an input at most.
-    found = Played("hierarchical", text, length=Length(5), max_new_tokens=30)
-    assert found.limits == [6]
+    result = Played("hierarchical", text, length=Length(5), max_new_tokens=30)
+    assert result.limits == [6]
     assert Played("refine", text, max_new_tokens=30).limits == [19]
 
 
 def test_no_length_is_beyond_what_a_search_may_write():
-    found = Played("direct", document(50), length=Length(100_000))
-    assert found.source.budget.tokens > MAX_NEW_TOKENS
-    assert found.limits == [MAX_NEW_TOKENS]
+    result = Played("direct", document(50), length=Length(100_000))
+    assert result.source.budget.tokens > MAX_NEW_TOKENS
+    assert result.limits == [MAX_NEW_TOKENS]
 
 
 def test_a_length_does_not_depend_on_how_much_is_read():
@@ -355,10 +355,10 @@ def test_a_length_does_not_depend_on_how_much_is_read():
 
 def test_hierarchical_ends_as_soon_as_summaries_are_short_enough():
     text = document(60)
-    found = Played("hierarchical", text, length=Length(500))
-    assert len(found.rounds) == 1
-    said = dict.fromkeys(first_sentence(words) for words in found.rounds[0])
-    assert found.summary.text == " ".join(said)
+    result = Played("hierarchical", text, length=Length(500))
+    assert len(result.rounds) == 1
+    said = dict.fromkeys(first_sentence(words) for words in result.rounds[0])
+    assert result.summary.text == " ".join(said)
 
 
 # Showing segments
@@ -367,9 +367,9 @@ def test_hierarchical_ends_as_soon_as_summaries_are_short_enough():
 def test_segments_are_asked_for_one_by_one_where_they_are_shown():
     said = []
     text = document(40)
-    found = Played("segments", text, on_segment=said.append)
-    assert all(len(inputs) == 1 for inputs in found.rounds)
-    assert " ".join(said) == found.summary.text == Played("segments", text).summary.text
+    result = Played("segments", text, on_segment=said.append)
+    assert all(len(inputs) == 1 for inputs in result.rounds)
+    assert " ".join(said) == result.summary.text == Played("segments", text).summary.text
 
 
 # Bad input
@@ -402,14 +402,14 @@ def test_documents_share_rounds():
         source = StrategyInput(reader, request, TokenizedDocument(ids, len(ids)))
         return Plan(summarize_steps(source, choose(source)))
 
-    found = dict(run_plans(map(plan, texts), decode))
+    result = dict(run_plans(map(plan, texts), decode))
     alone = [Played("hierarchical", text, max_new_tokens=5) for text in texts]
     num_inputs = [len(played.rounds[0]) for played in alone]
     assert calls[0] == (None, sum(num_inputs))
     assert len(calls) == max(len(played.rounds) for played in alone)
     for place, played in enumerate(alone):
-        assert found[place].text == played.summary.text
-    assert [found[place].strategy for place in range(3)] == ["direct", *["hierarchical"] * 2]
+        assert result[place].text == played.summary.text
+    assert [result[place].strategy for place in range(3)] == ["direct", *["hierarchical"] * 2]
 
 
 class Beginnings(Words):
@@ -442,8 +442,8 @@ def test_inputs_of_one_limit_go_together():
 
     def two_rounds():
         yield [piece(None)]
-        found = yield [piece(limit) for limit in (8, 4, 8, 4)]
-        return summary_of(" ".join(summary.text for summary in found))
+        result = yield [piece(limit) for limit in (8, 4, 8, 4)]
+        return summary_of(" ".join(summary.text for summary in result))
 
     calls = []
 
@@ -487,8 +487,8 @@ def test_batches_and_the_order_of_documents_change_no_summary(name, length):
         options = SummaryOptions(strategy=name, length=length, batch_size=batch_size)
         reader = Reader(Words(), longest_input=LONGEST, longest_whole=LONGEST, max_new_tokens=12)
         engine = StrategyEngine(Writer(seed), reader, options, generation, None)
-        found = engine.summaries([Request(texts[i], f"document {i}", None) for i in order])
-        return dict(zip(order, found, strict=True))
+        result = engine.summaries([Request(texts[i], f"document {i}", None) for i in order])
+        return dict(zip(order, result, strict=True))
 
     places = range(len(texts))
     alone = {i: summaries([i], 1, 0)[i] for i in places}

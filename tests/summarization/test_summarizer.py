@@ -75,8 +75,8 @@ def slices(model, text, query=None, *, overlaps):
     overlap = room // 10 if overlaps else 0
     inside = room - overlap
     options = SegmentOptions(inside // 2, inside * 3 // 4, inside)
-    found = segment_document(text, tokenizer, options)
-    parts = [found.segment_text(i) for i in range(len(found.segments))]
+    result = segment_document(text, tokenizer, options)
+    parts = [result.segment_text(i) for i in range(len(result.segments))]
     assert all(len(tokenizer.encode(part)) <= inside for part in parts)
     before = [""]
     for part in parts[:-1]:
@@ -95,13 +95,13 @@ def fits(model, text, query=None):
 
 def of_slices(model, parts, query):
     queries = [query] * len(parts)
-    found = model.summaries(parts, strategy="direct", queries=queries, on_overflow="error")
-    return [summary.text for summary in found]
+    result = model.summaries(parts, strategy="direct", queries=queries, on_overflow="error")
+    return [summary.text for summary in result]
 
 
 def merged(texts):
     """Joins texts with words, without the sentences that were said before."""
-    said, kept = set(), []
+    said, retained = set(), []
     for text in filter(words_of, texts):
         sentences = split_sentences(text.strip())
         new = []
@@ -110,8 +110,8 @@ def merged(texts):
             if not words or words not in said:  # marks alone are always new
                 new.append(sentence)
             said.add(words)
-        kept.append(text.strip() if new == sentences else " ".join(new))
-    return " ".join(filter(None, kept))
+        retained.append(text.strip() if new == sentences else " ".join(new))
+    return " ".join(filter(None, retained))
 
 
 def words_of(text):
@@ -121,7 +121,7 @@ def words_of(text):
 @pytest.mark.slow
 @pytest.mark.parametrize("query", [None, "what of it?"])
 def test_hierarchical_is_a_loop_over_summaries(model, texts, query):
-    [found] = model.summaries(texts[1], queries=[query], batch_size="auto")
+    [result] = model.summaries(texts[1], queries=[query], batch_size="auto")
     parts = slices(model, texts[1], query, overlaps=True)
     num_rounds = 0
     while len(parts) > 1:
@@ -129,25 +129,25 @@ def test_hierarchical_is_a_loop_over_summaries(model, texts, query):
         whole = fits(model, written, query)
         parts = [written] if whole else slices(model, written, query, overlaps=False)
         num_rounds += 1
-    assert found.text == of_slices(model, parts, query)[0]
+    assert result.text == of_slices(model, parts, query)[0]
     assert num_rounds >= 1
-    assert found.strategy == "hierarchical"
-    assert found.dropped_tokens == 0
+    assert result.strategy == "hierarchical"
+    assert result.dropped_tokens == 0
 
 
 @pytest.mark.slow
 def test_segments_are_summaries_of_slices(model, texts):
     parts = slices(model, texts[1], overlaps=False)
     assert len(parts) > 4
-    found = model.summaries(texts[1], strategy="segments")[0]
-    assert found.text.split() == merged(of_slices(model, parts, None)).split()
+    result = model.summaries(texts[1], strategy="segments")[0]
+    assert result.text.split() == merged(of_slices(model, parts, None)).split()
     said = []
     stream = model.stream(
         [Request(texts[1], "a", None)], strategy="segments", on_segment=said.append
     )
     [[(place, streamed)]] = list(stream)
-    assert (place, streamed) == (0, found)
-    assert " ".join(filter(None, said)) == found.text
+    assert (place, streamed) == (0, result)
+    assert " ".join(filter(None, said)) == result.text
 
 
 @pytest.mark.slow
@@ -168,13 +168,13 @@ def test_batches_and_streams_change_nothing(model, texts):
 @pytest.mark.parametrize("strategy", ["auto", "extract", "refine"])
 def test_what_is_read_of_the_beginning(model, texts, strategy):
     total = len(model.tokenizer.encode(texts[1])) + 1
-    [found] = model.summaries(texts[1], strategy=strategy, max_source_length=100)
-    assert found.document_tokens == total
-    assert found.read_tokens + found.dropped_tokens == total
-    assert 30 < found.read_tokens <= (POSITIONS if strategy == "extract" else 100)
+    [result] = model.summaries(texts[1], strategy=strategy, max_source_length=100)
+    assert result.document_tokens == total
+    assert result.read_tokens + result.dropped_tokens == total
+    assert 30 < result.read_tokens <= (POSITIONS if strategy == "extract" else 100)
     stop = model.tokenizer.spans(texts[1])[98][1]  # and one token at the end
     [exact] = model.summaries(texts[1][:stop], strategy=strategy)
-    assert found.text == exact.text
+    assert result.text == exact.text
     with pytest.raises(InputError, match="more than max_source_length=100"):
         model.summaries(texts[1], max_source_length=100, on_overflow="error")
 
@@ -210,9 +210,9 @@ def test_documents_of_a_model_that_knows_their_token(make_model, tiny_tokenizer)
     out = model.generate(ids, mask, global_attention_mask=is_global)[0]
     expected = tiny_tokenizer.decode(out[1:].tolist())
     for batch_size in (1, "auto"):
-        [found] = model.summaries(parts, join=True, batch_size=batch_size)
-        assert found.text == expected
-        assert found.read_tokens == ids.size
+        [result] = model.summaries(parts, join=True, batch_size=batch_size)
+        assert result.text == expected
+        assert result.read_tokens == ids.size
     assert expected != tiny_tokenizer.decode(model.generate(ids, mask)[0, 1:].tolist())
 
     # Training reads the same, and of longer documents an equal share of each.
@@ -226,9 +226,9 @@ def test_documents_of_a_model_that_knows_their_token(make_model, tiny_tokenizer)
         assert is_global.sum() == 3
         is_global[:, 0] = 1
         out = model.generate(read, np.ones_like(read), global_attention_mask=is_global)[0]
-        [found] = model.summaries([parts], max_source_length=length, strategy="direct")
-        assert found.text == tiny_tokenizer.decode(out[1:].tolist())
-        assert found.read_tokens == read.size <= length
+        [result] = model.summaries([parts], max_source_length=length, strategy="direct")
+        assert result.text == tiny_tokenizer.decode(out[1:].tolist())
+        assert result.read_tokens == read.size <= length
 
 
 def test_documents_of_other_models_have_an_empty_line_between_them(model):

@@ -22,8 +22,8 @@ def test_shares_are_those_of_characters(num_parts):
     starts = np.array([0, *ends[:-1]]) + rng.integers(0, 2, 23) * (np.diff([0, *ends]) > 1)
     spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
     indices = [3, 4, 4, 22, 0]
-    found = covered_parts(spans, indices, num_parts)
-    np.testing.assert_allclose(found, counted(spans, indices, num_parts), atol=1e-6)
+    result = covered_parts(spans, indices, num_parts)
+    np.testing.assert_allclose(result, counted(spans, indices, num_parts), atol=1e-6)
     assert covered_parts(spans, range(23), num_parts) == (1,) * num_parts
     assert covered_parts(spans, [], num_parts) == (0,) * num_parts
 
@@ -35,9 +35,9 @@ def test_a_document_without_sentences():
 def test_a_summary_that_rests_on_the_end():
     text = " ".join(f"Sentence number {i} is about item{i} and thing{i}." for i in range(10))
     last = split_sentences(text)[-1]
-    found = summary_coverage(text, last)
-    assert found[-1] == pytest.approx(1, abs=0.02)
-    assert sum(found[:-1]) == 0
-    assert statement_coverage(text, find_statements(last, text)) == found
+    result = summary_coverage(text, last)
+    assert result[-1] == pytest.approx(1, abs=0.02)
+    assert sum(result[:-1]) == 0
+    assert statement_coverage(text, find_statements(last, text)) == result
     assert summary_coverage(text, "") == (0,) * 10
     assert summary_coverage(text, text) == (1,) * 10

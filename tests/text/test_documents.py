@@ -337,8 +337,8 @@ def test_the_first_key_that_a_row_has(write):
 
 def test_several_summaries_and_no_document(write):
     path = write(json_lines([{"summary": ["One.", "Two."]}, {"summary": "A.", "document": "D."}]))
-    found = list(read_json_lines(path, require_document=False, several_summaries=True))
-    assert [(row.document, row.summary) for row in found] == [("", ("One.", "Two.")), ("D.", "A.")]
+    result = list(read_json_lines(path, require_document=False, several_summaries=True))
+    assert [(row.document, row.summary) for row in result] == [("", ("One.", "Two.")), ("D.", "A.")]
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def test_fragments_equal_all_runs(words):
 
 def test_the_numbers_of_a_sentence():
     """ "the cat" and "on the mat" are copied, "slept" is not."""
-    found = extractiveness(DOCUMENT, "The cat slept on the MAT!")
-    assert found._asdict() == {
+    result = extractiveness(DOCUMENT, "The cat slept on the MAT!")
+    assert result._asdict() == {
         "document_words": 14,
         "summary_words": 6,
         "compression": pytest.approx(14 / 6),
@@ -83,8 +83,8 @@ def test_pairs_are_read_one_at_a_time():
 
 def test_means_are_over_pairs():
     pairs = [(DOCUMENT, "the cat"), (DOCUMENT, "birds fly over it")]
-    found = mean_extractiveness(pairs)
-    assert found == pytest.approx((14, 3, (7 + 3.5) / 2, 0.5, 1))
+    result = mean_extractiveness(pairs)
+    assert result == pytest.approx((14, 3, (7 + 3.5) / 2, 0.5, 1))
     with pytest.raises(InputError, match="statistics of no documents"):
         mean_extractiveness([])
     with pytest.raises(InputError, match='the summary "---" has no words; leave its row out'):
@@ -97,9 +97,9 @@ def ngrams(words, size):
 
 def ngrams_by_prefixes(document, summary, size, parts):
     """Unique n-grams of every prefix that the summary has, over those of the whole."""
-    words, wanted = document.split(), ngrams(summary.split(), size)
+    words, expected = document.split(), ngrams(summary.split(), size)
     ends = [len(words) * part // parts for part in range(1, parts + 1)]
-    seen = [len(ngrams(words[:end], size) & wanted) for end in ends]
+    seen = [len(ngrams(words[:end], size) & expected) for end in ends]
     return np.array(seen) / seen[-1] if seen[-1] else None
 
 
@@ -111,10 +111,10 @@ def test_curves_equal_counts_of_prefixes(size, parts):
             " ".join(str(rng.randrange(8)) for _ in range(size)) for size in (60, 6)
         )
         expected = ngrams_by_prefixes(document, summary, size, parts)
-        found = salient_ngrams(document, summary, size=size, num_shares=parts)
-        assert (found is None) == (expected is None)
+        result = salient_ngrams(document, summary, size=size, num_shares=parts)
+        assert (result is None) == (expected is None)
         if expected is not None:
-            np.testing.assert_allclose(found, expected)
+            np.testing.assert_allclose(result, expected)
 
 
 def test_curves_count_a_bigram_once_and_are_averaged():

@@ -41,12 +41,12 @@ def slow_scores(sentences, counting, metric, chosen=()):
 
 
 def slow_sequential(sentences, options, count):
-    chosen = []
+    selected = []
     for _ in range(count):
-        scores = np.round(slow_scores(sentences, options.counting, options.metric, chosen), 12)
-        scores[chosen] = -1
-        chosen.append(int(np.argmax(scores)))
-    return sorted(chosen)
+        scores = np.round(slow_scores(sentences, options.counting, options.metric, selected), 12)
+        scores[selected] = -1
+        selected.append(int(np.argmax(scores)))
+    return sorted(selected)
 
 
 def synthetic_document(seed, num_sentences=13):
@@ -99,9 +99,9 @@ def test_words_of_other_scripts_count_where_they_are_asked_for(sentences):
 def test_words_of_english_are_the_same_either_way(strategy):
     sentences = [text.replace("é", "e").replace("ΣΑΣ", "x") for text in synthetic_document(3)]
     options = GapSentenceOptions(strategy=strategy)
-    wanted = select_gap_sentences(sentences, options, RNG)
+    expected = select_gap_sentences(sentences, options, RNG)
     options = dataclasses.replace(options, unicode_words=True)
-    assert select_gap_sentences(sentences, options, RNG) == wanted
+    assert select_gap_sentences(sentences, options, RNG) == expected
 
 
 @pytest.mark.parametrize("metric", ["f1", "recall", "precision"])

@@ -18,16 +18,16 @@ def table_of(first, second):
 def read_out(first, second):
     """Positions in ``first`` of one subsequence: words that agree, else up, else to the left."""
     table = table_of(first, second)
-    i, j, found = len(first), len(second), set()
+    i, j, result = len(first), len(second), set()
     while i and j:
         if first[i - 1] == second[j - 1]:
             i, j = i - 1, j - 1
-            found.add(i)
+            result.add(i)
         elif table[i - 1][j] >= table[i][j - 1]:
             i -= 1
         else:
             j -= 1
-    return found
+    return result
 
 
 def words(rng, longest, vocabulary):

@@ -24,15 +24,15 @@ def slow_counts(text, n):
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_counts(n):
     known = {gram for text in OTHERS for gram in slow_counts(text, n)}
-    found = count_ngrams(TEXTS, OTHERS, n)
+    result = count_ngrams(TEXTS, OTHERS, n)
     bags = [[slow_counts(text, n) for text in texts] for texts in (TEXTS, OTHERS)]
-    for counts, bag in zip(found, bags, strict=True):
+    for counts, bag in zip(result, bags, strict=True):
         assert counts.total.tolist() == [sum(b.values()) for b in bag]
         assert counts.dense().sum(1).tolist() == [
             sum(c for gram, c in b.items() if gram in known) for b in bag
         ]
     # Which column an n-gram has does not matter: overlaps must agree.
-    tables = [counts.dense() for counts in found]
+    tables = [counts.dense() for counts in result]
     overlaps = np.minimum(tables[0][:, None], tables[1][None]).sum(-1)
     assert overlaps.tolist() == [[sum((a & b).values()) for b in bags[1]] for a in bags[0]]
 

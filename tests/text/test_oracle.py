@@ -58,9 +58,9 @@ def test_selection_equals_rouge_score():
             some_sentences(rng, rng.integers(0, 12)),
             " ".join(some_sentences(rng, 4)),
         )
-        found = greedy_oracle(sentences, summary)
-        assert found == slow_oracle(sentences, summary)
-        sizes.add(len(found))
+        result = greedy_oracle(sentences, summary)
+        assert result == slow_oracle(sentences, summary)
+        sizes.add(len(result))
     assert len(sizes) > 3
 
 

@@ -22,14 +22,14 @@ OPTIONS = SegmentOptions(min_tokens=50, max_tokens=60, max_segment_tokens=70)
 
 @pytest.fixture(scope="module")
 def document():
-    found = segment_document(TEXT, TOKENIZER, OPTIONS)
-    assert [(segment.first, segment.end) for segment in found.segments] == [
+    result = segment_document(TEXT, TOKENIZER, OPTIONS)
+    assert [(segment.first, segment.end) for segment in result.segments] == [
         (0, 3),
         (3, 6),
         (6, 9),
         (9, 12),
     ]
-    return found
+    return result
 
 
 def read(ids):
@@ -114,7 +114,7 @@ def slow_source(document, index, salient, limit, order):
 @pytest.mark.parametrize("order", ["document", "current_first"])
 def test_budget(document, order):
     rng = np.random.default_rng(0)
-    kept = set()
+    retained = set()
     for limit in range(75, 300, 7):
         salient = np.flatnonzero(rng.random(12) < 0.7).tolist()
         sources = segment_sources(
@@ -123,8 +123,8 @@ def test_budget(document, order):
         assert max(map(len, sources)) <= limit
         for index, source in enumerate(sources):
             assert read(source) == slow_source(document, index, salient, limit, order)
-            kept.add(len(source))
-    assert len(kept) > 10
+            retained.add(len(source))
+    assert len(retained) > 10
 
 
 def test_spans_are_the_sentences(document):

@@ -16,15 +16,15 @@ def some_texts(rng, count, words):
 def slow_assignment(segments, sentences, metric, stemmer):
     scorer = RougeScorer(["rouge1", "rouge2"], use_stemmer=stemmer)
     side = "fmeasure" if metric == "f1" else metric
-    chosen = []
+    selected = []
     for sentence in sentences:
         scores = [
             sum(getattr(s, side) for s in scorer.score(segment, sentence).values())
             for segment in segments
         ]
         best = max(scores)
-        chosen.append(next(i for i, score in enumerate(scores) if score > best - 1e-9))
-    return chosen
+        selected.append(next(i for i, score in enumerate(scores) if score > best - 1e-9))
+    return selected
 
 
 @pytest.mark.parametrize("stemmer", [True, False])
@@ -37,9 +37,9 @@ def test_assignment_equals_rouge_score(metric, stemmer):
             some_texts(rng, rng.integers(1, 9), 30),
             some_texts(rng, rng.integers(0, 6), 8),
         )
-        found = assign_sentences(segments, sentences, metric=metric, stemmer=stemmer).tolist()
-        assert found == slow_assignment(segments, sentences, metric, stemmer)
-        seen |= set(found)
+        result = assign_sentences(segments, sentences, metric=metric, stemmer=stemmer).tolist()
+        assert result == slow_assignment(segments, sentences, metric, stemmer)
+        seen |= set(result)
     assert len(seen) > 4
 
 

@@ -95,14 +95,14 @@ def test_ranges_equal_the_slow_twin(variant):
         ).tolist()
         vectors = rng.standard_normal((count, 5))
         vectors[rng.random(count) < 0.1] = 0
-        found = segment_ranges(lengths, vectors, options)
-        assert [list(range(first, end)) for first, end in found] == slow_ranges(
+        result = segment_ranges(lengths, vectors, options)
+        assert [list(range(first, end)) for first, end in result] == slow_ranges(
             lengths, vectors, options
         )
-        sizes = [sum(lengths[first:end]) for first, end in found]
+        sizes = [sum(lengths[first:end]) for first, end in result]
         assert max(sizes) <= options.limit
         assert max(sizes) <= options.max_tokens + max(lengths) or options.split_moves == "window"
-        cuts += len(found) - 1
+        cuts += len(result) - 1
     assert cuts > 50
 
 
@@ -158,31 +158,31 @@ def test_segments_give_back_the_document(name):
 def test_a_long_enough_segment_ends_at_a_heading():
     vectors = np.ones((30, 2))  # nothing else tells sentences apart
     assert segment_ranges([2] * 30, vectors, SMALL) == [(0, 21), (21, 30)]
-    found = segment_ranges([2] * 30, vectors, SMALL, sections={5, 12, 25})
-    assert found == [(0, 12), (12, 25), (25, 30)]  # 10 sentences are min_tokens
+    result = segment_ranges([2] * 30, vectors, SMALL, sections={5, 12, 25})
+    assert result == [(0, 12), (12, 25), (25, 30)]  # 10 sentences are min_tokens
     sentences = [f"This is number {i}." for i in range(12)]
     text = "\n\n".join([" ".join(sentences[:7]), "Costs", " ".join(sentences[7:])])
-    found = segment_document(text, Words(), SMALL, headings={"Costs"})
-    assert [found.segment_text(i).split()[0] for i in range(len(found.segments))] == [
+    result = segment_document(text, Words(), SMALL, headings={"Costs"})
+    assert [result.segment_text(i).split()[0] for i in range(len(result.segments))] == [
         "This",
         "Costs",
     ]
-    assert "".join(found.segment_text(i) for i in range(len(found.segments))) == text
+    assert "".join(result.segment_text(i) for i in range(len(result.segments))) == text
 
 
 def test_segments_begin_at_borders():
     parts = [" ".join(f"This is {name} number {i}." for i in range(9)) for name in ("one", "two")]
     text = "\n\n".join([*parts, "Short."])
     borders = [len(parts[0]) + 2, len(parts[0]) + len(parts[1]) + 4]
-    found = segment_document(text, Words(), SMALL, borders=borders)
+    result = segment_document(text, Words(), SMALL, borders=borders)
     alone = [segment_document(part, Words(), SMALL) for part in (*parts, "Short.")]
-    count = len(found.segments)
-    assert "".join(found.segment_text(i) for i in range(count)) == text == found.text
-    assert {segment.start for segment in found.segments} >= set(borders)
-    assert [found.segment_ids(i) for i in range(count)] == [
+    count = len(result.segments)
+    assert "".join(result.segment_text(i) for i in range(count)) == text == result.text
+    assert {segment.start for segment in result.segments} >= set(borders)
+    assert [result.segment_ids(i) for i in range(count)] == [
         document.segment_ids(i) for document in alone for i in range(len(document.segments))
     ]
-    assert found.sentences == [sentence for document in alone for sentence in document.sentences]
+    assert result.sentences == [sentence for document in alone for sentence in document.sentences]
 
 
 def test_similarity_is_the_encoders():

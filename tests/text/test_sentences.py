@@ -97,9 +97,9 @@ def test_lines_of_wide_blocks_are_joined():
     )
     wide = f"{long} and some words more than\nthe others have, which ends here."
     wide += f"\n- an item\n  {long}\n  of it"
-    found = join_wrapped_lines(f"Title\n\n{wide}\n\n{long}\nnarrow enough")
-    assert len(found) == len(f"Title\n\n{wide}\n\n{long}\nnarrow enough")
-    assert found.split("\n") == [
+    result = join_wrapped_lines(f"Title\n\n{wide}\n\n{long}\nnarrow enough")
+    assert len(result) == len(f"Title\n\n{wide}\n\n{long}\nnarrow enough")
+    assert result.split("\n") == [
         "Title",
         "",
         f"{long} and some words more than the others have, which ends here.",
@@ -176,11 +176,11 @@ def lines_of(count, words, end="\n"):
 
 @pytest.mark.parametrize("text", [lines_of(900, 7), lines_of(1, 6000), "我们在这里看书" * 500])
 def test_text_without_punctuation_has_bounded_sentences(text):
-    found = bounded_sentences(text)
-    lengths = [num_words(piece) for piece in found]
+    result = bounded_sentences(text)
+    lengths = [num_words(piece) for piece in result]
     assert SHORTEST_PIECE <= min(lengths) <= max(lengths) <= LONGEST_PIECE
-    assert without_space("".join(found)) == without_space(text)
-    for start, end, piece in zip(*sentence_spans(text, found), found, strict=True):
+    assert without_space("".join(result)) == without_space(text)
+    for start, end, piece in zip(*sentence_spans(text, result), result, strict=True):
         assert text[start:end].split() == piece.split()
         assert "\n" not in piece
 
@@ -218,8 +218,8 @@ def test_long_sentences_with_a_stop_stay_whole():
 def test_long_quotations_are_split_into_their_sentences(marks):
     inner = [f'Sentence {i} is of Mr. Smith\'s "old" house.' for i in range(30)]
     text = f"He said {marks[0]}{' '.join(inner)}{marks[1]} She left."
-    found = bounded_sentences(text)
-    assert found[1:29] == inner[1:29]
+    result = bounded_sentences(text)
+    assert result[1:29] == inner[1:29]
     opened = bounded_sentences(text.replace(" Sentence 9", " \u201cSentence 9"))
     assert opened[9].startswith("\u201cSentence 9")
     assert len(split_sentences(text)) < 5

@@ -28,10 +28,10 @@ def test_statements_name_sources_with_their_places():
     for each in (built, repaired, cats):
         assert summary[each.start : each.end] == each.text
     expected = align(split_sentences(summary), split_sentences(DOCUMENT))
-    for each, found in zip((built, repaired, cats), expected, strict=True):
-        assert [source.number for source in each.sources] == found.indices
-        assert [source.score for source in each.sources] == pytest.approx(found.scores, abs=1e-4)
-        assert each.support == pytest.approx(found.total, abs=1e-4)
+    for each, result in zip((built, repaired, cats), expected, strict=True):
+        assert [source.number for source in each.sources] == result.indices
+        assert [source.score for source in each.sources] == pytest.approx(result.scores, abs=1e-4)
+        assert each.support == pytest.approx(result.total, abs=1e-4)
     [source] = built.sources
     assert DOCUMENT[source.start : source.end].startswith("The old bridge was built by Anna")
     assert DOCUMENT[source.start : source.end].endswith("1874.")

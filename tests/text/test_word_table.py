@@ -15,10 +15,10 @@ def singular(word):
 def test_counts_are_those_of_a_dictionary():
     table = word_table(SENTENCES, str.split, singular)
     bags = [collections.Counter(map(singular, line.split())) for line in SENTENCES]
-    found = [collections.Counter() for _ in SENTENCES]
+    result = [collections.Counter() for _ in SENTENCES]
     for row, word, count in zip(table.row, table.word, table.counts, strict=True):
-        found[row][table.names[word]] = count
-    assert found == bags
+        result[row][table.names[word]] = count
+    assert result == bags
     assert table.names == ["the", "cat", "sat", "a", "and", "dog"]
     words = [singular(word) for line in SENTENCES for word in line.split()]
     assert [table.names[i] for i in table.ids] == words

@@ -401,16 +401,16 @@ def test_truncation_keeps_the_special_tokens(byte_pairs, pegasus):
 def test_pairs_are_cut_as_if_token_by_token(lengths, room):
     """Each token is taken from the longer text; of two equally long ones from the shorter one of
     the beginning."""
-    kept = list(lengths)
+    retained = list(lengths)
     shorter = 0 if lengths[0] <= lengths[1] else 1
-    while sum(kept) > room:
-        longer = 1 - shorter if kept[1 - shorter] > kept[shorter] else shorter
-        kept[longer] -= 1
+    while sum(retained) > room:
+        longer = 1 - shorter if retained[1 - shorter] > retained[shorter] else shorter
+        retained[longer] -= 1
     first, second = range(10, 10 + lengths[0]), range(30, 30 + lengths[1])
     pair = ByteTokenizer().join_pair(first, second, room + 2)
-    ids = [*first[: kept[0]], 1, *second[: kept[1]], 1]
+    ids = [*first[: retained[0]], 1, *second[: retained[1]], 1]
     assert pair.ids == ids
-    assert pair.ids[pair.second] == list(second[: kept[1]])
+    assert pair.ids[pair.second] == list(second[: retained[1]])
     assert pair.token_type_ids == [0] * len(ids)
 
 

@@ -114,11 +114,11 @@ def assert_equal(ours, theirs, texts):
         assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True), text
         spans = ours.spans(text)
         if isinstance(ours, JsonTokenizer):
-            found = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
+            result = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
             # White space around a token is part of it or not; a token of nothing else lies near.
-            for (start, end), (first, last) in zip(spans, found.offset_mapping, strict=True):
-                wanted = text[first:last].strip()
-                assert not wanted or text[start:end].strip() == wanted, text
+            for (start, end), (first, last) in zip(spans, result.offset_mapping, strict=True):
+                expected = text[first:last].strip()
+                assert not expected or text[start:end].strip() == expected, text
         assert len(spans) == len(ours.encode(text))
         assert all(start <= end <= len(text) for start, end in spans)
     for limit in (2, 5):
@@ -149,8 +149,8 @@ def assert_equal_pairs(ours, theirs, texts):
                 pair = ours.join_pair(first_ids, second_ids, limit, truncation)
                 assert pair.ids == theirs_pair.input_ids, (first, second, strategy, limit)
                 assert pair.token_type_ids == theirs_pair.token_type_ids
-                kept = pair.ids[pair.second]
-                assert kept == second_ids[: len(kept)]
+                retained = pair.ids[pair.second]
+                assert retained == second_ids[: len(retained)]
 
 
 def assert_round_trips(ours, theirs, texts, directory, model_type):
@@ -318,8 +318,8 @@ def test_tokens_that_tokenizer_json_lacks(
     entries = json.loads(json.dumps(entries).replace("NEXT", str(len(before))))
     if name == "added_tokens.json":
         entries = {text: int(index) for text, index in entries.items()}
-    found = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(found | entries))
+    result = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(result | entries))
     ours, theirs = load_tokenizer(saved), AutoTokenizer.from_pretrained(saved)
     assert ours.vocab_size == len(theirs)
     for text in [*texts, "x <doc>y<doc> z"]:
@@ -691,8 +691,8 @@ def test_albert(albert_pieces, texts, tmp_path, config):
     assert_equal(ours, theirs, texts)
     assert_round_trips(ours, theirs, texts, tmp_path, "albert")
     saved = tokenizers.Tokenizer.from_file(str(tmp_path / "ours" / "tokenizer.json"))
-    pair, wanted = saved.encode("a", "b"), theirs("a", "b", return_token_type_ids=True)
-    assert (pair.ids, pair.type_ids) == (wanted.input_ids, wanted.token_type_ids)
+    pair, expected = saved.encode("a", "b"), theirs("a", "b", return_token_type_ids=True)
+    assert (pair.ids, pair.type_ids) == (expected.input_ids, expected.token_type_ids)
 
 
 def test_albert_cuts_commas_from_numbers(topics, tmp_path):
@@ -733,11 +733,11 @@ def test_deberta(topics, tmp_path):
     ]
     assert_equal(ours, theirs, texts)
     assert_round_trips(ours, theirs, texts, tmp_path, "deberta-v2")
-    pair, wanted = (
+    pair, expected = (
         ours.join_pair(ours.encode("a"), ours.encode("b")),
         theirs("a", "b", return_token_type_ids=True),
     )
-    assert (pair.ids, pair.token_type_ids) == (wanted.input_ids, wanted.token_type_ids)
+    assert (pair.ids, pair.token_type_ids) == (expected.input_ids, expected.token_type_ids)
     unnamed = write(tmp_path / "unnamed", files, "deberta-v2")
     assert load_tokenizer(unnamed).fingerprint == ours.fingerprint
     # Wide characters as in sentencepiece, which published models were trained with.
@@ -767,8 +767,8 @@ def test_spaces_before_marks(request, tmp_path, files, model_type, name):
     ours.save(tmp_path / "ours")
     theirs.save_pretrained(tmp_path / "theirs")
     ids = ours.encode("It did n't stop . Or , so")
-    wanted = "It didn't stop. Or, so"
-    assert (theirs.decode(ids) == wanted) == (name != "BartTokenizer")
+    expected = "It didn't stop. Or, so"
+    assert (theirs.decode(ids) == expected) == (name != "BartTokenizer")
     for tokenizer in (ours, *map(load_tokenizer, (tmp_path / "ours", tmp_path / "theirs"))):
         assert tokenizer.decode(ids) == theirs.decode(ids)
 

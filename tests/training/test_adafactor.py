@@ -129,15 +129,15 @@ def test_every_layers_matrix_is_alone(scale_parameter):
         decays_all=True,
         scale_parameter=scale_parameter,
     )
-    found = run(options, params, gradients)
+    result = run(options, params, gradients)
     for path in SHAPES:
         layers = single_layers(path, params[path])
         of_layers = zip(*(single_layers(path, g[path]) for g in gradients), strict=True)
         for index, (layer, steps) in enumerate(zip(layers, of_layers, strict=True)):
-            wanted = twin(layer, steps, 0.01, 0.05, scale_parameter)
+            expected = twin(layer, steps, 0.01, 0.05, scale_parameter)
             for t in range(STEPS):
-                value = single_layers(path, found[t][path])[index]
-                np.testing.assert_allclose(value, wanted[t], atol=1e-5, err_msg=path)
+                value = single_layers(path, result[t][path])[index]
+                np.testing.assert_allclose(value, expected[t], atol=1e-5, err_msg=path)
 
 
 def test_every_layers_matrix_is_as_optax_has_it():
@@ -146,7 +146,7 @@ def test_every_layers_matrix_is_as_optax_has_it():
     options = OptimizerOptions(
         "adafactor", 0.01, clip_norm=None, min_dim_size_to_factor=2, clip_threshold=0.7
     )
-    found = run(options, params, gradients)
+    result = run(options, params, gradients)
     optimizer = optax.adafactor(
         0.01,
         min_dim_size_to_factor=2,
@@ -161,7 +161,7 @@ def test_every_layers_matrix_is_as_optax_has_it():
             steps = [jnp.asarray(g, jnp.float32) for g in single_layers(path, gradient[path])]
             updates, state = update(steps, state, layers)
             layers = optax.apply_updates(layers, updates)
-            value = single_layers(path, found[t][path])
+            value = single_layers(path, result[t][path])
             for ours, theirs in zip(value, layers, strict=True):
                 np.testing.assert_allclose(ours, theirs, atol=2e-6, err_msg=path)
 
@@ -177,9 +177,9 @@ def test_a_large_gradient_leaves_the_other_layers_updates_as_they_are():
     after, _ = update(large, state)
     rms = np.sqrt(np.square(after["kernel"]).mean((1, 2, 3)))
     np.testing.assert_allclose(rms, 1.0, atol=0.01)
-    wanted, _ = update(gradients, state)
+    expected, _ = update(gradients, state)
     others = [0, 1, 3]
-    np.testing.assert_array_equal(after["kernel"][others,], wanted["kernel"][others,])
+    np.testing.assert_array_equal(after["kernel"][others,], expected["kernel"][others,])
     np.testing.assert_allclose(np.sqrt(np.square(plain["kernel"]).mean((1, 2, 3))), 1.0, atol=0.01)
 
 

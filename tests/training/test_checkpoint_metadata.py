@@ -46,8 +46,8 @@ def test_damaged_metadata_without_sums_are_one_sentence(tmp_path, content, messa
     toy.forget_sums(tmp_path / "3")
     if isinstance(content, dict):
         changed = json.loads((tmp_path / METADATA).read_text()) | content
-        kept = {name: value for name, value in changed.items() if value is not ...}
-        content = json.dumps(kept)
+        retained = {name: value for name, value in changed.items() if value is not ...}
+        content = json.dumps(retained)
     (tmp_path / METADATA).write_text(content)
     with pytest.raises(InputError, match=message):
         restore_params(tmp_path)

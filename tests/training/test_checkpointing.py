@@ -33,16 +33,16 @@ def test_clocks_that_go_back_change_nothing(tmp_path, monkeypatch, toy):
 def test_round_trip(tmp_path, toy):
     toy.save_checkpoints(tmp_path, {7: None})
     checkpoints = TrainingCheckpoints(tmp_path)
-    found = toy.restore_latest(checkpoints)
+    result = toy.restore_latest(checkpoints)
     checkpoints.close()
-    assert (found.step, found.data) == (7, {"position": 7})
-    toy.assert_equal(found.params, toy.params_of(7))
-    toy.assert_equal(found.state, toy.state_of(7))
-    assert jax.tree.structure(found.state) == jax.tree.structure(toy.state_of(7))
-    assert found.params["bias"].dtype == jnp.bfloat16
-    assert found.meta["model"] == "toy"
-    assert found.meta["config"] == {"d": 4}
-    assert found.meta["format_version"] == checkpoint_metadata.FORMAT_VERSION
+    assert (result.step, result.data) == (7, {"position": 7})
+    toy.assert_equal(result.params, toy.params_of(7))
+    toy.assert_equal(result.state, toy.state_of(7))
+    assert jax.tree.structure(result.state) == jax.tree.structure(toy.state_of(7))
+    assert result.params["bias"].dtype == jnp.bfloat16
+    assert result.meta["model"] == "toy"
+    assert result.meta["config"] == {"d": 4}
+    assert result.meta["format_version"] == checkpoint_metadata.FORMAT_VERSION
 
 
 @pytest.mark.parametrize(
@@ -83,18 +83,18 @@ def test_an_evaluation_that_comes_after_the_checkpoint_counts(tmp_path, toy):
 
 def test_parameters_alone_as_numpy_from_the_workdir(tmp_path, toy):
     toy.save_checkpoints(tmp_path / "checkpoints", {3: None})
-    found = restore_params(tmp_path)
-    toy.assert_equal(found, toy.params_of(3))
-    assert {type(leaf) for leaf in jax.tree.leaves(found)} == {np.ndarray}
-    assert found["bias"].dtype == jnp.bfloat16
+    result = restore_params(tmp_path)
+    toy.assert_equal(result, toy.params_of(3))
+    assert {type(leaf) for leaf in jax.tree.leaves(result)} == {np.ndarray}
+    assert result["bias"].dtype == jnp.bfloat16
     assert read_meta(tmp_path)["step"] == 3
 
 
 def test_parameters_alone_onto_a_target(tmp_path, toy):
     toy.save_checkpoints(tmp_path, {3: None})
-    found = restore_params(tmp_path, toy.abstract(toy.params_of(0)))
-    toy.assert_equal(found, toy.params_of(3))
-    assert isinstance(found["bias"], jax.Array)
+    result = restore_params(tmp_path, toy.abstract(toy.params_of(0)))
+    toy.assert_equal(result, toy.params_of(3))
+    assert isinstance(result["bias"], jax.Array)
 
 
 def test_parameters_that_do_not_fit_are_listed(tmp_path, toy):
@@ -221,8 +221,8 @@ def test_a_process_that_has_ended_may_be_why_nothing_is_written(
 
     monkeypatch.setattr(checkpoints._manager, "save", lose)
     monkeypatch.setattr(jax, "process_count", lambda: processes)
-    with pytest.raises(InputError, match=rf"step 3 .*\(Gloo .* by peer\); {advice}") as found:
+    with pytest.raises(InputError, match=rf"step 3 .*\(Gloo .* by peer\); {advice}") as result:
         checkpoints.save(3, toy.params_of(3), toy.state_of(3), {})
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(result.value)
     monkeypatch.undo()
     checkpoints.close()

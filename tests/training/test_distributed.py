@@ -145,5 +145,5 @@ def test_processes_with_other_configs_are_told_the_key(start_worker, finish_work
         workers = [start_worker("agree", port, index, value) for index, value in enumerate(values)]
         said.append([finish_worker(worker) for worker in workers])
     assert said[0] == ["agreed", "agreed"]
-    wanted = "config.optimizer.learning_rate is 1e-3 in process 0 and 5e-4 in process 1"
-    assert all(message.startswith(wanted) for message in said[1])
+    expected = "config.optimizer.learning_rate is 1e-3 in process 0 and 5e-4 in process 1"
+    assert all(message.startswith(expected) for message in said[1])

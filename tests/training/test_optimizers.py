@@ -68,12 +68,12 @@ def test_adam_follows_its_twin(name):
     shapes = [(3, 4), (5,)]
     params = [np.random.default_rng(1).normal(size=s) for s in shapes]
     options = OptimizerOptions(name, 0.01, eps=1e-4, weight_decay=0.1, clip_norm=None)
-    found = run(options, params, gradients(shapes))
+    result = run(options, params, gradients(shapes))
     expected = adam_twin(list(params), gradients(shapes), 0.01, 1e-4, 0.1, name == "adamw_hf")
     other = adam_twin(list(params), gradients(shapes), 0.01, 1e-4, 0.1, name != "adamw_hf")
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(result, expected, strict=True):
         np.testing.assert_allclose(np.concatenate([x.ravel() for x in a]), flat(b), atol=2e-6)
-    assert np.abs(flat(found[-1]) - flat(other[-1])).max() > 1e-3
+    assert np.abs(flat(result[-1]) - flat(other[-1])).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["lion", "nadamw", "sgd"])
@@ -106,18 +106,18 @@ def test_clipping_is_torchs(size, clipped):
     assert (scale < 1) == clipped
     # Adam forgets the scale of a first gradient; a huge eps makes it linear in the gradient again.
     options = OptimizerOptions("adamw_hf", 1.0, eps=1e6, clip_norm=2.0)
-    found = run(options, [np.zeros(4), np.zeros(9)], [grads])[0]
+    result = run(options, [np.zeros(4), np.zeros(9)], [grads])[0]
     expected = adam_twin(
         [np.zeros(4), np.zeros(9)], [[scale * g for g in grads]], 1.0, 1e6, 0.0, True
     )[0]
-    np.testing.assert_allclose(flat(found), flat(expected), rtol=1e-4)
+    np.testing.assert_allclose(flat(result), flat(expected), rtol=1e-4)
 
 
 def test_t5_schedule_is_the_published_one():
     golden = np.load(GOLDEN)
     rate = schedule(OptimizerOptions(learning_rate=0.02, schedule="t5", warmup_steps=10_000))
-    found = [float(rate(step)) for step in golden["t5_sched_steps"]]
-    np.testing.assert_allclose(found, 0.02 * golden["t5_sched_factor_warmup10000"], rtol=1e-6)
+    result = [float(rate(step)) for step in golden["t5_sched_steps"]]
+    np.testing.assert_allclose(result, 0.02 * golden["t5_sched_factor_warmup10000"], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_only_some_parameters_are_trained(name):
     for tree in without:
         del tree["encoder"]["kernel"]
     alone, state_alone = steps(OptimizerOptions(name, 0.1, **options), without[0], without[1:])
-    for found, wanted in (
+    for result, expected in (
         (trained["encoder"]["globals"], alone["encoder"]["globals"]),
         (trained["head"], alone["head"]),
         *(
@@ -238,7 +238,7 @@ def test_only_some_parameters_are_trained(name):
             for s in (state, state_alone)
         ),
     ):
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), result, expected)
     assert sum(x.size for x in jax.tree.leaves(state)) == sum(
         x.size for x in jax.tree.leaves(state_alone)
     )
@@ -285,12 +285,12 @@ def test_spikes_of_the_gradient_are_left_out():
         seen = 3 * mean if is_spike else norms[step]
         decay = min(SPIKE_DECAY, step / (step + 1))
         mean = decay * mean + (1 - decay) * seen
-        wanted = {"w": jnp.zeros(3)}
+        expected = {"w": jnp.zeros(3)}
         if is_spike:
             spikes.append(step)
         else:
-            wanted, plain_state = plain_update(tree, plain_state, params)
-        np.testing.assert_array_equal(updates["w"], wanted["w"])
+            expected, plain_state = plain_update(tree, plain_state, params)
+        np.testing.assert_array_equal(updates["w"], expected["w"])
         assert optax.tree_utils.tree_get(state, "spikes") == len(spikes)
     assert spikes == [25, 30]
     jax.tree.map(np.testing.assert_array_equal, state.inner, plain_state)

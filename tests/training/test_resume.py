@@ -75,9 +75,9 @@ def test_two_hosts_give_the_losses_of_one(toy, start_worker, finish_worker, free
     toy.toy_fit(tmp_path / "one", steps=10, batches=toy.ToyBatches(rows=8), checkpoint_every=0)
     for process in hosts:  # host 1 alone got the signal, both leave after the same step
         assert finish_worker(process) == {"step": 10, "stopped_by": "SIGTERM", "devices": 4}
-    expected, found = toy.losses(tmp_path / "one"), toy.losses(tmp_path / "two")
-    assert list(found) == list(expected) == list(range(1, 11))
-    np.testing.assert_allclose(list(found.values()), list(expected.values()), atol=1e-6, rtol=0)
+    expected, result = toy.losses(tmp_path / "one"), toy.losses(tmp_path / "two")
+    assert list(result) == list(expected) == list(range(1, 11))
+    np.testing.assert_allclose(list(result.values()), list(expected.values()), atol=1e-6, rtol=0)
 
 
 def test_a_stopped_run_continues_on_twice_the_hosts(

@@ -72,12 +72,12 @@ def test_gradients_are_those_of_a_loop_over_segments(through_memory):
     loss, grads = by_hand((lambda m: m) if through_memory else jax.lax.stop_gradient)
     if not through_memory:  # the first memory is a parameter, but what is carried is none
         grads["m"] = jnp.zeros(D)
-    found, out = jax.jit(gradient_fn(LOSS._replace(backprop_through_memory=through_memory)))(
+    result, out = jax.jit(gradient_fn(LOSS._replace(backprop_through_memory=through_memory)))(
         PARAMS, batch(), jax.random.key(0)
     )
     assert float(out.loss_sum) == pytest.approx(float(loss), abs=1e-5)
     assert float(out.weight) == COUNTS.sum()
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, grads)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), result, grads)
 
 
 @pytest.mark.parametrize(("trainable", "frozen"), [("w", "m"), ("m", "w")])
@@ -85,9 +85,9 @@ def test_frozen_parameters_have_no_gradients(trainable, frozen):
     """The first memory is the only use of m."""
     loss = LOSS._replace(backprop_through_memory=True)
     loss = with_frozen(loss, trainable)
-    found, _ = jax.jit(gradient_fn(loss))(PARAMS, batch(), jax.random.key(0))
-    assert not found[frozen].any()
-    assert found[trainable].any()
+    result, _ = jax.jit(gradient_fn(loss))(PARAMS, batch(), jax.random.key(0))
+    assert not result[frozen].any()
+    assert result[trainable].any()
 
 
 def test_segments_that_no_document_has_are_not_computed():
@@ -105,7 +105,7 @@ def test_segments_that_no_document_has_are_not_computed():
 
 
 def test_micro_batches_of_documents_give_the_update_of_the_whole_batch():
-    found = []
+    result = []
     for accumulation in (1, 2, 4):
         loss = LOSS._replace(
             shared=lambda params, batch: {
@@ -116,12 +116,12 @@ def test_micro_batches_of_documents_give_the_update_of_the_whole_batch():
         state = init_state(jax.tree.map(jnp.copy, PARAMS), optax.sgd(0.1))
         for _ in range(2):  # the second step begins with a fresh memory, like the first
             state, metrics = step(state, batch())
-        found.append(
+        result.append(
             (jax.device_get(state.params), float(metrics["loss"]), float(metrics["weight"]))
         )
-    for other in found[1:]:
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found[0], other)
-    np.testing.assert_array_equal(found[0][0]["m"], PARAMS["m"])  # what is shared has no gradient
+    for other in result[1:]:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), result[0], other)
+    np.testing.assert_array_equal(result[0][0]["m"], PARAMS["m"])  # what is shared has no gradient
 
 
 def test_micro_batches_need_no_further_copy_of_the_gradients():

@@ -22,12 +22,12 @@ def run(toy, accumulation, batches, steps=3):
     """Parameters and metrics of every step of plain SGD."""
     optimizer = optax.chain(optax.sgd(0.5))
     init, loss_fn = toy.make_init(toy.ToyModel()), toy.make_loss(toy.ToyModel())
-    state, found = fresh(init, optimizer), []
+    state, result = fresh(init, optimizer), []
     step = make_train_step(loss_fn, optimizer, accumulation=accumulation)
     for _ in range(steps):
         state, metrics = step(state, next(batches))
-        found.append((jax.device_get(state.params), jax.device_get(metrics)))
-    return found
+        result.append((jax.device_get(state.params), jax.device_get(metrics)))
+    return result
 
 
 def uneven_batches(toy):
@@ -73,8 +73,8 @@ def test_one_step_is_plain_gradient_descent_on_the_mean(toy):
 
     loss, grads = jax.jit(jax.value_and_grad(mean_loss))(params)
     expected = jax.tree.map(lambda p, g: p - 0.5 * g, params, grads)
-    found, metrics = run(toy, 1, batches, steps=1)[0]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
+    result, metrics = run(toy, 1, batches, steps=1)[0]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), result, expected)
     norm = np.sqrt(sum((np.asarray(g) ** 2).sum() for g in jax.tree.leaves(grads)))
     assert metrics["loss"] == pytest.approx(float(loss), rel=1e-6)
     assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-5)
@@ -95,12 +95,12 @@ def test_batches_without_labels_are_skipped_and_not_called_bad():
 
     optimizer = optax.sgd(0.1)
     step = make_train_step(loss, optimizer)
-    state, found = fresh(lambda rng: {"w": jnp.ones(2)}, optimizer), []
+    state, result = fresh(lambda rng: {"w": jnp.ones(2)}, optimizer), []
     for x, weight in ((1, 0.0), (np.nan, 1.0), (1, 0.0), (np.nan, 1.0), (1, 0.0), (1, 1.0)):
         batch = {"x": np.full((1, 2), x, np.float32), "weight": np.float32(weight)}
         state, _ = step(state, batch)
-        found.append([int(state.skipped), int(state.bad_streak)])
-    assert found == [[1, 0], [2, 1], [3, 1], [4, 2], [5, 2], [5, 0]]
+        result.append([int(state.skipped), int(state.bad_streak)])
+    assert result == [[1, 0], [2, 1], [3, 1], [4, 2], [5, 2], [5, 0]]
     np.testing.assert_allclose(state.params["w"], [0.9, 0.9], atol=1e-6)
 
 
@@ -165,11 +165,11 @@ def test_randomness_is_a_function_of_seed_step_and_micro_batch():
     def noises(seed, accumulation=1):
         state = fresh(lambda rng: {"w": jnp.ones(1)}, optimizer)
         step = make_train_step(noise_loss, optimizer, seed=seed, accumulation=accumulation)
-        found = []
+        result = []
         for _ in range(3):
             state, metrics = step(state, {"x": np.ones((4, 1), np.float32)})
-            found.append(float(metrics["noise"]))
-        return found
+            result.append(float(metrics["noise"]))
+        return result
 
     def expected(seed, step, count):
         key = jax.random.fold_in(jax.random.key(seed), step)
@@ -188,18 +188,18 @@ def test_step_that_is_not_finite_changes_nothing_but_the_counts(bad, accumulatio
     state = fresh(lambda rng: {"w": jnp.ones(2)}, optimizer)
     step = make_train_step(linear_loss, optimizer, accumulation=accumulation)
     good, spoilt = np.ones((2, 2), np.float32), np.array([[1, 1], [1, bad]], np.float32)
-    counts, kept = [], []
+    counts, retained = [], []
     for x in (good, spoilt, spoilt, good):
         state, metrics = step(state, {"x": x})
         counts.append(
             [int(state.step), int(state.skipped), int(state.bad_streak), int(metrics["skipped"])]
         )
-        kept.append(jax.device_get((state.params, state.opt_state)))
+        retained.append(jax.device_get((state.params, state.opt_state)))
     assert counts == [[1, 0, 0, 0], [2, 1, 1, 1], [3, 2, 2, 2], [4, 2, 0, 2]]
-    jax.tree.map(np.testing.assert_array_equal, kept[0], kept[1])
-    jax.tree.map(np.testing.assert_array_equal, kept[0], kept[2])
-    assert (kept[3][0]["w"] != kept[0][0]["w"]).all()
-    assert np.isfinite(kept[3][0]["w"]).all()
+    jax.tree.map(np.testing.assert_array_equal, retained[0], retained[1])
+    jax.tree.map(np.testing.assert_array_equal, retained[0], retained[2])
+    assert (retained[3][0]["w"] != retained[0][0]["w"]).all()
+    assert np.isfinite(retained[3][0]["w"]).all()
 
 
 def test_batch_without_weight_is_skipped(toy):

@@ -20,18 +20,18 @@ def test_names_of_lists_and_tuples_are_numbers():
 
 
 def test_differences_of_names_and_shapes_are_listed():
-    wanted = {"a": [[2], "float32"], "b": [[3], "float32"]}
-    found = {"b": [[4], "float32"], "c": [[5], "float32"]}
-    check_names(wanted, wanted, "file", "parameters")
+    expected = {"a": [[2], "float32"], "b": [[3], "float32"]}
+    result = {"b": [[4], "float32"], "c": [[5], "float32"]}
+    check_names(expected, expected, "file", "parameters")
     message = (
         r"^file: the parameters do not fit this model: missing a; extra c; "
         r"misshapen b \(there \(4,\), wanted \(3,\)\); start anew$"
     )
     with pytest.raises(InputError, match=message):
-        check_names(wanted, found, "file", "parameters", "start anew")
+        check_names(expected, result, "file", "parameters", "start anew")
 
 
 def test_long_lists_of_names_are_shortened():
-    wanted = {f"extra_{i}": [[1], "float32"] for i in range(20)}
+    expected = {f"extra_{i}": [[1], "float32"] for i in range(20)}
     with pytest.raises(InputError, match=r"missing extra_0, .*, extra_\d+ and 12 more$"):
-        check_names(wanted, {}, "file", "parameters")
+        check_names(expected, {}, "file", "parameters")

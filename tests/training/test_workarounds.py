@@ -15,8 +15,8 @@ from longsum_jax.training.workarounds import hide_background_errors
 
 def num_answers():
     """Answers of TensorStore about its metrics, lists of dictionaries."""
-    lists = [found for found in gc.get_objects() if type(found) is list and found]
-    firsts = [found[0] for found in lists if type(found[0]) is dict]
+    lists = [result for result in gc.get_objects() if type(result) is list and result]
+    firsts = [result[0] for result in lists if type(result[0]) is dict]
     return sum("value" in first or "sum_of_squared_deviation" in first for first in firsts)
 
 

@@ -74,10 +74,10 @@ def test_tensorboard_gets_scalars_under_flat_names(tmp_path, monkeypatch):
 
 def test_the_line_of_an_evaluation_that_was_cut_short_goes(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    kept = '{"step": 2, "eval": {}}\n{"step": 4}\n'
-    path.write_text(kept + '{"step": 4, "eval": {}}\n')
+    retained = '{"step": 2, "eval": {}}\n{"step": 4}\n'
+    path.write_text(retained + '{"step": 4, "eval": {}}\n')
     MetricsFile(path, after_step=4, is_evaluated=False).close()
-    assert path.read_text() == kept
+    assert path.read_text() == retained
 
 
 def test_evaluations_of_a_run_so_far(tmp_path):

@@ -46,7 +46,7 @@ def cut(workdir: str, kill_at: str) -> None:
 
 def meshes(workdir: str) -> None:
     """Trains under every preset on 8 devices, and goes on with one run on three meshes in turn."""
-    found = {"losses": {}, "specs": {}, "compilations": {}}
+    results = {"losses": {}, "specs": {}, "compilations": {}}
     layouts = {
         "replicated": MeshOptions(),
         "fsdp": MeshOptions("fsdp", batch=2, fsdp=4),
@@ -63,11 +63,11 @@ def meshes(workdir: str) -> None:
             accumulation=accumulation,
             checkpoint_every=0,
         )
-        found["losses"][name] = list(toy.losses(here).values())
+        results["losses"][name] = list(toy.losses(here).values())
         moments = result.state.opt_state[1].mu
         kernels = [tree["Dense_0"]["kernel"] for tree in (result.state.params, moments)]
-        found["specs"][name] = [list(kernel.sharding.spec) for kernel in kernels]
-        found["compilations"][name] = result.compilations
+        results["specs"][name] = [list(kernel.sharding.spec) for kernel in kernels]
+        results["compilations"][name] = result.compilations
     for steps, options in (
         (2, layouts["fsdp"]),
         (3, layouts["fsdp+tensor"]),
@@ -75,10 +75,10 @@ def meshes(workdir: str) -> None:
     ):
         here = Path(workdir) / "moving"
         toy.toy_fit(here, steps=steps, batches=toy.ToyBatches(rows=16), mesh_options=options)
-    found["losses"]["moving"] = list(toy.losses(here).values())
-    found["collectives"] = _collectives_of_accumulation()
-    found["errors"] = _mesh_errors()
-    print(json.dumps(found))
+    results["losses"]["moving"] = list(toy.losses(here).values())
+    results["collectives"] = _collectives_of_accumulation()
+    results["errors"] = _mesh_errors()
+    print(json.dumps(results))
 
 
 def _collectives_of_accumulation() -> list[str]:

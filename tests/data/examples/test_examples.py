@@ -66,9 +66,9 @@ def test_nothing_to_learn_from(tokenizer, text, summary):
 def test_gap_sentences_leave_the_source_and_become_the_target():
     task = get_task("embedded")
     source, target = source_and_target(task, document(" ".join(SENTENCES), None))
-    chosen = [s for s in SENTENCES if s in target]
-    assert len(chosen) == 1  # floor(0.2 * 5)
-    assert all((s in source) != (s in chosen) for s in SENTENCES)
+    selected = [s for s in SENTENCES if s in target]
+    assert len(selected) == 1  # floor(0.2 * 5)
+    assert all((s in source) != (s in selected) for s in SENTENCES)
 
 
 def test_documents_too_short_for_a_gap():

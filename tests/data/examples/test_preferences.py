@@ -33,9 +33,9 @@ def test_a_pair_is_tokenized_cut_and_counted(task, tokenizer):
     assert tokenizer.decode(first["labels"].tolist()) == "Good."
     assert tokenizer.decode(first["rejected"].tolist()) == "Bad, an"
     assert example_lengths(first) == (8, 8)
-    found = dataclasses.asdict(counts)
-    assert (found["identical_pairs"], found["truncated_targets"]) == (1, 1)
-    assert (found["target_tokens"], found["dropped_target_tokens"]) == (6 + 15 + 5 + 5, 7)
+    result = dataclasses.asdict(counts)
+    assert (result["identical_pairs"], result["truncated_targets"]) == (1, 1)
+    assert (result["target_tokens"], result["dropped_target_tokens"]) == (6 + 15 + 5 + 5, 7)
     again = unpack(pack(first))
     np.testing.assert_array_equal(again["rejected"], first["rejected"])
 

@@ -84,8 +84,8 @@ def test_what_is_cut_off_is_counted(make, tokenizer):
 
 def test_query_and_prefix_stand_before_every_segment(make, tokenizer):
     (example,) = make(query="cats?", prefix="say: ")
-    found = texts(tokenizer, example["input_ids"], example["segment_lengths"])
-    assert [text[:11] for text in found] == ["say: cats?\n"] * 2
+    result = texts(tokenizer, example["input_ids"], example["segment_lengths"])
+    assert [text[:11] for text in result] == ["say: cats?\n"] * 2
     with pytest.raises(InputError, match=r"segments\.min_tokens=30; shorten it"):
         make(query="c" * 90)
 

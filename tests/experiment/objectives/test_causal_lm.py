@@ -51,11 +51,11 @@ def test_words_of_a_prefix_count_where_they_are_text(run):
     ids, mask = batch["input_ids"], batch["attention_mask"]
     _, labels = pieces.objective.masks(jax.random.key(0), ids, mask)
     prefix = len(pieces.tokenizer.encode("time "))
-    for row, places, found in zip(ids, mask, labels, strict=True):
+    for row, places, result in zip(ids, mask, labels, strict=True):
         end = places.sum() - 1  # the end of the sequence
-        wanted = np.full(len(row), -100)
-        wanted[prefix - 1 : end - 1] = row[prefix:end]
-        np.testing.assert_array_equal(found, wanted)
+        expected = np.full(len(row), -100)
+        expected[prefix - 1 : end - 1] = row[prefix:end]
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.slow

@@ -59,8 +59,8 @@ def test_one_label_each(params_of, experiment, write_rows):
     assert out.metrics["right_documents"] == (logits.argmax(-1) == [0, 1, 1]).sum()
 
     scores, rows = experiment.objective.evaluate(params)
-    chosen = np.eye(2, dtype=bool)[logits.argmax(-1)]
-    expected = classification_scores(chosen, np.eye(2, dtype=bool)[[0, 1, 1]])
+    selected = np.eye(2, dtype=bool)[logits.argmax(-1)]
+    expected = classification_scores(selected, np.eye(2, dtype=bool)[[0, 1, 1]])
     assert {name: scores[name] for name in expected} == pytest.approx(expected)
     assert scores["negative_loss"] == pytest.approx(-float(loss_sum) / 3, rel=1e-5)
     assert scores["majority_accuracy"] == pytest.approx(200 / 3)
@@ -123,8 +123,8 @@ def test_several_labels(params_of, experiment, write_rows):
     assert (out.weight, out.metrics["right_documents"]) == (3, ((p >= 0.5) == wanted).all(-1).sum())
 
     scores, rows = experiment.objective.evaluate(params)
-    found = classification_scores(p >= 0.5, wanted, multi_label=True)
-    assert {name: scores[name] for name in found} == pytest.approx(found)
+    result = classification_scores(p >= 0.5, wanted, multi_label=True)
+    assert {name: scores[name] for name in result} == pytest.approx(result)
     assert [row["label"] for row in rows] == [["x"], [], ["x", "y", "z"]]
     np.testing.assert_allclose([list(row["scores"].values()) for row in rows], p, atol=1e-5)
 

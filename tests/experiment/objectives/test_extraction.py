@@ -49,7 +49,7 @@ def params_of(draw_params):
 
 def slow_scores(run, params):
     """Every document by itself, one sentence at a time, without padded parts."""
-    module, found = run.family.module_class(run.config), []
+    module, result = run.family.module_class(run.config), []
     encode = jax.jit(
         lambda ids, mask: module.apply({"params": params}, ids, mask, method="encode")[0]
     )
@@ -66,18 +66,18 @@ def slow_scores(run, params):
             for ids, part in zip(padded, parts, strict=True)
         ]
         scores = score(np.array(vectors)[None], np.ones((1, len(parts)), bool))
-        found.append(np.asarray(scores)[0, len(parts) - (example["labels"] != -100).sum() :])
-    return found
+        result.append(np.asarray(scores)[0, len(parts) - (example["labels"] != -100).sum() :])
+    return result
 
 
 def test_examples(run):
     experiment = run()
     store = experiment.store
     assert [example["id"] for example in store] == ["a", "b", "c"]
-    for example, row, wanted in zip(store, ROWS, WANTED, strict=False):
+    for example, row, expected in zip(store, ROWS, WANTED, strict=False):
         sentences = split_sentences(row["document"])
-        assert greedy_oracle(sentences, row["summary"]) == wanted
-        labels = [int(i in wanted) for i in range(len(sentences))]
+        assert greedy_oracle(sentences, row["summary"]) == expected
+        labels = [int(i in expected) for i in range(len(sentences))]
         read = [row["query"], *sentences] if "query" in row else sentences
         assert example["labels"].tolist() == ([-100, *labels] if "query" in row else labels)
         parts = np.split(example["input_ids"], example["segment_lengths"].cumsum()[:-1])
@@ -104,12 +104,12 @@ def test_loss_and_evaluation(run, params_of):
     assert batch["input_ids"].shape == (4, 8, 16)
     params = params_of(experiment)
     params["head"]["out"]["kernel"] *= 30  # so that scores differ
-    scores, wanted = (
+    scores, expected = (
         slow_scores(experiment, params),
         [[int(i in w) for i in range(n)] for w, n in zip(WANTED, (5, 1, 6), strict=True)],
     )
     p = 1 / (1 + np.exp(-np.concatenate(scores).astype(np.float64)))
-    y = np.concatenate(wanted)
+    y = np.concatenate(expected)
     loss_sum = -np.where(y, np.log(p), np.log(1 - p)).sum()
 
     out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0))

@@ -56,11 +56,11 @@ def test_loss_is_that_of_the_chosen_tokens(params_of, experiment, write_rows):
 
 @pytest.mark.slow
 def test_evaluation_does_not_depend_on_the_batch_size(params_of, experiment, write_rows):
-    data, found = write_rows(ROWS), []
+    data, result = write_rows(ROWS), []
     for batch_size in (2, 5):
         run = run_of(experiment, data, evaluation={"batch_size": batch_size})
-        found.append(run.objective.evaluate(params_of(run)))
-    (scores, rows), (other, _) = found
+        result.append(run.objective.evaluate(params_of(run)))
+    (scores, rows), (other, _) = result
     assert scores == pytest.approx(other, rel=1e-5)
     assert [row["id"] for row in rows] == ["d0", "d1", "d2"]
     # Every byte is a token, in pieces of 22 between the prefix and the end.

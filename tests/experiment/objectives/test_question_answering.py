@@ -76,13 +76,13 @@ def test_what_reads_no_answer_has_no_loss(run):
 
 def test_a_document_without_tokens_gives_no_example(run, monkeypatch):
     """As one of characters that the tokenizer leaves out; no span of it could be an answer."""
-    found = run(ROWS)
+    result = run(ROWS)
     encode = ByteTokenizer.encode
     monkeypatch.setattr(
         ByteTokenizer, "encode", lambda self, text: encode(self, text.strip("\u200b"))
     )
     blank = DataRow("b", "\u200b", None, "Where?", "Paris")
-    assert answer_examples(found.experiment.setup.task, found.tokenizer, blank) == []
+    assert answer_examples(result.experiment.setup.task, result.tokenizer, blank) == []
 
 
 @pytest.mark.slow
@@ -115,16 +115,16 @@ def test_loss_and_answers(run, params_of):
     assert [row["prediction"] for row in rows] == predictions
     # One right answer to a question, of two to the second the one that is there.
     right_answers = ["Paris", "Bees", "it"]
-    wanted = Answers().score(predictions, right_answers, [""] * 3)
+    expected = Answers().score(predictions, right_answers, [""] * 3)
     for name in ("exact_match", "answer_f1"):
-        assert scores[name] == pytest.approx(np.mean([score[name] for score in wanted]))
+        assert scores[name] == pytest.approx(np.mean([score[name] for score in expected]))
     assert scores["negative_loss"] == pytest.approx(-np.mean(losses), rel=1e-5)
     assert "3 questions, 3 of them with an answer" in experiment.objective.report(
         experiment.evaluation_at(0, params)
     )
     model = Model(experiment.family, experiment.config, params, experiment.tokenizer)
     questions, contexts = ([row[key] for row in ROWS] for key in ("question", "context"))
-    assert [found.text for found in model.answer(questions, contexts)] == predictions
+    assert [result.text for result in model.answer(questions, contexts)] == predictions
 
 
 def test_an_answer_is_needed(run):

@@ -189,8 +189,8 @@ def test_linformer_with_an_identity_is_full_attention(make):
         [jnp.eye(30)] * 2
     )
     everything = jnp.ones_like(MASK)
-    wanted = full(variables, X, everything, True)
-    np.testing.assert_allclose(linformer(extended, X, everything, True), wanted, atol=1e-5)
+    expected = full(variables, X, everything, True)
+    np.testing.assert_allclose(linformer(extended, X, everything, True), expected, atol=1e-5)
 
 
 def test_the_penalty_is_the_mean_span_in_tokens_and_the_loss_reports_it():
@@ -200,14 +200,14 @@ def test_the_penalty_is_the_mean_span_in_tokens_and_the_loss_reports_it():
     logits = jnp.array([[0.0, 2.0], [-1.0, 30.0]])
     params = {"encoder": {"layers": {"self_attention": {"span_logit": logits}}}}
     sigmoid = 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
-    wanted = 0.5 * (sigmoid * [[2], [4]]).mean()
-    assert float(PatternAttention.penalty(config.attention, params)) == pytest.approx(wanted)
+    expected = 0.5 * (sigmoid * [[2], [4]]).mean()
+    assert float(PatternAttention.penalty(config.attention, params)) == pytest.approx(expected)
     loss_fn = lambda params, batch, rng: LossOutput(  # noqa: E731
         jnp.float32(6), jnp.float32(3), {"tokens": jnp.float32(9)}
     )
     out = with_span_penalty(loss_fn, config)(params, {}, None)
-    assert float(out.loss_sum / out.weight) == pytest.approx(2 + wanted)
-    assert float(out.metrics["span_penalty"] / out.weight) == pytest.approx(wanted)
+    assert float(out.loss_sum / out.weight) == pytest.approx(2 + expected)
+    assert float(out.metrics["span_penalty"] / out.weight) == pytest.approx(expected)
     gradient = jax.grad(lambda p: with_span_penalty(loss_fn, config)(p, {}, None).loss_sum)(params)
     assert (gradient["encoder"]["layers"]["self_attention"]["span_logit"][0] > 0).all()
     assert with_span_penalty(loss_fn, BART) is loss_fn
@@ -234,15 +234,17 @@ def test_the_penalty_counts_the_spans_of_every_group_of_layers():
         encoder_attention="adaptive_span", memory="attentive", memory_layers=(0,), **options
     )
     spans = {"layers_0_0": {"span_logit": logits[:1]}, "layers_1_2": {"span_logit": logits[1:]}}
-    wanted = 0.5 * (sigmoid * [[2], [4], [8]]).mean()
-    assert float(PatternAttention.penalty(memory.attention, params(spans))) == pytest.approx(wanted)
+    expected = 0.5 * (sigmoid * [[2], [4], [8]]).mean()
+    assert float(PatternAttention.penalty(memory.attention, params(spans))) == pytest.approx(
+        expected
+    )
 
     hybrid = BART.replace(encoder_attention="full,adaptive_span*2", **options)
     attention = get_encoder_attention(hybrid.encoder_attention)
     spans["layers_0_0"] = {"q": {"kernel": np.zeros((1, 2))}}
-    wanted = 0.5 * (sigmoid[1:] * [[4], [8]]).mean()
+    expected = 0.5 * (sigmoid[1:] * [[4], [8]]).mean()
     penalty = functools.partial(attention.penalty, hybrid.attention)
-    assert float(penalty(params(spans))) == pytest.approx(wanted)
+    assert float(penalty(params(spans))) == pytest.approx(expected)
     gradient = jax.grad(penalty)(params(spans))
     assert (gradient["encoder"]["layers_1_2"]["self_attention"]["span_logit"][1] > 0).all()
 

@@ -85,9 +85,9 @@ def test_ordinal_distances_count_the_ratings_between():
     """Equal ranks, however far apart their numbers, give equal values."""
     ratings = np.array(PUBLISHED)
     stretched = np.select([ratings == 5, ratings == 4], [500, 90], ratings)
-    found = krippendorff_alpha(stretched, "ordinal")
-    assert found == pytest.approx(krippendorff_alpha(ratings, "ordinal"), abs=1e-12)
-    assert krippendorff_alpha(stretched, "interval") != pytest.approx(found, abs=0.01)
+    result = krippendorff_alpha(stretched, "ordinal")
+    assert result == pytest.approx(krippendorff_alpha(ratings, "ordinal"), abs=1e-12)
+    assert krippendorff_alpha(stretched, "interval") != pytest.approx(result, abs=0.01)
 
 
 def test_majority():

@@ -47,9 +47,9 @@ def test_log_probs_are_those_of_transformers(tiny_bart, bart):
     ids, targets = rng.integers(4, 260, (2, 20)), rng.integers(4, 260, (2, 9))
     with torch.no_grad():
         logits = theirs(torch.tensor(ids), labels=torch.tensor(targets)).logits
-    wanted = torch.log_softmax(logits, -1).numpy()
-    wanted = np.take_along_axis(wanted, targets[..., None], -1)[..., 0]
-    np.testing.assert_allclose(bart.log_probs(ids, None, targets), wanted, atol=1e-5)
+    expected = torch.log_softmax(logits, -1).numpy()
+    expected = np.take_along_axis(expected, targets[..., None], -1)[..., 0]
+    np.testing.assert_allclose(bart.log_probs(ids, None, targets), expected, atol=1e-5)
     with pytest.raises(InputError, match="target_ids has 1 rows, input_ids 2; they must agree"):
         bart.log_probs(ids, None, targets[:1])
     with pytest.raises(InputError, match="target_ids: 41 tokens, but the decoder of this"):
@@ -59,8 +59,8 @@ def test_log_probs_are_those_of_transformers(tiny_bart, bart):
 def test_scores_of_the_published_code(golden, bart):
     scores = BartScore(model=bart).score(PREDICTIONS, REFERENCES, SOURCES)
     for direction in ("src_hyp", "ref_hyp", "hyp_ref"):
-        found = [score[f"bartscore_{direction}"] for score in scores]
-        np.testing.assert_allclose(found, golden[direction], atol=1e-5)
+        result = [score[f"bartscore_{direction}"] for score in scores]
+        np.testing.assert_allclose(result, golden[direction], atol=1e-5)
     means = np.mean([golden["ref_hyp"], golden["hyp_ref"]], 0)
     np.testing.assert_allclose([score["bartscore_f"] for score in scores], means, atol=1e-5)
 
@@ -71,8 +71,8 @@ def test_directions_that_are_not_asked_for_are_not_computed(golden, bart):
     assert metric.columns == ("bartscore_src_hyp", "bartscore_unread")
     assert (metric.reads_references, metric.reads_sources) == (False, True)
     scores = metric.score(PREDICTIONS, [""] * 6, SOURCES)
-    found = [score["bartscore_src_hyp"] for score in scores]
-    np.testing.assert_allclose(found, golden["src_hyp"], atol=1e-5)
+    result = [score["bartscore_src_hyp"] for score in scores]
+    np.testing.assert_allclose(result, golden["src_hyp"], atol=1e-5)
     room = 38
     tokens = [len(bart.tokenizer.encode(text)) for text in (A, B)]  # of a summary, a document
     cut = sum(max(count - room, 0) for count in tokens)
@@ -88,9 +88,9 @@ def test_texts_beyond_the_decoders_positions_are_cut(bart):
     config = dataclasses.replace(family.presets["tiny"], max_decoder_position_embeddings=8)
     led = longsum_jax.Model(family, config, {}, bart.tokenizer)
     ids = bart.tokenizer.encode("the dam broke.")
-    found = target_ids(led, ["the dam broke.", "dam"])
-    assert found.rows[0] == [0, *ids[:6], 2]
-    assert found.unread.tolist() == [len(ids) - 6, 0]
+    result = target_ids(led, ["the dam broke.", "dam"])
+    assert result.rows[0] == [0, *ids[:6], 2]
+    assert result.unread.tolist() == [len(ids) - 6, 0]
     assert text_ids(led, ["the dam broke."]).unread.tolist() == [0]
 
 
@@ -99,14 +99,14 @@ def test_parts_of_long_documents(golden, bart, tiny_bert, tiny_bart, monkeypatch
     options = LongDocFactScore.Options(model=str(tiny_bart), sentence_model=str(tiny_bert))
     metric = LongDocFactScore(options)
     scores = metric.score(SUMMARIES, [""] * 3, DOCUMENTS)
-    found = [score["longdocfactscore"] for score in scores]
-    np.testing.assert_allclose(found, golden["longdocfactscore"], atol=1e-5)
+    result = [score["longdocfactscore"] for score in scores]
+    np.testing.assert_allclose(result, golden["longdocfactscore"], atol=1e-5)
     described = metric.describe()
     assert described["sentence_weights"] == longsum_jax.load(tiny_bert).fingerprint
     # Without another model the writing model's encoder compares, and every part can be tried.
     every = LongDocFactScore(LongDocFactScore.Options(top_k=9), bart)
     best = every.score(SUMMARIES, [""] * 3, DOCUMENTS)
-    assert all(b["longdocfactscore"] >= value - 1e-5 for b, value in zip(best, found, strict=True))
+    assert all(b["longdocfactscore"] >= value - 1e-5 for b, value in zip(best, result, strict=True))
 
 
 def test_neighbours_of_a_sentence():

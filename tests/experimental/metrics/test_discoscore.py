@@ -40,12 +40,12 @@ def torch_bert(tiny_bert):
 
 def focus_vectors(states, words, nouns):
     """For each noun the sum of the unit states of the last pieces of its occurrences."""
-    found = {}
+    result = {}
     for word, pieces in words:
         if word in nouns:
             state = states[pieces[-1]]
-            found[word] = found.get(word, 0) + state / state.norm()
-    return found
+            result[word] = result.get(word, 0) + state / state.norm()
+    return result
 
 
 def read(torch_bert, text):
@@ -98,11 +98,11 @@ def make(model, **options):
 
 def test_scores_of_the_twin(tiny_bert, torch_bert):
     scores = make(tiny_bert, layer=2).score(PREDICTIONS, REFERENCES, REFERENCES)
-    wanted = [twin(torch_bert, *pair) for pair in zip(PREDICTIONS, REFERENCES, strict=True)]
-    found = [(score["ds_focus_nn"], score["ds_sent_nn"]) for score in scores]
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
-    assert found[0][0] > 0.01
-    assert found[1][0] == 0  # no noun in common
+    expected = [twin(torch_bert, *pair) for pair in zip(PREDICTIONS, REFERENCES, strict=True)]
+    result = [(score["ds_focus_nn"], score["ds_sent_nn"]) for score in scores]
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+    assert result[0][0] > 0.01
+    assert result[1][0] == 0  # no noun in common
 
 
 def test_a_text_is_not_different_from_itself(tiny_bert):
@@ -115,11 +115,11 @@ def test_what_is_cut_off_is_as_if_it_were_not_there(tiny_bert):
     long = " ".join([SENTENCE] * 5)
     read = " ".join([SENTENCE] * 3) + " the dam and"  # 39 tokens and [CLS]
     reference = "the dam. the river was a town."
-    (cut,), (wanted,) = (metric.score([text], [reference], [""]) for text in (long, read))
-    assert wanted["ds_unread"] == 0
+    (cut,), (expected,) = (metric.score([text], [reference], [""]) for text in (long, read))
+    assert expected["ds_unread"] == 0
     assert cut["ds_unread"] == pytest.approx(100 * 21 / (60 + 9))
     for column in ("ds_focus_nn", "ds_sent_nn"):
-        assert cut[column] == pytest.approx(wanted[column], abs=1e-6)
+        assert cut[column] == pytest.approx(expected[column], abs=1e-6)
     windows = make(tiny_bert, layer=2, long_texts="windows")
     (whole,) = windows.score([long], [reference], [""])
     assert whole["ds_unread"] == 0

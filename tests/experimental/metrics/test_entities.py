@@ -28,8 +28,8 @@ def test_entities_that_the_document_has():
         {"entity_precision": 0, "entities": 0, "found_entities": 0},
         {"entity_precision": 100, "entities": 1, "found_entities": 1},
     ]
-    found = metric.corpus_values(scores, predictions, sources, sources)
-    assert found == pytest.approx(
+    result = metric.corpus_values(scores, predictions, sources, sources)
+    assert result == pytest.approx(
         {"entity_precision": 200 / 3, "entities": 1, "found_entities": 2 / 3}
     )
     assert metric.corpus_values(scores[1:2], [""], [""], [""])["entity_precision"] == 0
@@ -50,7 +50,7 @@ def test_entities_of_several_words_stand_in_a_row():
 def slow_graph(nouns):
     ties = np.zeros((len(nouns), len(nouns)))
     for noun in set(itertools.chain(*nouns)):
-        places = [place for place, found in enumerate(nouns) if noun in found]
+        places = [place for place, result in enumerate(nouns) if noun in result]
         for i, j in itertools.combinations(places, 2):
             ties[i, j] = 1 / (j - i)  # assigned, not added
     return ties

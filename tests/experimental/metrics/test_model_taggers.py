@@ -41,30 +41,32 @@ def expected(tiny_tags):
         ids = encoded["input_ids"]
         windows = text_windows(len(ids), 510)
         read = [labels_of(ids[window.start : window.stop]) for window in windows]
-        kept = [slice(each.first - each.start, each.last - each.start) for each in windows]
-        labels = [label for found, part in zip(read, kept, strict=True) for label in found[part]]
-        found, before = [], "O"
+        retained = [slice(each.first - each.start, each.last - each.start) for each in windows]
+        labels = [
+            label for result, part in zip(read, retained, strict=True) for label in result[part]
+        ]
+        result, before = [], "O"
         for word in re.finditer(r"\w+(?:[-.'&]\w+)*", sentence):
             first = [start for start, _ in encoded["offset_mapping"]].index(word.start())
             label = labels[first]
             if label == "I-LOC" and before.endswith("LOC"):
-                found[-1] = (found[-1][0], word.end())
+                result[-1] = (result[-1][0], word.end())
             elif label != "O":
-                found.append(word.span())
+                result.append(word.span())
             before = label
-        return [sentence[start:end] for start, end in found]
+        return [sentence[start:end] for start, end in result]
 
     return lambda text: list(itertools.chain(*map(entities_of, split_sentences(text))))
 
 
 def test_words_are_joined_as_their_first_tokens_say(tiny_tags, expected):
     wanted = [expected(text) for text in TEXTS]
-    assert any(" " in found for found in wanted[0])  # a run of several words is among them
+    assert any(" " in result for result in wanted[0])  # a run of several words is among them
     assert sum(len(split_sentences(text)) for text in TEXTS) < BATCH_SIZE  # one batch, filled up
     tagger = ModelTagger("metrics.entities.tagger", str(tiny_tags))
     assert tag(tagger, TEXTS) == wanted
     nouns = ModelNounTagger("metrics.entity_graph.tagger", str(tiny_tags))(TEXTS)
-    assert nouns == [[_singular(word.lower()) for word in found] for found in wanted]
+    assert nouns == [[_singular(word.lower()) for word in result] for result in wanted]
 
 
 def test_metrics_name_their_model(tiny_tags, expected):
@@ -79,7 +81,7 @@ def test_metrics_name_their_model(tiny_tags, expected):
         assert described["tagger_model"]["weights"] == fingerprint
         assert metric.scored_last
     [score] = metrics["entities"].score(TEXTS[:1], [""], [TEXTS[0]])
-    assert score["entities"] == len({found.lower() for found in expected(TEXTS[0])})
+    assert score["entities"] == len({result.lower() for result in expected(TEXTS[0])})
     assert score["entity_precision"] == 100
     [score] = metrics["entity_graph"].score(["Rain fell. Rain fell. Rain fell."], [""], [""])
     tagged = bool(expected("Rain fell."))
@@ -102,8 +104,8 @@ def test_nouns_of_a_model_of_parts_of_speech(tmp_path, monkeypatch):
     labels = ("X", "NOUN", "NOUN", "NOUN")
     monkeypatch.setattr(tiny_heads, "TAGS", labels)
     directory = tiny_heads.write_tags(tmp_path / "pos")
-    found = ModelTagger("metrics.entity_graph.tagger", str(directory))(TEXTS[:1])
+    result = ModelTagger("metrics.entity_graph.tagger", str(directory))(TEXTS[:1])
     numbers = longsum_jax.load(directory).config.id2label
     assert numbers == labels
-    assert found[0]
-    assert not any(" " in noun for noun in found[0])  # each word is one of its own
+    assert result[0]
+    assert not any(" " in noun for noun in result[0])  # each word is one of its own

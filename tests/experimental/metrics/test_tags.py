@@ -22,6 +22,6 @@ def test_scores():
     """Two of three entities found, one of them with its right end; a word was not read."""
     labels = [["B-PER", "I-PER", "O"], ["B-LOC", "O", "B-PER"]]
     predicted = [["B-PER", "I-PER", "O"], ["B-LOC", "I-LOC", ""]]
-    wanted = {"accuracy": 100 * 4 / 6, "f1": 100 * 2 / 5, "precision": 50, "recall": 100 / 3}
-    assert tag_scores(predicted, labels) == pytest.approx(wanted)
+    expected = {"accuracy": 100 * 4 / 6, "f1": 100 * 2 / 5, "precision": 50, "recall": 100 / 3}
+    assert tag_scores(predicted, labels) == pytest.approx(expected)
     assert tag_scores([["O"]], [["O"]]) == {"accuracy": 100, "f1": 0, "precision": 0, "recall": 0}

@@ -69,8 +69,8 @@ def test_it_is_its_quadratic_formula_and_so_are_its_gradients(kind):
             moved = [np.asarray(x, np.float64) for x in qkv]
             moved[i] = moved[i] + sign * step * direction
             ends.append((definition(kind, *moved) * cotangent).sum())
-        wanted = (ends[0] - ends[1]) / (2 * step)
-        np.testing.assert_allclose((gradient * direction).sum(), wanted, rtol=1e-4, atol=1e-5)
+        expected = (ends[0] - ends[1]) / (2 * step)
+        np.testing.assert_allclose((gradient * direction).sum(), expected, rtol=1e-4, atol=1e-5)
         assert not np.asarray(gradient[~MASK]).any()
 
 

@@ -13,8 +13,8 @@ def test_rows_are_sums_over_positions():
     out = compress_length(X, projection)
     assert out.shape == (2, 4, 3)
     for row in range(4):
-        wanted = sum(projection[row, i] * X[:, i] for i in range(6))
-        np.testing.assert_allclose(out[:, row], wanted, atol=1e-5)
+        expected = sum(projection[row, i] * X[:, i] for i in range(6))
+        np.testing.assert_allclose(out[:, row], expected, atol=1e-5)
 
 
 def test_an_identity_changes_nothing():

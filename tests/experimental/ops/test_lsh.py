@@ -56,10 +56,10 @@ def test_it_is_what_its_definition_says(chunk):
     vectors, v, bias = arrays()
     buckets = hash_buckets(vectors, MASK, ROTATIONS)
     assert buckets.shape == (B, H, ROUNDS, L)
-    found = jax.jit(
+    result = jax.jit(
         lambda *x: lsh_attention(*x, MASK, buckets, chunk_length=chunk, distance_bias=bias)
     )(vectors, v)
-    np.testing.assert_allclose(found, definition(vectors, v, bias, chunk), atol=1e-5)
+    np.testing.assert_allclose(result, definition(vectors, v, bias, chunk), atol=1e-5)
 
 
 def test_only_the_order_of_buckets_counts():
@@ -91,25 +91,25 @@ def test_few_scores_at_a_time_change_nothing(biased, monkeypatch):
     vectors, v, bias = arrays()
     buckets = hash_buckets(vectors, MASK, ROTATIONS)
     options = {"chunk_length": C, "distance_bias": bias if biased else None}
-    found = []
+    result = []
     for limit in (2**28, 1):
         monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", limit)
         run = jax.jit(lambda *x: lsh_attention(*x, MASK, buckets, **options))
-        found.append(run(vectors, v))
-    np.testing.assert_allclose(*found, atol=1e-6)
+        result.append(run(vectors, v))
+    np.testing.assert_allclose(*result, atol=1e-6)
 
 
 def test_one_chunk_is_dense_attention_of_others():
     """A chunk as long as the text: every token sees all others, and itself hardly ever."""
     vectors, v, _ = arrays()
     buckets = hash_buckets(vectors, MASK, ROTATIONS)
-    found = jax.jit(functools.partial(lsh_attention, chunk_length=L))(vectors, v, MASK, buckets)
+    result = jax.jit(functools.partial(lsh_attention, chunk_length=L))(vectors, v, MASK, buckets)
     keys = vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
     scores = jnp.einsum("blhk,bmhk->bhlm", vectors, keys)
     others = MASK[:, None, None] & ~jnp.eye(L, dtype=bool)
     weights = jax.nn.softmax(jnp.where(others, scores, -1e9), -1)
-    wanted = jnp.where(MASK[..., None, None], jnp.einsum("bhlm,bmhk->blhk", weights, v), 0)
-    np.testing.assert_allclose(found, wanted, atol=2e-6)
+    expected = jnp.where(MASK[..., None, None], jnp.einsum("bhlm,bmhk->blhk", weights, v), 0)
+    np.testing.assert_allclose(result, expected, atol=2e-6)
 
 
 def test_gradients_reach_vectors_and_values_and_hashing_has_none():

@@ -112,17 +112,17 @@ def run(attend, pattern):
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_values_and_gradients_equal_a_dense_mask(name):
-    found, wanted = run_sparse(name), run(dense, PATTERNS[name])
-    for a, b in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
+    result, expected = run_sparse(name), run(dense, PATTERNS[name])
+    for a, b in zip(*map(jax.tree.leaves, (result, expected)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=5e-6 * max(1.0, float(np.abs(b).max())))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["window+stride", "window+global+stride+random"])
 def test_few_scores_at_a_time_change_nothing(name, monkeypatch):
-    wanted = run_sparse(name)
+    expected = run_sparse(name)
     monkeypatch.setattr(blockwise, "max_score_bytes", lambda: 2000)
-    for a, b in zip(*map(jax.tree.leaves, (run(sparse, PATTERNS[name]), wanted)), strict=True):
+    for a, b in zip(*map(jax.tree.leaves, (run(sparse, PATTERNS[name]), expected)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 
 

@@ -75,8 +75,8 @@ def test_it_is_its_quadratic_formula_and_so_are_its_gradients():
             moved = [np.asarray(x, np.float64) for x in qkv]
             moved[i] = moved[i] + sign * step * direction
             ends.append((definition(*moved, largest) * cotangent).sum())
-        wanted = (ends[0] - ends[1]) / (2 * step)
-        np.testing.assert_allclose((gradient * direction).sum(), wanted, rtol=1e-4, atol=1e-5)
+        expected = (ends[0] - ends[1]) / (2 * step)
+        np.testing.assert_allclose((gradient * direction).sum(), expected, rtol=1e-4, atol=1e-5)
         assert not np.asarray(gradient[~MASK]).any()
 
 
@@ -95,12 +95,12 @@ def test_rows_are_orthogonal_in_groups_and_as_long_as_normal_vectors():
 @pytest.mark.slow
 def test_more_features_come_closer_to_softmax_attention():
     q, k, v = arrays(0.5)
-    wanted = dot_product_attention(q, k, v, mask=MASK[:, None, None], scale=SCALE)
+    expected = dot_product_attention(q, k, v, mask=MASK[:, None, None], scale=SCALE)
     rows = draw_projection(jax.random.key(1), 2048, K)
     run = jax.jit(performer_attention, static_argnames="scale")
     errors = []
     for num_features in (32, 2048):
-        found = run(q, k, v, MASK, rows[:num_features], scale=SCALE)
-        errors.append(float(jnp.abs(found - wanted)[MASK].mean()))
+        result = run(q, k, v, MASK, rows[:num_features], scale=SCALE)
+        errors.append(float(jnp.abs(result - expected)[MASK].mean()))
     assert errors[1] < errors[0] / 3
     assert errors[1] < 0.02

@@ -19,24 +19,24 @@ def arrays():
 
 def test_an_explicit_permutation_is_attention_to_two_blocks():
     q, k, v = arrays()
-    chosen = np.array(
+    selected = np.array(
         [[[2, 0, 1, 4, 3], [1, 2, 3, 4, 0]], [[1, 2, 0, 3, 4], [0, 1, 2, 3, 4]]]
     )  # [B, H, N]
-    permutation = jax.nn.one_hot(chosen, N)
+    permutation = jax.nn.one_hot(selected, N)
     bias = jnp.asarray(np.random.default_rng(1).normal(size=(H, 2 * L - 1)), jnp.float32)
     attend = jax.jit(functools.partial(sinkhorn_attention, block_size=C, scale=0.5))
-    found = attend(q, k, v, MASK, permutation, distance_bias=bias)
+    result = attend(q, k, v, MASK, permutation, distance_bias=bias)
     i, j = np.arange(L)[:, None], np.arange(L)
     own = np.broadcast_to(i // C == j // C, (B, H, L, L))
-    other = chosen[:, :, i[:, 0] // C][..., None] == j // C
+    other = selected[:, :, i[:, 0] // C][..., None] == j // C
     # Both sets side by side: a block that sees itself twice counts twice.
     keys, values = (jnp.concatenate([x, x], 1) for x in (k, v))
     mask = np.concatenate([own, other], -1) & np.concatenate([MASK, MASK], -1)[:, None, None]
     table = np.concatenate([bias[:, j - i + L - 1], np.zeros((H, L, L))], -1)[None]
-    wanted = dot_product_attention(
+    expected = dot_product_attention(
         q, keys, values, mask=jnp.asarray(mask), bias=jnp.asarray(table), scale=0.5
     )
-    np.testing.assert_allclose(found, jnp.where(MASK[..., None, None], wanted, 0), atol=2e-6)
+    np.testing.assert_allclose(result, jnp.where(MASK[..., None, None], expected, 0), atol=2e-6)
 
 
 def reference_order(q, k, length, noise=None):
@@ -68,14 +68,14 @@ def reference_order(q, k, length, noise=None):
 def test_the_order_is_sinkhorns(noisy):
     q, k, _ = arrays()
     noise = jax.random.gumbel(jax.random.key(0), (B, H, N, N)) if noisy else None
-    found = jax.jit(functools.partial(soft_permutation, block_size=C))(q, k, MASK, noise=noise)
+    result = jax.jit(functools.partial(soft_permutation, block_size=C))(q, k, MASK, noise=noise)
     for b, length in enumerate((18, 11)):
-        wanted = reference_order(
+        expected = reference_order(
             q[b], k[b], length, None if noise is None else np.asarray(noise[b])
         )
-        np.testing.assert_allclose(found[b], wanted, atol=2e-5)
-    np.testing.assert_allclose(found[0].sum(-2), 1, atol=1e-5)
-    assert found[1, :, 3:].max() == found[1, :, :, 3:].max() == 0
+        np.testing.assert_allclose(result[b], expected, atol=2e-5)
+    np.testing.assert_allclose(result[0].sum(-2), 1, atol=1e-5)
+    assert result[1, :, 3:].max() == result[1, :, :, 3:].max() == 0
 
 
 @pytest.mark.slow

@@ -32,8 +32,8 @@ def results(name, sentence, others=TEXT, draws=200):
     entities, more = find_entities([sentence, others])
     given = ClaimSentence(sentence, entities, [*entities, *more])
     rng = np.random.default_rng(0)
-    found = [TRANSFORMATIONS[name](given, rng) for _ in range(draws)]
-    return {claim and claim.text for claim in found}
+    result = [TRANSFORMATIONS[name](given, rng) for _ in range(draws)]
+    return {claim and claim.text for claim in result}
 
 
 @pytest.mark.parametrize(

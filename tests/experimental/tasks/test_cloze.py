@@ -41,23 +41,23 @@ def slow_recall(sentences, summary):
         words = words_of(text)
         return [tuple(pair) for pair in itertools.pairwise(words)]
 
-    wanted = bigrams(summary)
+    expected = bigrams(summary)
     held = [bigram for sentence in sentences for bigram in bigrams(sentence)]
-    return sum(min(held.count(each), wanted.count(each)) for each in set(wanted))
+    return sum(min(held.count(each), expected.count(each)) for each in set(expected))
 
 
 def slow_choice(sentences, summary, sizes, room):
-    chosen = []
+    selected = []
     while True:
-        now = slow_recall([sentences[i] for i in chosen], summary)
+        now = slow_recall([sentences[i] for i in selected], summary)
         gains = {}
         for i in range(len(sentences)):
-            used = sum(sizes[j] for j in [*chosen, i])
-            if i not in chosen and used <= room:
-                gains[i] = slow_recall([sentences[j] for j in [*chosen, i]], summary) - now
+            used = sum(sizes[j] for j in [*selected, i])
+            if i not in selected and used <= room:
+                gains[i] = slow_recall([sentences[j] for j in [*selected, i]], summary) - now
         if not gains or max(gains.values()) == 0:
-            return sorted(chosen)
-        chosen.append(max(gains, key=gains.get))
+            return sorted(selected)
+        selected.append(max(gains, key=gains.get))
 
 
 @pytest.mark.parametrize("room", [0, 6, 11, 100])
@@ -65,10 +65,10 @@ def test_sentences_are_added_for_recall_while_they_fit(room):
     sentences = ["a b c d.", "c d e.", "x y.", "a b. a b.", "e f g h i j k.", "g h."]
     summary = "a b c d e f. g h a b."
     sizes = [len(sentence.split()) for sentence in sentences]
-    wanted = slow_choice(sentences, summary, sizes, room)
-    assert recalled_sentences(sentences, summary, sizes=sizes, room=room) == wanted
+    expected = slow_choice(sentences, summary, sizes, room)
+    assert recalled_sentences(sentences, summary, sizes=sizes, room=room) == expected
     document = "\n\n".join(sentences)
-    assert question_context(document, summary, room) == " ".join(sentences[i] for i in wanted)
+    assert question_context(document, summary, room) == " ".join(sentences[i] for i in expected)
 
 
 def test_options_out_of_range():

@@ -31,9 +31,9 @@ def test_every_choice_stands_beside_the_document(run):
     first, second, third = pieces.store
     decode = pieces.tokenizer.decode
     starts = np.cumsum(first["segment_lengths"])[:-1]
-    found = np.split(first["input_ids"], starts)
+    result = np.split(first["input_ids"], starts)
     types = np.split(first["token_type_ids"], starts)
-    for choice, ids, kinds in zip(ROWS[0]["choices"], found, types, strict=True):
+    for choice, ids, kinds in zip(ROWS[0]["choices"], result, types, strict=True):
         pair = pieces.tokenizer.join_pair(
             pieces.tokenizer.encode("It rains."), pieces.tokenizer.encode(f"Wet? {choice}")
         )
@@ -71,13 +71,13 @@ def test_loss_and_accuracy(run, params_of):
     out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0))
     np.testing.assert_allclose(out.loss_sum, sum(losses), rtol=1e-5)
     assert out.weight == 3
-    wanted = [0, 1, 1]
-    right = np.equal(predictions, wanted)
+    expected = [0, 1, 1]
+    right = np.equal(predictions, expected)
     assert out.metrics["right_documents"] == right.sum()
 
     scores, rows = experiment.objective.evaluate(params)
     assert [row["prediction"] for row in rows] == predictions
-    assert [row["label"] for row in rows] == wanted
+    assert [row["label"] for row in rows] == expected
     assert [len(row["scores"]) for row in rows] == [2, 3, 2]
     assert scores["accuracy"] == pytest.approx(100 * right.mean())
     assert scores["negative_loss"] == pytest.approx(-np.mean(losses), rel=1e-5)

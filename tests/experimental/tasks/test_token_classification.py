@@ -77,8 +77,8 @@ def test_words_that_the_tokenizer_leaves_out_move_no_label(
     ]
     right = [np.maximum(example["labels"], 0) for example in run.store]
     monkeypatch.setattr(run.objective, "_numbers_and_loss", lambda params: (right, 0.0))
-    scores, found = run.objective.evaluate({})
-    assert [row["prediction"] for row in found] == [
+    scores, result = run.objective.evaluate({})
+    assert [row["prediction"] for row in result] == [
         ["B-PER", "", "O", "B-LOC"],
         ["B-PER", "O", "B-LOC", "", ""],
         ["", "B-PER"],
@@ -111,8 +111,8 @@ def test_loss_and_scores(run, params_of):
     predictions[1].append("")  # "York" is not read
     assert [row["prediction"] for row in rows] == predictions
     labels = [row["label"] for row in ROWS]
-    wanted = tag_scores(predictions, labels)
-    assert {name: scores[name] for name in wanted} == pytest.approx(wanted)
+    expected = tag_scores(predictions, labels)
+    assert {name: scores[name] for name in expected} == pytest.approx(expected)
     assert scores["majority_accuracy"] == pytest.approx(100 * 4 / 8)
     assert scores["negative_loss"] == pytest.approx(-np.mean(losses), rel=1e-5)
     report = experiment.objective.report(experiment.evaluation_at(0, params))

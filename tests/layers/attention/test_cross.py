@@ -115,11 +115,11 @@ def steps(decoder, variables, states=STATES, mask=MASK):
 def test_steps_equal_all_at_once_and_padding_is_not_read(make, config, kind):
     decoder, variables = make(config, kind)
     apply = jax.jit(decoder.apply)
-    wanted = apply(variables, X, STATES, MASK)
+    expected = apply(variables, X, STATES, MASK)
     noise = np.where(MASK[..., None], STATES, np.float32(50))
-    np.testing.assert_allclose(apply(variables, X, noise, MASK), wanted, atol=1e-5)
-    _, found = steps(decoder, variables, noise)
-    np.testing.assert_allclose(found, wanted, atol=2e-5)
+    np.testing.assert_allclose(apply(variables, X, noise, MASK), expected, atol=1e-5)
+    _, result = steps(decoder, variables, noise)
+    np.testing.assert_allclose(result, expected, atol=2e-5)
 
 
 @pytest.mark.slow
@@ -129,12 +129,12 @@ def test_decoding_from_the_states_equals_decoding_from_keys_and_values(
 ):
     decoder, variables = make(config, kind)
     mask = MASK & (np.arange(L) < np.array([L, 1])[:, None])  # some heads read padding alone
-    _, wanted = steps(decoder, variables, mask=mask)
+    _, expected = steps(decoder, variables, mask=mask)
     monkeypatch.setattr(decoder_cache, "MAX_CROSS_CACHE_BYTES", 0)
-    source, found = steps(decoder, variables, mask=mask)
+    source, result = steps(decoder, variables, mask=mask)
     assert all(layer.cross_kv is None for layer in source.layers)
     assert source.states.shape == STATES.shape
-    np.testing.assert_allclose(found, wanted, atol=2e-5)
+    np.testing.assert_allclose(result, expected, atol=2e-5)
 
 
 @pytest.mark.parametrize(("kind", "keys"), [("full", 18), ("hepos", 5), ("linformer", 5)])
@@ -181,11 +181,11 @@ def test_hepos_decoders_equal_a_dense_mask_with_the_same_parameters(make, config
         loss = lambda v, states: jnp.sin(decoder.apply(v, X, states, MASK)).sum()  # noqa: E731
         return jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(variables, STATES)
 
-    for found, wanted in zip(
+    for result, expected in zip(
         *map(jax.tree.leaves, (run(hepos), run(twin))), strict=True
     ):  # two layers of rounding
         np.testing.assert_allclose(
-            found, wanted, rtol=0, atol=5e-6 * max(1.0, float(np.abs(wanted).max()))
+            result, expected, rtol=0, atol=5e-6 * max(1.0, float(np.abs(expected).max()))
         )
 
 
@@ -210,9 +210,9 @@ def test_reading_everything_is_full_attention(make, kind, options):
     # Compressed rows cannot be masked, so this holds where a key of zeros adds as much as it takes:
     # 20 real tokens.
     states, mask = normal(5, B, 20, D), np.ones((B, 20), bool)
-    wanted = jax.jit(full.apply)(variables, X, states, mask)
-    found = jax.jit(other.apply)(flat, X, states, mask)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    expected = jax.jit(full.apply)(variables, X, states, mask)
+    result = jax.jit(other.apply)(flat, X, states, mask)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["full", "hepos"])
@@ -235,16 +235,16 @@ def test_scores_in_pieces_are_those_of_one_array_gradients_included(draw_params,
         return (y**3).sum(), y
 
     score_bytes = 4 * B * H * 40 * num_keys
-    found, held = [], []
+    result, held = [], []
     # All scores, those of a head, those of a few queries.
     for limit in (score_bytes, score_bytes // (B * H), 2**14):
         monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", limit)
         gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))
         program = gradient.lower(variables, x, states).compile()
-        found.append(program(variables, x, states))
+        result.append(program(variables, x, states))
         held.append(program.memory_analysis().temp_size_in_bytes)
-    for other in found[1:]:
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found[0], other)
+    for other in result[1:]:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), result[0], other)
     assert max(held[1:]) < held[0] - score_bytes
 
 
@@ -265,13 +265,13 @@ def test_one_softmax_in_pieces_is_that_of_one_array(draw_params, monkeypatch):
     def loss(*arguments):
         return jnp.sin(attention.apply(*arguments, method=attend)).sum()
 
-    found = []
+    result = []
     for limit in (2**28, 2**12):
         monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", limit)
         gradient = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
         program = gradient.lower(variables, x, states).compile()
-        found.append(jax.tree.leaves(program(variables, x, states)))
-    for one, other in zip(*found, strict=True):
+        result.append(jax.tree.leaves(program(variables, x, states)))
+    for one, other in zip(*result, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5 * max(1.0, float(np.abs(one).max())))
 
 

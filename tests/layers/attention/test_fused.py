@@ -65,12 +65,12 @@ def test_kernels_change_no_values(attention, method, arguments):
         return attention(D, H, K, normal(0.5), normal(0.5), backend=backend, **options)
 
     variables = meta.unbox(module("reference").init(jax.random.key(2), *arguments, method=method))
-    found, wanted = (
+    result, expected = (
         jax.jit(lambda x, backend=name: module(backend).apply(variables, *x, method=method))
         for name in ("splash", "reference")
     )
-    assert "splash" in str(jax.make_jaxpr(found)(arguments))
-    np.testing.assert_allclose(found(arguments), wanted(arguments), rtol=0, atol=1e-5)
+    assert "splash" in str(jax.make_jaxpr(result)(arguments))
+    np.testing.assert_allclose(result(arguments), expected(arguments), rtol=0, atol=1e-5)
 
 
 def count_kernels(config, *, stack="decoder", length=L, platform="tpu", **options):

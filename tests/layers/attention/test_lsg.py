@@ -71,13 +71,13 @@ def test_globals_come_first_or_stay_behind(states):
 def test_a_hidden_first_token_is_seen_by_nobody(states):
     options = {"mask_first_token": True}
     changed = states(options, x=X + np.float32(np.arange(L) == 0)[:, None])
-    found = states(options)
+    result = states(options)
     np.testing.assert_allclose(
-        np.delete(changed, 3, 1)[:, : 3 + 20], np.delete(found, 3, 1)[:, : 3 + 20], atol=1e-6
+        np.delete(changed, 3, 1)[:, : 3 + 20], np.delete(result, 3, 1)[:, : 3 + 20], atol=1e-6
     )
     # and its state is that of the first global token
     pooled = states(options | {"pass_global_tokens_to_decoder": False, "pool_with_global": False})
-    np.testing.assert_allclose(pooled[:, 0], found[:, 0], atol=1e-6)
+    np.testing.assert_allclose(pooled[:, 0], result[:, 0], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -141,10 +141,12 @@ def test_globals_go_through_the_norm_and_the_dropout_of_the_embeddings(draw_para
     variables = draw_params(module.init, X)
     table = variables["params"]["encoder"]["attention"]["global_embeddings"][:3]
     norm = variables["params"]["norm"]
-    found = module.apply(variables, X, True, method="tokens")
-    wanted = (table - table.mean(-1, keepdims=True)) / jnp.sqrt(table.var(-1, keepdims=True) + 1e-6)
-    wanted = wanted * norm["scale"] + norm["bias"]
-    np.testing.assert_allclose(found, jnp.broadcast_to(wanted, found.shape), atol=1e-5)
+    result = module.apply(variables, X, True, method="tokens")
+    expected = (table - table.mean(-1, keepdims=True)) / jnp.sqrt(
+        table.var(-1, keepdims=True) + 1e-6
+    )
+    expected = expected * norm["scale"] + norm["bias"]
+    np.testing.assert_allclose(result, jnp.broadcast_to(expected, result.shape), atol=1e-5)
     dropped = module.apply(
         variables, X, False, method="tokens", rngs={"dropout": jax.random.key(0)}
     )
@@ -181,9 +183,9 @@ def test_t5_has_its_bias_inside_the_window_alone(make, states):
         + jax.nn.relu(u @ layer["feed_forward"]["wi"]["kernel"])
         @ layer["feed_forward"]["wo"]["kernel"]
     )
-    wanted = rms(x, p["final_norm"]["scale"])
+    expected = rms(x, p["final_norm"]["scale"])
     real = np.concatenate([np.ones((B, 3), bool), MASK], 1)
-    np.testing.assert_allclose(states(options, variables)[real], wanted[real], atol=2e-5)
+    np.testing.assert_allclose(states(options, variables)[real], expected[real], atol=2e-5)
 
 
 @pytest.mark.slow

@@ -79,12 +79,12 @@ def test_states_are_finite_and_do_not_depend_on_other_rows_or_padding(make, conf
     assert states.shape == (B, L, D)
     assert np.isfinite(states).all()
     noise = np.where(mask[..., None], x, np.float32(7))
-    found = np.asarray(apply(variables, noise, mask))
-    np.testing.assert_allclose(found[mask], states[mask], atol=2e-5)
+    result = np.asarray(apply(variables, noise, mask))
+    np.testing.assert_allclose(result[mask], states[mask], atol=2e-5)
     if kind in LAID_OUT and config is T5:
         x, mask = make_input(30, rows=(1, 30))
-        found = np.asarray(apply(variables, x, mask))
-        np.testing.assert_allclose(found[1], states[1, :30], atol=2e-5)
+        result = np.asarray(apply(variables, x, mask))
+        np.testing.assert_allclose(result[1], states[1, :30], atol=2e-5)
 
 
 @pytest.mark.slow
@@ -128,18 +128,18 @@ def test_windows_as_wide_as_the_text_are_full_attention(make, kind, options, inp
         own["params"]["layers"]["self_attention"] |= variables["params"]["layers"]["self_attention"]
         variables["params"]["layers"]["self_attention"] = own["params"]["layers"]["self_attention"]
     x, mask = make_input()
-    wanted = np.asarray(jax.jit(full.apply)(variables, x, mask))
-    found = np.asarray(jax.jit(sparse.apply)(variables, x, mask, **inputs))
-    np.testing.assert_allclose(found[mask], wanted[mask], atol=1e-5)
+    expected = np.asarray(jax.jit(full.apply)(variables, x, mask))
+    result = np.asarray(jax.jit(sparse.apply)(variables, x, mask, **inputs))
+    np.testing.assert_allclose(result[mask], expected[mask], atol=1e-5)
 
 
 def test_long_inputs_of_full_attention_go_in_pieces(make, monkeypatch):
     encoder, variables = make(T5, "full")
     x, mask = make_input()
-    wanted = np.asarray(jax.jit(encoder.apply)(variables, x, mask))
+    expected = np.asarray(jax.jit(encoder.apply)(variables, x, mask))
     monkeypatch.setattr(full, "max_score_bytes", lambda: 0)
-    found = np.asarray(jax.jit(encoder.apply)(variables, x, mask))
-    np.testing.assert_allclose(found[mask], wanted[mask], atol=1e-5)
+    result = np.asarray(jax.jit(encoder.apply)(variables, x, mask))
+    np.testing.assert_allclose(result[mask], expected[mask], atol=1e-5)
 
 
 def test_every_option_is_read_by_a_kind():

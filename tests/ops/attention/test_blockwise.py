@@ -90,10 +90,10 @@ def test_gradients_from_saved_sums_are_those_of_the_forward_pass(rate):
 
         return jax.jit(jax.value_and_grad(loss, range(7)))(q, *inputs)
 
-    for found, wanted in zip(
+    for result, expected in zip(
         *(jax.tree.leaves(run(f, *tensors())) for f in (ours, plain)), strict=True
     ):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=3e-6)
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=3e-6)
 
 
 @pytest.mark.parametrize("pieces", [1, 4])
@@ -151,8 +151,8 @@ def test_bfloat16_has_float32_scores():
 def test_gradients_in_bfloat16(maximum, on_cpu, whole, monkeypatch):
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", maximum)
     monkeypatch.setattr(blockwise, "_on_cpu", lambda: on_cpu)
-    found = value_and_gradients([x.astype(jnp.bfloat16) for x in tensors()])
-    for value, expected in zip(found, whole, strict=True):
+    result = value_and_gradients([x.astype(jnp.bfloat16) for x in tensors()])
+    for value, expected in zip(result, whole, strict=True):
         assert value.dtype == jnp.bfloat16
         np.testing.assert_allclose(
             np.asarray(value, np.float32), expected, rtol=0, atol=2e-2 * np.abs(expected).max()
@@ -196,8 +196,8 @@ def test_merged_softmaxes_are_one_softmax_with_its_gradients(whole):
         out, pull_back = jax.vjp(merged, *inputs)
         return out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))
 
-    for found, wanted in zip(jax.jit(run)(*tensors()), whole, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=5e-6)
+    for result, expected in zip(jax.jit(run)(*tensors()), whole, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=5e-6)
 
 
 @pytest.mark.parametrize("maximum", [2**28, 400])

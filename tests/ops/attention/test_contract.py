@@ -152,15 +152,15 @@ def test_padding_and_empty_rows(name):
         out, pull_back = jax.vjp(lambda *x: attend(*x, mask), q, k, v)
         return out, pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))
 
-    found, _ = call(q, k, v, mask)
-    assert not np.asarray(found)[~mask].any()
+    result, _ = call(q, k, v, mask)
+    assert not np.asarray(result)[~mask].any()
     filled = [jnp.where(mask[..., None, None], x, 50.0) for x in (q, k, v)]
-    np.testing.assert_allclose(call(*filled, mask)[0], found, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(call(*filled, mask)[0], result, rtol=1e-5, atol=1e-6)
     if ATTENTIONS[name].ignores_length:
         after = ((0, 0), (0, longer - length))
         padded = [jnp.pad(x, (*after, (0, 0), (0, 0)), constant_values=50.0) for x in filled]
         out = jax.jit(attend)(*padded, np.pad(mask, after))
-        np.testing.assert_allclose(out[:, :length], found, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(out[:, :length], result, rtol=1e-5, atol=1e-6)
     for leaf in jax.tree.leaves(call(200 * q, 200 * k, 200 * v, mask)):
         assert np.isfinite(leaf).all()
 

@@ -93,18 +93,18 @@ def test_soft_caps_and_grouped_queries(kv_heads):
         loss = jax.jit(jax.grad(lambda *x, attend=attend: (attend(*x) ** 2).sum(), (0, 1, 2)))
         gradients.append(loss(*arrays))
     for other in gradients[1:]:
-        for found, wanted in zip(other, gradients[0], strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+        for result, wanted in zip(other, gradients[0], strict=True):
+            np.testing.assert_allclose(result, wanted, rtol=0, atol=1e-5)
 
     # Stored keys have one mask for all queries.
     first = mask[:, :1]
     expected = capped_attention_by_loops(q, k, v, np.repeat(first, T, 1), *scale)
     stored_k = Stored(jnp.moveaxis(arrays[1], 1, -1), None)
     stored_v = Stored(jnp.moveaxis(arrays[2], 1, -2), None)
-    found = stored_attention(
+    result = stored_attention(
         arrays[0], stored_k, stored_v, mask=jnp.asarray(first[:, None]), scale=scale
     )
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
 
 
 def test_attention_without_mask_and_bias():

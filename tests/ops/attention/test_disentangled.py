@@ -18,8 +18,8 @@ def test_buckets_of_the_published_code():
     distances = np.array([0, 1, 127, 128, 129, 130, 200, 300, 400, 511, 600])
     expected = [0, 1, 127, 128, 129, 130, 169, 207, 233, 255, 270]
     for sign in (1, -1):
-        found = distance_buckets(sign * distances, 256, 512)
-        np.testing.assert_array_equal(found, sign * np.array(expected))
+        result = distance_buckets(sign * distances, 256, 512)
+        np.testing.assert_array_equal(result, sign * np.array(expected))
 
 
 @pytest.mark.parametrize("most", [2**40, 1])
@@ -55,5 +55,5 @@ def test_attention_to_contents_and_positions(most, monkeypatch):
 
     inputs = q, k, v, position_q, position_k
     results = [with_gradients(function, *inputs) for function in (ours, twin)]
-    for found, wanted in zip(*results, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=3e-6)
+    for result, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=3e-6)

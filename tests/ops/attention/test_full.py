@@ -41,5 +41,5 @@ def test_full_attention_is_dense_attention(with_bias, most, monkeypatch):
     for function in (ours, twin):
         run = jax.jit(functools.partial(with_gradients, function))
         results.append(run(q, k, v, table))
-    for found, wanted in zip(*results, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=3e-6)
+    for result, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=3e-6)

@@ -55,13 +55,13 @@ def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=F
         out, pull_back = jax.vjp(attend, q, k, v)
         return out, *pull_back(gradient)
 
-    found = jax.jit(lambda: with_gradients(function))()
-    wanted = jax.jit(lambda: with_gradients(lambda *x: reference(*x, mask, causal, scale)))()
-    for x, y in zip(found, wanted, strict=True):
+    result = jax.jit(lambda: with_gradients(function))()
+    expected = jax.jit(lambda: with_gradients(lambda *x: reference(*x, mask, causal, scale)))()
+    for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-5)
     if mask is not None:
-        assert not np.asarray(found[0][0]).any()
-    assert all(np.asarray(x[1]).any() for x in found)
+        assert not np.asarray(result[0][0]).any()
+    assert all(np.asarray(x[1]).any() for x in result)
 
 
 @pytest.mark.parametrize("kernel", ["splash", "triton"])
@@ -225,10 +225,10 @@ def test_pallas_kernels_compute_sparse_attention_in_rows(kernel, attention, monk
         jax.jit(gradients, static_argnums=0).trace(name) for name in (fused_kernel, None)
     )
     assert f"name={kernel}" in str(traced.jaxpr)
-    found, wanted = (jax.tree.leaves(x.lower().compile()()) for x in (traced, reference))
-    for x, y in zip(found, wanted, strict=True):
+    result, expected = (jax.tree.leaves(x.lower().compile()()) for x in (traced, reference))
+    for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-5)
-    assert all(np.asarray(x).any() for x in found[:4])
+    assert all(np.asarray(x).any() for x in result[:4])
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_values_and_gradients_equal_the_dense_mask(heads, stride, length):
 
         return jax.jit(jax.grad(loss, has_aux=True))(values)
 
-    found, twin = run(strided, values), run(dense, values)
+    result, twin = run(strided, values), run(dense, values)
     with jax.enable_x64(True):
         wide = {name: jnp.asarray(np.asarray(x), jnp.float64) for name, x in values.items()}
         exact = jax.tree.map(np.asarray, run(dense_in_float64, wide))
@@ -96,9 +96,9 @@ def test_values_and_gradients_equal_the_dense_mask(heads, stride, length):
         # Float32 takes up to 3e-6 from both, on some machines. Over many draws ours loses less than
         # the twin; in one, up to 2.6 times as much.
         bound = max(1e-6, 3 * relative_error(twin[0][name], exact[0][name]))
-        assert relative_error(found[0][name], exact[0][name]) <= min(bound, 5e-6)
-    assert_close(found[1], exact[1])
-    assert_close(found[1], twin[1])
+        assert relative_error(result[0][name], exact[0][name]) <= min(bound, 5e-6)
+    assert_close(result[1], exact[1])
+    assert_close(result[1], twin[1])
 
 
 def test_every_head_projects_what_it_reads_alone():
@@ -108,10 +108,10 @@ def test_every_head_projects_what_it_reads_alone():
     for h in range(6):
         for n in range(3):
             position = 4 * n + h % 4
-            wanted = (
+            expected = (
                 values["x"][:, position] @ values["k"][:, h] if position < 10 else np.zeros((B, K))
             )
-            np.testing.assert_allclose(keys[:, n, h], wanted, atol=1e-5)
+            np.testing.assert_allclose(keys[:, n, h], expected, atol=1e-5)
     noise = values["x"].at[:, 5::4].set(jnp.nan)  # what heads 1 and 5 read
     assert np.isfinite(project_strided(noise, values["k"], 4)[:, :, [0, 2, 3, 4]]).all()
 

@@ -143,8 +143,8 @@ def test_block_sums_equal_loops(length):
             expected[b, ids[b, i]] += np.asarray(x)[b, i]
             gradient[b, i] = np.asarray(weights)[b, ids[b, i]]
     sums = functools.partial(block_sums, mask=mask, size=size, num_blocks=length // size)
-    found, pull_back = jax.vjp(jax.jit(sums), x)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    result, pull_back = jax.vjp(jax.jit(sums), x)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(pull_back(weights)[0], gradient, rtol=1e-6)
     assert jax.eval_shape(sums, x.astype(jnp.bfloat16)).dtype == jnp.bfloat16
 
@@ -219,10 +219,10 @@ def test_windows_of_an_even_size_are_narrower_on_the_left():
     """By blocks, and by the pattern of kernels."""
     q, k, v = np.random.default_rng(0).normal(size=(3, 1, 21, 2, 4)).astype(np.float32)
     mask = np.ones((1, 21), bool)
-    found = jax.jit(functools.partial(local_attention, radius=3, is_even=True))(q, k, v, mask)
+    result = jax.jit(functools.partial(local_attention, radius=3, is_even=True))(q, k, v, mask)
     offsets = np.arange(21) - np.arange(21)[:, None]
     window = ((offsets >= -2) & (offsets <= 3))[None, None]
     expected = jax.jit(dot_product_attention)(q, k, v, mask=window)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
     reads = _WindowPattern((2, 3), margin=3, num_keys=10)(np.array(0), np.arange(12))
     assert np.flatnonzero(reads).tolist() == [1, 2, 3, 4, 5, 6, 10, 11]

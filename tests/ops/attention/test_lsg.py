@@ -73,14 +73,14 @@ def check_golden(case, arrays):
         out, pull_back = jax.vjp(lambda *x: call(*x, mask), q, k, v)
         return (out, *pull_back(cotangent)) if f"{name}/dq" in arrays else (out,)
 
-    found, *gradients = jax.jit(outputs_and_gradients)(*inputs)
+    result, *gradients = jax.jit(outputs_and_gradients)(*inputs)
     tolerance = 1e-5  # pooling divides by the count + 1e-6 there
     np.testing.assert_allclose(
-        found * counts, arrays[f"{name}/out"] * counts, atol=tolerance, err_msg=name
+        result * counts, arrays[f"{name}/out"] * counts, atol=tolerance, err_msg=name
     )
     for gradient, letter in zip(gradients, "qkv", strict=False):
-        wanted = arrays[f"{name}/d{letter}"].swapaxes(1, 2)
-        np.testing.assert_allclose(gradient, wanted, atol=2e-5, err_msg=f"{name} d{letter}")
+        expected = arrays[f"{name}/d{letter}"].swapaxes(1, 2)
+        np.testing.assert_allclose(gradient, expected, atol=2e-5, err_msg=f"{name} d{letter}")
 
 
 def is_wrong_there(case):
@@ -159,18 +159,18 @@ def test_without_quirks_only_the_defects_differ(arrays):
     for case in (fine, *defects.values()):
         name = case["name"]
         call, inputs, counts = golden_call(case, arrays)
-        found, published = (
+        result, published = (
             np.asarray(jax.jit(call)(*inputs)) * counts,
             arrays[f"{name}/out"] * counts,
         )
         if case["has_fixed"] and "f8" not in name:
             np.testing.assert_allclose(
-                found, arrays[f"{name}/out_fixed"] * counts, atol=5e-6, err_msg=name
+                result, arrays[f"{name}/out_fixed"] * counts, atol=5e-6, err_msg=name
             )
         if case is fine:
-            np.testing.assert_allclose(found, published, atol=5e-6, err_msg=name)
+            np.testing.assert_allclose(result, published, atol=5e-6, err_msg=name)
         else:
-            assert np.abs(found - published).max() > 1e-3, name
+            assert np.abs(result - published).max() > 1e-3, name
 
 
 @pytest.mark.shared_data
@@ -364,8 +364,8 @@ SHAPES = [(1, 12), (2, 5), (2, 20), (3, 20), (4, 5), (4, 12), (6, 5), (6, 20), (
 
 def check_twin(options, length):
     arrays, mask = make_arrays(length)
-    found = jax.jit(lambda *x: attend_lsg(*x, mask, **options))(*arrays)
-    assert_same(found, make_twin(arrays, mask, options)(*arrays), mask, atol=3e-6)
+    result = jax.jit(lambda *x: attend_lsg(*x, mask, **options))(*arrays)
+    assert_same(result, make_twin(arrays, mask, options)(*arrays), mask, atol=3e-6)
 
 
 @pytest.mark.parametrize(("factor", "sparse_block"), SHAPES)
@@ -483,8 +483,8 @@ def test_selections_neither_sort_nor_gather_on_accelerators(platform, monkeypatc
     kinds = KINDS if platform == "tpu" else ("norm",)
     gradients, shapes = gradients_of_selections(kinds)
     program = str(jax.make_jaxpr(gradients)(*shapes))
-    found = [name for name in ("sort", "top_k", "gather", "scatter") if f" {name}[" in program]
-    assert bool(found) == (platform == "cpu")
+    result = [name for name in ("sort", "top_k", "gather", "scatter") if f" {name}[" in program]
+    assert bool(result) == (platform == "cpu")
 
 
 @pytest.mark.weekly
@@ -520,14 +520,14 @@ def test_padding_is_not_seen(kind):
         return [np.pad(x[:, :rows], ((0, 0), (0, length - rows), (0, 0), (0, 0)),
                        constant_values=9.0) for x in arrays[:3]] + arrays[3:]  # fmt: skip
 
-    found, gradients = call(*arrays, mask)
+    result, gradients = call(*arrays, mask)
     assert all(np.isfinite(x).all() for x in gradients)
     longer = [(pad(72, 53), np.pad(mask, ((0, 0), (0, 19))))] if kind == "norm" else []
     for changed in [(pad(53, 37), mask), *longer]:
-        wanted, _ = call(*changed[0], changed[1])
-        assert_same(found, wanted, (slice(0, 1), slice(0, 37)), atol=2e-6)
-        assert not np.asarray(wanted[0][1]).any()
-        assert not np.asarray(wanted[0][0, 37:]).any()
+        expected, _ = call(*changed[0], changed[1])
+        assert_same(result, expected, (slice(0, 1), slice(0, 37)), atol=2e-6)
+        assert not np.asarray(expected[0][1]).any()
+        assert not np.asarray(expected[0][0, 37:]).any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -547,10 +547,10 @@ def test_keys_may_be_hidden_that_are_no_padding():
     options = make_options("norm", 2, 8, 8)
     arrays, mask = make_arrays(43)
     hidden = mask & (np.arange(43) > 0)
-    found = jax.jit(lambda *x: attend_lsg(*x, mask, key_mask=hidden, **options))(*arrays)
-    wanted = make_twin(arrays, hidden, options)(*arrays)
-    assert_same(found, wanted, mask, atol=3e-6)
-    assert np.asarray(found[0][:, 0]).any()
+    result = jax.jit(lambda *x: attend_lsg(*x, mask, key_mask=hidden, **options))(*arrays)
+    expected = make_twin(arrays, hidden, options)(*arrays)
+    assert_same(result, expected, mask, atol=3e-6)
+    assert np.asarray(result[0][:, 0]).any()
 
 
 # The layer of its own: blocks of 4 tokens, 3 sparse keys, every second token, which by the head.
@@ -581,7 +581,7 @@ def test_a_layer_of_its_own_has_a_global_first_token(length, causal):
     q, k, v = rng.normal(size=(3, B, length, H, K)).astype(np.float32)
     mask = np.arange(length) < np.array([[length], [length - 2]])
     spec = LAYER._replace(causal=causal)
-    found = jax.jit(lambda *x: lsg_self_attention(QKV(*x), mask, spec, scale=SCALE))(q, k, v)
+    result = jax.jit(lambda *x: lsg_self_attention(QKV(*x), mask, spec, scale=SCALE))(q, k, v)
 
     seen = seen_by_hand(length, causal)
     if length <= 8:  # two blocks
@@ -589,9 +589,9 @@ def test_a_layer_of_its_own_has_a_global_first_token(length, causal):
     seen = seen & mask[:, None, None]
     scores = np.where(seen, np.einsum("bqhk,blhk->bhql", q, k, dtype=np.float64) * SCALE, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
-    wanted = np.einsum("bhql,blhk->bqhk", weights / weights.sum(-1, keepdims=True), v)
-    np.testing.assert_allclose(found[mask], wanted[mask], atol=1e-5)
-    assert not found[~mask].any()
+    expected = np.einsum("bhql,blhk->bqhk", weights / weights.sum(-1, keepdims=True), v)
+    np.testing.assert_allclose(result[mask], expected[mask], atol=1e-5)
+    assert not result[~mask].any()
 
 
 def test_no_sparse_keys_is_the_same_whatever_says_so():
@@ -639,8 +639,11 @@ def test_bfloat16_without_jit(length):
     """XLA on CPUs has no product of bfloat16 arrays for some of the layouts that occur then."""
     arrays, mask = make_arrays(length)
     narrow = [jnp.asarray(x, jnp.bfloat16) for x in arrays]
-    found, wanted = values_and_gradients(narrow, mask), jax.jit(values_and_gradients)(narrow, mask)
-    assert_close_in_bfloat16(found, wanted)
+    result, expected = (
+        values_and_gradients(narrow, mask),
+        jax.jit(values_and_gradients)(narrow, mask),
+    )
+    assert_close_in_bfloat16(result, expected)
 
 
 @pytest.mark.slow

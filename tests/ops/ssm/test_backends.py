@@ -74,11 +74,11 @@ def test_the_backend_is_chosen_by_platform_length_and_batch(make_ssm, monkeypatc
         (64, 256): "matmul",
     }
     assert {key: backends.choose_backend("cpu", *key[::-1]) for key in lengths} == lengths
-    chosen = []
-    monkeypatch.setattr(backends, "choose_backend", lambda *key: chosen.append(key) or "matmul")
+    selected = []
+    monkeypatch.setattr(backends, "choose_backend", lambda *key: selected.append(key) or "matmul")
     u, ssm, D = np.ones((2, 8, 5), np.float32), make_ssm(5, 4), np.ones(5, np.float32)
     text = jax.jit(ssm_convolution).lower(u, ssm, D).as_text()
-    assert chosen == [("cpu", 8, 2)]
+    assert selected == [("cpu", 8, 2)]
     assert "fft" not in text
 
 
@@ -90,6 +90,6 @@ def test_the_table_of_backends_is_what_was_measured():
     )
     assert len(report["rows"]) >= 20
     for row in report["rows"]:
-        chosen = backends.choose_backend(row["platform"], row["length"], row["batch"])
-        lost = 1 / row["ratio"] if chosen == "matmul" else row["ratio"]
+        selected = backends.choose_backend(row["platform"], row["length"], row["batch"])
+        lost = 1 / row["ratio"] if selected == "matmul" else row["ratio"]
         assert lost < 1.1 or row["what"] == "forward", row

@@ -135,18 +135,18 @@ def test_kernel_of_many_channels(make_ssm, kernel_float64, channels):
 @pytest.mark.parametrize("length", [1, 100])
 def test_tangents_and_gradients_are_those_of_the_materialised_kernel(make_ssm, length):
     ssm, change = make_ssm(3, 5), make_ssm(3, 5, seed=1)
-    found, expected = (
+    result, expected = (
         jax.jit(partial(jax.jvp, lambda ssm, form=form: form(ssm, length)))((ssm,), (change,))
         for form in (ssm_kernel, ssm_kernel_direct)
     )
-    for x, y in zip(found, expected, strict=True):
+    for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * np.abs(y).max())
-    weights = np.random.default_rng(0).normal(size=found[0].shape).astype(np.float32)
-    found, expected = (
+    weights = np.random.default_rng(0).normal(size=result[0].shape).astype(np.float32)
+    result, expected = (
         jax.jit(jax.grad(lambda ssm, form=form: (form(ssm, length) * weights).sum()))(ssm)
         for form in (ssm_kernel, ssm_kernel_direct)
     )
-    for x, y in zip(found, expected, strict=True):
+    for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * np.abs(y).max())
 
 
@@ -172,8 +172,8 @@ def test_coefficients_have_the_digits_of_float32_for_every_step_size(make_ssm, d
     series = sum(angle**n / math.factorial(n + 1) for n in range(30))
     step = np.exp(log_dt)[..., None] * series
     expected = (B[..., 0] + 1j * B[..., 1]) * step * (C[..., 0] + 1j * C[..., 1])
-    found = np.asarray(jax.jit(discretize)(ssm).Ct)[0].swapaxes(0, 1)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    result = np.asarray(jax.jit(discretize)(ssm).Ct)[0].swapaxes(0, 1)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 @pytest.mark.slow

@@ -16,15 +16,15 @@ def test_toeplitz_matrices_of_tiles(size, monkeypatch):
 
     @jax.jit
     def windows_and_gradient(lags):
-        found, pull_back = jax.vjp(lambda lags: matmul._windows(lags, size), lags)
-        return found, *pull_back(factors)
+        result, pull_back = jax.vjp(lambda lags: matmul._windows(lags, size), lags)
+        return result, *pull_back(factors)
 
-    found, gradient = windows_and_gradient(lags)
-    np.testing.assert_array_equal(found, np.stack([lags[w] for w in windows], 1))
-    wanted = np.zeros(lags.shape)
+    result, gradient = windows_and_gradient(lags)
+    np.testing.assert_array_equal(result, np.stack([lags[w] for w in windows], 1))
+    expected = np.zeros(lags.shape)
     for j, window in enumerate(windows):
-        wanted[window] += factors[:, j]
-    np.testing.assert_allclose(gradient, wanted, atol=1e-4)
+        expected[window] += factors[:, j]
+    np.testing.assert_allclose(gradient, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(
