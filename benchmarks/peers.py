@@ -138,8 +138,8 @@ def merged(before: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]
 
     new = {key(row) for row in rows if "ratio" in row}
     retained = [row for row in before if key(row) not in new]
-    known = {key(row) for row in retained}
-    return [*retained, *(row for row in rows if key(row) not in known)]
+    retained_keys = {key(row) for row in retained}
+    return [*retained, *(row for row in rows if key(row) not in retained_keys)]
 
 
 def measured(path: str | None, machine: str) -> set[tuple[str, str, int]]:

@@ -61,10 +61,10 @@ def core_distributions(wheel):
         if marker and not any(marker.evaluate({"extra": extra}) for extra in extras):
             continue
         expected = {"", *requirement.extras}
-        known = result.setdefault(requirement.name.lower(), set())
-        if expected <= known:
+        extras_of_package = result.setdefault(requirement.name.lower(), set())
+        if expected <= extras_of_package:
             continue
-        known |= expected
+        extras_of_package |= expected
         needs = metadata.requires(requirement.name) or ()
         waiting += [(Requirement(line), expected) for line in needs]
     return set(result)

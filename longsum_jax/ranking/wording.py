@@ -105,9 +105,8 @@ _GLUED_HEADING = re.compile(
     r"(?:Abstract|Summary|Background|Results|Discussion|Motivation|Overview) "
     rf"(?={_FIRST_OF_SENTENCE})|"
     r"(?:Introduction|Conclusions?|Discussion|Abstract|Summary|Background|Results|"
-    r"Motivation|Overview|Methods)[:.] (?=[^\W\d_])|"
-    r"(?:BACKGROUND|RESULTS|CONCLUSIONS?|DISCUSSION|INTRODUCTION|ABSTRACT|METHODS)[:.] "
-    r"(?=[^\W\d_])))"
+    r"Motivation|Overview|Methods|BACKGROUND|RESULTS|CONCLUSIONS?|DISCUSSION|"
+    r"INTRODUCTION|ABSTRACT|METHODS)[:.] (?=[^\W\d_])))"
 )
 # Connectives without which a sentence can begin, if a comma follows.
 _CONNECTIVE = re.compile(

@@ -48,7 +48,6 @@ _MESSAGE = re.compile(
     re.IGNORECASE,
 )
 _STAMPED = re.compile(_STAMP, re.IGNORECASE)
-_FIRST_OF_MESSAGES = frozenset("[<0123456789")
 _DATED = re.compile(rf"\[?{_DATE} ?{_TIME}", re.IGNORECASE)
 _FEWEST_TURNS = 3
 _FEWEST_MESSAGES = 0.5  # share of lines
@@ -395,7 +394,7 @@ def _messages(lines: Sequence[_TranscriptLine]) -> _Turns:
         text = line.text.lstrip("\u200e\u200f\u202a\ufeff")
         first = text[:1]
         # A fast check; like "\d", it accepts the digits of all scripts.
-        if first not in _FIRST_OF_MESSAGES and not first.isdecimal():
+        if first not in ("[", "<") and not first.isdecimal():
             continue
         match = _MESSAGE.match(text)
         if match is not None:

@@ -43,8 +43,7 @@ print(json.dumps(problems))
 
 @pytest.fixture(scope="module")
 def problems(request):
-    """The tracebacks of those of `SCRIPTS` that are asked for and fail, all of them run by one
-    process of two devices."""
+    """Tracebacks of the selected `SCRIPTS` that fail; one process with two devices runs all."""
     asked = {
         item.callspec.params.get("script")
         for item in request.session.items

@@ -95,7 +95,7 @@ def labelled_documents(tmp_path_factory):
         yield
 
 
-@pytest.mark.weekly  # a program takes 40 seconds; that of sharded texts is compiled every day
+@pytest.mark.weekly  # a program takes 40 seconds; the one with sharded texts is compiled every day
 @pytest.mark.parametrize("config", tiny_configs())
 def test_steps_exchange_gradients_alone_and_sort_nothing(config):
     """Every device has some documents of a batch: gradients are summed, each parameter once.

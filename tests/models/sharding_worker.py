@@ -409,7 +409,7 @@ def check_memory(length=4096):
 
 
 def daily():
-    """Returns what was found on one mesh of every kind and one attention of every way to shard."""
+    """Returns results on one mesh of every kind, with one attention for every way to shard."""
     report = {f"operation over {name}": check_operation(spec) for name, spec in SPECS.items()}
     report["memory"] = check_memory()
     shards = {name: PRESETS[name] for name in ("fsdp+tensor", "fsdp+sequence")}
@@ -430,7 +430,7 @@ def daily():
 
 
 def weekly():
-    """Returns what was found in other ways, each of which is like one of ``daily``."""
+    """Returns results of further ways to shard, each of them similar to one of ``daily``."""
     report = check_model(CONFIG, {"replicated": PRESETS["replicated"]}, 24)
     meshes = {name: PRESETS[name] for name in ("replicated", "fsdp+tensor")} | {"fsdp": FSDP}
     report |= named("pages", check_model(PAGES, meshes, 30))

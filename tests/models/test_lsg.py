@@ -144,7 +144,7 @@ def test_bert_as_published(length, step, chosen, published):
 
 @pytest.mark.slow
 def test_bart_as_published(published):
-    """Without globals for the decoder, and with: the selections are those of BERT."""
+    """With and without global tokens for the decoder, BERT's selections are made."""
     model = published("bart")
     check_bart(model, 40, BART_DAILY)
     check_bart(model, 200, PLAIN)

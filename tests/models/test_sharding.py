@@ -20,7 +20,7 @@ def weekly_report(run_worker):
 
 @pytest.fixture
 def finding(request):
-    """Looks up what was found by its name, in the report of every day or that of the week."""
+    """Returns a result by its name, from the daily or the weekly report."""
     is_weekly = request.node.get_closest_marker("weekly") is not None
     return request.getfixturevalue("weekly_report" if is_weekly else "report").__getitem__
 
