@@ -462,7 +462,7 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
 
 
 def gathered_weights(params: Params) -> GatheredWeights | None:
-    """Returns the shardings for a search; None without sharded parameters, or if they are too large.
+    """Returns the shardings for a search; None without sharded ones, or if too large.
 
     Args:
         params: parameters of a module, or their shapes with shardings.
