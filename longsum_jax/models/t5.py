@@ -24,7 +24,6 @@ from longsum_jax.models.config import (
     check_decoder_options,
     check_known,
     check_token_ids,
-    read_fields,
 )
 from longsum_jax.models.embedding_tables import (
     EmbeddingKeys,
@@ -35,6 +34,7 @@ from longsum_jax.models.embedding_tables import (
 )
 from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.models.family import Family
+from longsum_jax.models.flat_config import read_fields
 from longsum_jax.models.vocabulary import vocabulary_logits
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
 from longsum_jax.ops.precision import scaled
