@@ -26,7 +26,7 @@ from longsum_jax.layers.attention.registry import (
     get_cross_attention,
     get_encoder_attention,
 )
-from longsum_jax.layers.layer import check_memory
+from longsum_jax.layers.layer import check_memory_options
 from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.stack import (
     NO_MEMORY,
@@ -441,7 +441,7 @@ def check_decoder_options(
         InputError: options out of range or incompatible.
     """
     get_cross_attention(config.cross_attention).check(config.cross, num_heads)
-    check_memory(
+    check_memory_options(
         config.memory, config.encoder_attention, encoder_layers, decoder_layers
     )
     _check_pages(config, num_positions)
