@@ -290,7 +290,7 @@ def topics():
 @pytest.fixture(scope="session")
 def tiny_tokenizer(topics):
     """A SentencePiece tokenizer of 1,000 pieces and 10 extra ids, trained on `topics`."""
-    from longsum_jax.tokenizers.loading import train_sentencepiece
+    from longsum_jax.tokenizers.train import train_sentencepiece
 
     return train_sentencepiece(topics, 1000, extra_ids=10)
 

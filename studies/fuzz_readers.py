@@ -207,7 +207,7 @@ def _tokenizer_seeds() -> list[Files]:
 
 
 def _sentencepiece_seeds() -> list[Files]:
-    from longsum_jax.tokenizers.loading import train_sentencepiece
+    from longsum_jax.tokenizers.train import train_sentencepiece
 
     texts = [f"some words number {i} of a text" for i in range(40)]
     with tempfile.TemporaryDirectory() as folder:

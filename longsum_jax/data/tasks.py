@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from longsum_jax.data.derived import ClaimOptions, ClozeOptions
 from longsum_jax.data.mixture import SCHEME as MIXTURE
-from longsum_jax.data.mixture import parse_mixture, sources_of
+from longsum_jax.data.mixture import mixed_sources, parse_mixture
 from longsum_jax.data.named_tasks import NAMED_TASKS
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import (
@@ -328,7 +328,7 @@ class Task:
         Raises:
             InputError: a mixture without rates.
         """
-        return sources_of(self.source)
+        return mixed_sources(self.source)
 
     def source_split(self, split: str) -> str:
         """Returns the name of ``split`` in the source.

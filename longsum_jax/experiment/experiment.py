@@ -45,7 +45,7 @@ from longsum_jax.models.heads import LabelOptions, label_names
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.schema import first_names
 from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
+from longsum_jax.tokenizers.loading import load_tokenizer
 from longsum_jax.training.checkpointing import restore_params
 from longsum_jax.training.loss import (
     LossFn,
@@ -313,6 +313,9 @@ def _tokenizer(
         return load_tokenizer(workdir / TRAINING_MODEL, vocab_size=vocab_size)
     if start is not None:
         return start.tokenizer
+    # Imported here, because only runs without one train a tokenizer.
+    from longsum_jax.tokenizers.train import train_sentencepiece
+
     texts = (
         document.document for document in documents(run.task, run.data.split)
     )

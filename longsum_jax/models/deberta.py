@@ -30,8 +30,9 @@ from longsum_jax.models.bert_json import (
     check_structure,
     shared_entries,
 )
-from longsum_jax.models.config import check_known, read_fields
+from longsum_jax.models.config import check_known
 from longsum_jax.models.family import Family
+from longsum_jax.models.flat_config import read_fields
 from longsum_jax.models.heads import head_of, read_labels
 from longsum_jax.models.weight_map import (
     WeightMap,

@@ -32,9 +32,10 @@ from longsum_jax.models.bert_json import (
     RUNTIME_FIELDS,
     shared_entries,
 )
-from longsum_jax.models.config import check_known, read_fields
+from longsum_jax.models.config import check_known
 from longsum_jax.models.extraction_head import ExtractionHead, mean_state
 from longsum_jax.models.family import Family
+from longsum_jax.models.flat_config import read_fields
 from longsum_jax.models.heads import (
     SPAN_OUTPUTS,
     biased_linear,

@@ -24,7 +24,6 @@ from longsum_jax.models.config import (
     check_decoder_options,
     check_known,
     check_token_ids,
-    read_fields,
 )
 from longsum_jax.models.embedding_tables import (
     EmbeddingKeys,
@@ -35,6 +34,7 @@ from longsum_jax.models.embedding_tables import (
 )
 from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.models.family import Family
+from longsum_jax.models.flat_config import read_fields
 from longsum_jax.models.vocabulary import vocabulary_logits
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
 from longsum_jax.ops.precision import scaled
@@ -431,14 +431,14 @@ def encoder_rows(config: T5Config) -> list[WeightRow]:
     return rows
 
 
-def table_rows(config: T5Config) -> EmbeddingRows:
+def t5_embedding_rows(config: T5Config) -> EmbeddingRows:
     """Returns the rows of embeddings and output weights, and the keys of their copies."""
     return embedding_rows(config, EMBEDDING_KEYS, stores_shared=True)
 
 
 def weight_map(config: T5Config) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
-    rows, tied, copies = table_rows(config)
+    rows, tied, copies = t5_embedding_rows(config)
     # T5 1.0 was published with a cross-attention bias that no version of the
     # model has ever read.
     ignored = (r"EncDecAttention\.relative_attention_bias",)

@@ -8,6 +8,7 @@ equation 4), or the text in which a mask token replaces each target sentence
 
 import collections
 import dataclasses
+import hashlib
 import itertools
 import math
 from collections.abc import Hashable, Sequence
@@ -17,7 +18,6 @@ import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.text.ngrams import Tokenize, unicode_words, words_of
-from longsum_jax.text.seeding import document_rng
 from longsum_jax.text.sentences import split_sentences
 
 Strategy = Literal["independent", "sequential", "lead", "random"]
@@ -325,3 +325,10 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise InputError(
             f'gap_sentences.{name}: "{value}" is not allowed; {did_you_mean(value, choices)}'
         )
+
+
+def document_rng(text: str, seed: int = 0) -> np.random.Generator:
+    """Returns a generator that depends only on seed and text, not on file, order or shard."""
+    digest = hashlib.sha256(text.encode()).digest()
+    entropy = [seed, int.from_bytes(digest[:8], "little")]
+    return np.random.Generator(np.random.PCG64(entropy))
