@@ -38,6 +38,11 @@ from longsum_jax.ranking.passages import (
     select_passages,
     without_dialogue,
 )
+from longsum_jax.ranking.pointers import (
+    body,
+    numbers_paragraphs,
+    without_references,
+)
 from longsum_jax.ranking.selection import select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
 from longsum_jax.ranking.wording import (
@@ -395,8 +400,14 @@ def _texts(
     """Returns the words of the selected sentences for a reader, see ``wording``."""
     texts = []
     document_words: Set[str] | None = None
+    is_numbered = numbers_paragraphs(placed.text)
     for number in selected:
-        text = plain(placed.source(number, 1.0).text)
+        passage = placed.source(number, 1.0).text
+        if document.breaks[number] and not is_talk:
+            start, end = document.starts[number], document.ends[number]
+            whole = body(placed.text[start:end], is_numbered=is_numbered)
+            passage = _with_same_case(whole, passage)
+        text = without_references(plain(passage))
         # In talk, hyphens end words that break off.
         if not is_talk and is_hyphenated(text):
             if document_words is None:
