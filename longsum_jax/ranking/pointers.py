@@ -164,7 +164,7 @@ def _is_heading(line: str, following: str) -> bool:
 def _without_marks(lines: list[str], is_numbered: bool) -> list[str]:
     """Returns lines without the marks of list items, and without the number of a paragraph.
 
-    Later lines of a passage that is no list item may begin with a number of
+    Later lines of other passages than list items may begin with a number of
     their sentence.
     """
     mark = _LIST_MARK.match(lines[0])
