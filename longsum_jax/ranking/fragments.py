@@ -6,7 +6,6 @@ previous one are found here as well.
 """
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from longsum_jax.ranking.parsing import (
     class_counts,
     is_stopped,
     is_story,
-    speakers,
     without_speaker,
 )
 from longsum_jax.ranking.signposts import are_signposts, are_verbless
@@ -183,28 +181,25 @@ def are_interruptions(document: ParsedDocument) -> np.ndarray:
 
 def _are_uninformative(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences without content, whether finished or not."""
-    names_of_speakers = speakers(document)
     return (
-        _are_short(document, names_of_speakers)
+        _are_short(document)
         | _are_numbered_headings(document)
         | _lead_in(document)
         | _are_numbers(document)
         | _in_captions(document)
         | _are_markup(document)
         | _are_code(document)
-        | _are_announcements(document, names_of_speakers)
+        | _are_announcements(document)
         | _are_notices(document)
         | _are_open_quotations(document)
         | are_signposts(document)
         | are_verbless(document)
         | _are_loose_questions(document)
-        | _are_broken_talk(document, names_of_speakers)
+        | _are_broken_talk(document)
     )
 
 
-def _are_short(
-    document: ParsedDocument, names_of_speakers: Sequence[str]
-) -> np.ndarray:
+def _are_short(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences of fewer than ``_FEWEST_WORDS`` words; a URL counts as one word.
 
     So are sentences of fewer than ``_FEWEST_CONTENT_WORDS`` words that are not
@@ -215,7 +210,7 @@ def _are_short(
     content = document.words.by_sentence(document.content[document.words.word])
     few = content < _FEWEST_CONTENT_WORDS
     short = (np.minimum(words, document.lengths) < _FEWEST_WORDS) | few
-    in_talk = np.array([name != "" for name in names_of_speakers])
+    in_talk = np.array([name != "" for name in document.speakers])
     for number in np.flatnonzero(in_talk & (words < _LONG_IN_TALK)):
         short[number] = _is_short_in_talk(document.sentences[number])
     return short
@@ -385,21 +380,17 @@ def _are_loose_questions(document: ParsedDocument) -> np.ndarray:
     return are_questions(document)
 
 
-def _are_broken_talk(
-    document: ParsedDocument, names_of_speakers: Sequence[str]
-) -> np.ndarray:
+def _are_broken_talk(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences of talk with a word that breaks off ("the colour and s")."""
     broken = np.zeros(len(document.sentences), bool)
-    for number, name in enumerate(names_of_speakers):
+    for number, name in enumerate(document.speakers):
         if name:
             words = fluent(without_speaker(document.sentences[number]))
             broken[number] = _BROKEN.search(words) is not None
     return broken
 
 
-def _are_announcements(
-    document: ParsedDocument, names_of_speakers: Sequence[str]
-) -> np.ndarray:
+def _are_announcements(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences that greet, thank, advertise or introduce the next speaker.
 
     Outside of talk, only short sentences are announcements: longer ones that
@@ -409,7 +400,7 @@ def _are_announcements(
     for number in np.flatnonzero(document.lengths <= _LONGEST_ANNOUNCEMENT):
         words = without_speaker(document.sentences[number])
         announces[number] = _ANNOUNCEMENT.match(words) is not None
-    for row, name in enumerate(names_of_speakers):
+    for row, name in enumerate(document.speakers):
         if name:
             words = without_openers(without_speaker(document.sentences[row]))
             announces[row] |= _BROADCAST.match(words) is not None
