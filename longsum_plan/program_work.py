@@ -67,7 +67,8 @@ class Work(NamedTuple):
     Attributes:
         products: operations by the type of the factors: "bfloat16", "float32",
             and "float32, high" or "float32, highest" if such a precision is
-            requested.
+            requested, or "mixed, high" and "mixed, highest" if only one factor
+            is float32.
         num_bytes: bytes read from and written to main memory.
         collectives: traffic by kind.
         open_loops: number of loops whose iteration count is not in the text.

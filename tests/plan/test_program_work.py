@@ -193,6 +193,25 @@ dim_labels=b0f_0io->b0f, operand_precision={highest,highest}
     assert program_work(text).products == {"float32, highest": 2 * 3 * 5 * 7 * float(taps)}
 
 
+@pytest.mark.parametrize("factors", ["bf16 f32", "f32 bf16"])
+@pytest.mark.parametrize(
+    ("precision", "name"),
+    [("", "float32"), ("high", "mixed, high"), ("highest", "mixed, highest")],
+)
+def test_the_precision_of_products_of_two_dtypes(factors, precision, name):
+    """Compiled for a v5e they take two and three passes, whichever factor is first."""
+    first, second = factors.split()
+    text = convolution(
+        f"""\
+  %x = {first}[16,32]{{1,0}} parameter(0)
+  %w = {second}[32,8]{{1,0}} parameter(1)
+  ROOT %y = f32[16,8]{{1,0}} convolution(%x, %w), dim_labels=bf_io->bf, \
+operand_precision={{{precision},{precision}}}
+"""
+    )
+    assert program_work(text).products == {name: 2 * 16 * 32 * 8}
+
+
 CUBLAS_CALL = """\
   %x = bf16[16,32]{1,0} parameter(0)
   %w = bf16[32,8]{1,0} parameter(1)
