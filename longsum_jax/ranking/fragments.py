@@ -106,13 +106,33 @@ _BROADCAST = re.compile(
     r"before we (?:dive|get|go|hop|jump) (?:in|into|on|started)\b",
     re.IGNORECASE,
 )
+# Pleasantries of letters, newsletters and blogs.
+_PLEASANTRY = re.compile(
+    r"(?:what an? .{1,80}!\Z|(?:hi|hello|hey|dear)\b[^.!?]{0,40}!|"
+    r"have an? (?:great|good|nice|wonderful|lovely|safe|happy|fantastic) (?:day|evening|night|"
+    r"week|weekend|time|trip|break|summer|holidays?|one)\b|"
+    r"happy (?:new year|holidays|\w+day)\b|see you (?:all |soon|there|next)|"
+    r"(?:i|we) (?:do )?hope (?:that )?(?:you|your|this e-?mail|this letter)\b|"
+    r"(?:i am|i['\u2019]m|we are|we['\u2019]re) (?:so |very |really |super )?"
+    r"(?:excited|thrilled|delighted) to (?:finally )?share\b|"
+    r"please (?:do not|don['\u2019]t) hesitate\b|(?:please )?feel free to\b|"
+    r"(?:i |we )?(?:look|looking|am looking|are looking) forward to (?:hear|see|meet))",
+    re.IGNORECASE,
+)
 # Notices of Project Gutenberg and of the magazines that first published its
 # stories.
 _NOTICE = re.compile(
     r"project gutenberg|distributed proofread|\[?transcriber['\u2019]s notes?\b|"
     r"this (?:e-?text|e-?book) (?:was|is)\b|u\.s\. copyright on this publication|"
     r"all rights reserved|no part of this publication may|reproduced,? (?:stored|transmitted)|"
-    r"(?:continued|turn) (?:on|to|from) page \d|\A\W*(?:copyright\b|\u00a9)",
+    r"(?:continued|turn) (?:on|to|from) page \d|\A\W*(?:copyright\b|\u00a9)|"
+    # contracts, reports, change logs, blogs and newsletters
+    r"\bin witness whereof\b|\Arespectfully submitted\b|\bkeep a changelog\b|"
+    r"\ball notable changes to this\b|\baffiliate links\b|"
+    r"\bleave (?:a|your) (?:comment|review|rating)\b|"
+    r"\bfollow (?:us|me) on\b|\bunsubscribe\b|\bsubscribe to (?:our|my|the) "
+    r"(?:newsletter|blog|channel|podcast)\b|\bclick here to\b|"
+    r"\bjump to (?:the )?recipe\b",
     re.IGNORECASE,
 )
 # One of these words is in every notice; faster to search.
@@ -136,6 +156,8 @@ _NOTICE_WORDS = (
         "continued",
         "turn ",
     ),
+    *("witness", "submitted", "changelog", "notable", "affiliate", "leave "),
+    *("follow ", "subscribe", "click here", "jump to"),
 )
 _STARTS_BOOK = re.compile(
     r"\*\*\* ?start of (?:the|this) project gutenberg", re.IGNORECASE
@@ -191,6 +213,7 @@ def _are_uninformative(document: ParsedDocument) -> np.ndarray:
         | _are_code(document)
         | _are_announcements(document)
         | _are_notices(document)
+        | _are_pleasantries(document)
         | _are_open_quotations(document)
         | are_signposts(document)
         | are_verbless(document)
@@ -405,6 +428,19 @@ def _are_announcements(document: ParsedDocument) -> np.ndarray:
             words = without_openers(without_speaker(document.sentences[row]))
             announces[row] |= _BROADCAST.match(words) is not None
     return announces
+
+
+def _are_pleasantries(document: ParsedDocument) -> np.ndarray:
+    """Returns True for exclamations and wishes of letters ("What a week!"); none in talk."""
+    if any(document.speakers) or is_story(document):
+        return np.zeros(len(document.sentences), bool)
+    return np.array(
+        [
+            _PLEASANTRY.match(first_words(sentence)) is not None
+            for sentence in document.sentences
+        ],
+        bool,
+    )
 
 
 def _are_notices(document: ParsedDocument) -> np.ndarray:
