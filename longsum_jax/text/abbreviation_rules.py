@@ -110,10 +110,10 @@ def rules_of(language: str) -> AbbreviationRules:
     for kind, words in abbreviations.items():
         if kind != "unit":
             classes.update(dict.fromkeys(_words(words), kind))
-    own = ABBREVIATIONS.values() if not language else [abbreviations]
+    tables = [abbreviations] if language else list(ABBREVIATIONS.values())
     capitals = {
         word.upper(): classes[word]
-        for table in own
+        for table in tables
         for words in table.values()
         for word in _words(words)
         if len(word) > 1 and "." not in word and word in classes
