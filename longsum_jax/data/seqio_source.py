@@ -241,7 +241,7 @@ def selects_before_cache(task: Task) -> bool:
     Random selection is deferred, because it depends on the run's seed.
     """
     return (
-        task.objective == "gap_sentences"
+        task.base_objective == "gap_sentences"
         and task.gap_sentences.strategy != "random"
     )
 
@@ -291,7 +291,7 @@ def _content(task: Task | None) -> dict[str, Any] | None:
         "data_dir",
     )
     content = {key: getattr(task, key) for key in keys}
-    if task.objective == "gap_sentences":
+    if task.base_objective == "gap_sentences":
         content["gap_sentences"] = dataclasses.asdict(task.gap_sentences)
         content["piece_words"] = task.piece_words
     return content | {"splits": dict(task.splits)}

@@ -45,7 +45,7 @@ def make_examples(
     """Yields the examples of documents in their order, skipping documents that are too short.
 
     Args:
-        task: task, whose objective selects the maker.
+        task: task, whose objective, else its base objective, selects the maker.
         tokenizer: tokenizer that produces the ids.
         docs: documents as yielded by ``sources.documents``.
         seed: random seed of random choices, such as gap sentences.
@@ -53,7 +53,7 @@ def make_examples(
         auxiliary: functions that compare sentences and find important ones, for
             "summarize_segments".
     """
-    make = MAKERS[task.objective]
+    make = MAKERS.get(task.objective) or MAKERS[task.base_objective]
     for document in docs:
         made = make(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
         examples: list[Example | None] = [*made] or [None]
