@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from longsum_jax.data.mixture import mix
-from longsum_jax.data.pieces import in_pieces
 from longsum_jax.data.records import check_fields, to_document
 from longsum_jax.data.tasks import TASKS, Task
 from longsum_jax.data.tfds_source import (
@@ -27,7 +26,7 @@ from longsum_jax.data.tfds_source import (
 )
 from longsum_jax.errors import InputError, did_you_mean, first_line
 from longsum_jax.text.documents import DataRow
-from longsum_jax.text.gap_sentences import gap_sentence_texts
+from longsum_jax.text.gap_sentences import gap_sentence_texts, in_pieces
 from longsum_jax.text.rows import DOCUMENT_NAMES, SUMMARY_NAMES, choose_keys
 
 SCHEME = "seqio"

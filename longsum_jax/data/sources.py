@@ -10,7 +10,6 @@ from itertools import islice
 from longsum_jax.data.derived import DERIVED
 from longsum_jax.data.mixture import SCHEME as MIXTURE
 from longsum_jax.data.mixture import mix
-from longsum_jax.data.pieces import in_pieces
 from longsum_jax.data.tasks import RELEASES, Task, mixture_parts
 from longsum_jax.errors import InputError, counted
 from longsum_jax.lazy_classes import LazyClasses
@@ -20,6 +19,7 @@ from longsum_jax.text.documents import (
     read_json_lines,
     split_row,
 )
+from longsum_jax.text.gap_sentences import in_pieces
 
 _PACKAGE = "longsum_jax.data"
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 from longsum_jax.data.examples.base import Counts, Example, Maker
-from longsum_jax.data.pieces import is_first_piece
 from longsum_jax.data.tasks import Task
 from longsum_jax.lazy_classes import LazyClasses
 from longsum_jax.text.documents import DataRow
+from longsum_jax.text.gap_sentences import is_first_piece
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
