@@ -96,12 +96,14 @@ class Target(NamedTuple):
 
 def _tpu_products(peak: float) -> dict[str, float]:
     # float32 uses the bfloat16 units: one pass by default, three for high and six
-    # for full precision.
+    # for full precision; with one bfloat16 factor, two and three.
     return {
         "bfloat16": peak,
         "float32": peak,
         "float32, high": peak / 3,
         "float32, highest": peak / 6,
+        "mixed, high": peak / 2,
+        "mixed, highest": peak / 3,
     }
 
 
@@ -113,6 +115,8 @@ def _gpu_products(
         "float32": tf32,
         "float32, high": tf32,
         "float32, highest": float32,
+        "mixed, high": tf32,
+        "mixed, highest": float32,
     }
 
 

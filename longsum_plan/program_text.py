@@ -100,6 +100,7 @@ class Instruction:
         names: tuple[str, ...] = (
             "calls",
             "body",
+            "condition",
             "true_computation",
             "false_computation",
         )

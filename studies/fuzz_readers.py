@@ -163,8 +163,11 @@ def _checkpoint_seeds() -> list[Files]:
 
 
 def _read_checkpoint(folder: Path) -> None:
+    from longsum_jax import checksums
     from longsum_jax.training.checkpointing import read_meta, restore_params
 
+    for step in folder.glob("[0-9]*"):  # steps without sums are refused
+        checksums.write(step)
     read_meta(folder)
     restore_params(folder)
 

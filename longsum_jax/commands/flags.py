@@ -153,7 +153,7 @@ _FILE_FLAGS: dict[str, tuple[type, str, str]] = {
         int,
         "N",
         "maximum size of a file, before and after unpacking; reading uses at most "
-        "twice as much memory plus 2 GiB; default: 1 GiB",
+        "twice as much memory plus 2 GiB, and less for small files; default: 1 GiB",
     ),
     "max_depth": (int, "N", "maximum nesting depth of archives; default: 4"),
     "max_pages": (

@@ -244,7 +244,7 @@ def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:
         objective.auxiliary_models(task),
     )
     setup = Setup(
-        run.family, config, task, tokenizer, run, workdir, model.with_params
+        run.family, config, task, tokenizer, run, workdir, model.make_model
     )
     lora = make_lora(setup, start)
     return Experiment(setup, objective(setup), start, model, lora)

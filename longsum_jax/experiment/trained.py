@@ -84,7 +84,7 @@ def objective_of(
         tokenizer=model.tokenizer,
         run=run,
         workdir=Path(),
-        make_model=lambda _: model,
+        make_model=lambda: model,
     )
     made = objective(setup)
     made.read_evaluation()

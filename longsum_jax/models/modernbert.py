@@ -19,7 +19,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.layers.dense import ACTIVATIONS, NORMS, Dropout, Linear, normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import layer_attentions
-from longsum_jax.layers.partitioning import logical
+from longsum_jax.layers.partitioning import logical, look_up
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.bert import Bert
 from longsum_jax.models.bert_config import (
@@ -294,7 +294,7 @@ class ModernBert(Bert):
     ) -> Float[Array, "batch length d_model"]:
         """Returns the normalized embeddings; only attention depends on positions."""
         del token_type_ids
-        return self.embedding_norm(jnp.take(self.word_embeddings, ids, axis=0))
+        return self.embedding_norm(look_up(self.word_embeddings, ids))
 
 
 # config.json

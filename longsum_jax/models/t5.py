@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.errors import InputError, did_you_mean
@@ -17,7 +16,7 @@ from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import FEED_FORWARD_KINDS, normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import layer_attentions
-from longsum_jax.layers.partitioning import logical
+from longsum_jax.layers.partitioning import logical, look_up
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     check_attention,
@@ -259,7 +258,7 @@ class T5(EncoderDecoder):
         ids: Int[AnyArray, "batch length"],
         table: Float[AnyArray, "vocab d_model"],
     ) -> Float[Array, "batch length d_model"]:
-        return jnp.take(table.astype(self.config.compute_dtype), ids, axis=0)
+        return look_up(table.astype(self.config.compute_dtype), ids)
 
     def output_logits(
         self, x: Float[AnyArray, "*leading d_model"]

@@ -19,6 +19,7 @@ _BEFORE_CITATION = re.compile(
     r"\b(?:as|and|by|from|in|of|or|see|than|to|with)\Z", re.IGNORECASE
 )
 _DOUBLED = re.compile(r"([,;])\s*[,;]|(?<!\.)(\.)\s*\.(?!\.)")
+_STOP_AFTER_STOP = re.compile(r"(?<=\w[!?])\.\Z")
 _MARKS = re.compile(r"[`*_\[<>&:\u00b6\\]")
 _REPLACEMENTS = (
     (re.compile(r":(?i:pep):`(\d+)`"), r"PEP \1"),
@@ -46,11 +47,16 @@ _MARKUP_OUTSIDE_CODE = (
     (
         re.compile(
             r"!?\[([^\[\]]{1,300})\](?:\([^()\s]{0,500}(?:\s+\"[^\"]{0,300}\")?\)|"
-            r"\[[\w-]{0,40}\])"
+            r"\[[\w-]{0,40}\]| \(https?://[^()\s]{1,500}\))"
         ),
         r"\1",
     ),
     (re.compile(r"<(https?://[^<>\s]{1,300})>"), r"\1"),
+    # terms of definitions: "**Node** A machine"
+    (
+        re.compile(r"\A\*\*([^*\n]{1,60}[^\W_])\*\*\s+(?=[A-Z])"),
+        r"\1: ",
+    ),
     # emphasis, and labels of notes: "> **Warning**", "[!NOTE]"
     (
         re.compile(
@@ -181,6 +187,7 @@ def plain(sentence: str) -> str:
         sentence = _without_markup(sentence)
     sentence = _SPLIT_WORDS.sub(r"\1\2\3", sentence)
     sentence = _GLUED_HEADING.sub("", sentence)
+    sentence = _STOP_AFTER_STOP.sub("", sentence)
     return _SPACED.sub(r"\1", sentence)
 
 

@@ -25,7 +25,7 @@ from longsum_jax.text.abbreviations import (
 )
 from longsum_jax.text.languages import LANGUAGE_WORDS, Style, language_of
 
-RULES_VERSION = 2  # increase whenever the sentences of any text change
+RULES_VERSION = 3  # increase whenever the sentences of any text change
 MOST_PARTS = 4  # maximum parts of an abbreviation with white space in it
 
 _LEFT, _RIGHT = 48, 64  # characters examined before and after a stop

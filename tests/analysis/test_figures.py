@@ -20,6 +20,12 @@ def test_curves_draws_every_run(write_run):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [workdir, other]
 
 
+def test_more_runs_than_colors_differ_in_the_style_of_their_lines(write_run):
+    runs = [records.read_run(write_run(f"run{i}")) for i in range(len(figures.COLORS) + 1)]
+    lines = figures.curves_figure(runs, (7, 2.4)).axes[0].lines
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(runs)
+
+
 @pytest.mark.parametrize(
     ("score", "expected"),
     [

@@ -47,6 +47,7 @@ def test_few_boundaries_of_the_gold_set_are_wrong(part, most):
     "sentences",
     [
         ["The firm hired Ms. Moran for that."],
+        ["The firm hired Ann (now Ms.) Moran for that."],
         ["See Figs. 4 and 5 for this.", "They differ."],
         ["It is approx. 30 ft. wide and 9 in. deep.", "Nobody swims there."],
         ["A. M. O'Leary and A.M. O'Leary agree."],
@@ -65,6 +66,9 @@ def test_few_boundaries_of_the_gold_set_are_wrong(part, most):
         ['"Is it late?" Moran asked.', '"It is."', "They left."],
         ["1. The first rule is short.", "The second is not."],
         ["He grew vitamin C.", "The rest was plan B.", "They sold it."],
+        ["It uses CCA.", "The result was OK.", "A head is an NP.", "We say so."],
+        ["SEE FIG. 2 OF IT.", "THE REST IS IN SEC. 3 OF IT."],
+        ["Der Weg ist lang, VGL. S. 4 von 9.", "Er ist alt und schmal."],
         ["El Sr. Ruiz vive en EE. UU. desde mayo.", "Nadie lo sabe."],
         ["Η πόλη είναι παλιά, βλ. σ. 4.", "Πού είναι η πύλη;", "Δεν ξέρω."],
     ],
