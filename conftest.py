@@ -343,8 +343,8 @@ def quick_starts():
     same texts."""
     import numpy as np
 
-    from longsum_jax.experiment import experiment as steps
     from longsum_jax.models.family import Family
+    from longsum_jax.tokenizers import train
 
     def wave(path, leaf):
         (name,) = [entry.key for entry in path if hasattr(entry, "key")][-1:]
@@ -369,10 +369,10 @@ def quick_starts():
             tokenizers[key] = trained(texts, vocab_size, **options)
         return tokenizers[key]
 
-    random, trained, tokenizers = Family.init_params, steps.train_sentencepiece, {}
+    random, trained, tokenizers = Family.init_params, train.train_sentencepiece, {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Family, "init_params", init_params)
-        patch.setattr(steps, "train_sentencepiece", train_sentencepiece)
+        patch.setattr(train, "train_sentencepiece", train_sentencepiece)
         yield
 
 

@@ -116,7 +116,7 @@ def check_run(run: RunConfig) -> None:
         )
     if (
         getattr(run.model, "has_memory", False)
-        and run.task.objective != "summarize_segments"
+        and run.task.base_objective != "summarize_segments"
     ):
         raise InputError(
             f'config.model has a memory, which config.task.objective "{run.task.objective}" would '
@@ -144,7 +144,7 @@ def check_run(run: RunConfig) -> None:
         raise InputError(
             'config.data.shuffle is "all", which a stream cannot do; give "block" or "none"'
         )
-    if run.data.reader == "stream" and run.task.objective == "prefer":
+    if run.data.reader == "stream" and run.task.base_objective == "prefer":
         raise InputError(
             'config.data.reader is "stream", but the reference model of the objective "prefer" '
             'reads all pairs before training; give "memory" or "prepared"'
@@ -435,7 +435,7 @@ def _open_prepared(experiment: Experiment) -> "PreparedExamples":
     auxiliary = experiment.auxiliary
     fingerprints = {} if auxiliary is None else auxiliary.fingerprints()
     store.check_task(setup.task, setup.run.data.split, fingerprints)
-    if setup.task.objective == "summarize_segments":
+    if setup.task.base_objective == "summarize_segments":
         store.check_content()
     return store
 

@@ -54,8 +54,8 @@ RUN = ("experiment.experiment", "experiment.objectives.summarization")
     ("modules", "limit"),
     [
         (("inference.model",), 84),
-        (RUN, 140),
-        ((*RUN, "experiment.objectives.summary_evaluation"), 205),
+        (RUN, 139),
+        ((*RUN, "experiment.objectives.summary_evaluation"), 204),
     ],
     ids=["model", "run", "run with evaluations"],
 )
