@@ -59,12 +59,15 @@ def test_talk_has_no_hesitations(words, expected):
 
 
 def test_words_that_line_ends_cut():
-    words = whole_words("Hand, hour; heat, killed; a note, a book, a note-\nbook. A Notebook.")
+    words = whole_words(
+        "Hand, hour; heat, killed, up-beat; note, book, a note-\nbook. Notebook."
+    )
     words |= whole_words("Intro- duction: the cut ends of words are none.")
     for sentence, expected in (
         ("An intro- duction to first- and last.", "An introduction to first- and last."),
         ("The hour- hand of heat- killed cells.", "The hour-hand of heat-killed cells."),
         ("A note- book.", "A notebook."),
+        ("An up- beat end.", "An up-beat end."),
     ):
         assert without_line_hyphens(sentence, words) == expected
 
