@@ -59,9 +59,7 @@ def test_talk_has_no_hesitations(words, expected):
 
 
 def test_words_that_line_ends_cut():
-    words = whole_words(
-        "Hand, hour; heat, killed, up-beat; note, book, a note-\nbook. Notebook."
-    )
+    words = whole_words("Hand, hour; heat, killed, up-beat; note, book, a note-\nbook. Notebook.")
     words |= whole_words("Intro- duction: the cut ends of words are none.")
     for sentence, expected in (
         ("An intro- duction to first- and last.", "An introduction to first- and last."),
