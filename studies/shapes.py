@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import functools
 import gzip
+import hashlib
 import io
 import json
 import math
@@ -35,7 +36,7 @@ from longsum_jax.checksums import SUMS
 from longsum_jax.errors import InputError
 
 LIMIT = 5.0  # seconds
-START = 64
+START = 1
 MOST = 2**22
 MEASURABLE = 0.05  # seconds; the growth of shorter times is noise
 
@@ -64,8 +65,9 @@ def _row(**fields: Any) -> Files:
     return {"a.jsonl": json.dumps(row).encode()}
 
 
-def _nested(number: int) -> bytes:
-    return b'{"a":' + b"[" * number + b"]" * number + b"}"
+def _nested(content: bytes, number: int) -> bytes:
+    """Returns a JSON object with another field of nested lists."""
+    return content.rstrip()[:-1] + b', "a": ' + b"[" * number + b"]" * number + b"}"
 
 
 def _page(content: str) -> Files:
@@ -76,17 +78,35 @@ def _config(**fields: Any) -> Files:
     return {"config.json": json.dumps({"model_type": "t5"} | fields).encode()}
 
 
-def _tokenizer(pattern: str) -> Files:
+def _tokenizer(pattern: str = "a", words: int = 1, added: int = 0) -> Files:
+    """Returns a tokenizer with a regular expression, a number of words and of added tokens."""
     step = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"}
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    tokens = [
+        {"id": words + i, "content": f"<{i}>", **dict.fromkeys(flags, False)} for i in range(added)
+    ]
+    vocabulary = {"a": 0} | {f"w{i}": i for i in range(1, words)}
     content = {
         "version": "1.0",
-        "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "a"},
         "pre_tokenizer": step | {"invert": False},
+        "added_tokens": tokens,
     }
+    special = dict.fromkeys(("unk_token", "pad_token", "eos_token"), "a")
     return {
         "tokenizer.json": json.dumps(content).encode(),
-        "tokenizer_config.json": b'{"unk_token": "a"}',
+        "tokenizer_config.json": json.dumps(special).encode(),
     }
+
+
+def _merges(number: int) -> Files:
+    """Returns a tokenizer of byte pairs with merges of ever longer words."""
+    files = next(files for files in _seeds("tokenizer").values() if "merges.txt" in files)
+    words = json.loads(files["vocab.json"])
+    merged = [f"{'t' * i} t" for i in range(1, number + 1)]
+    words |= {"t" * (i + 1): len(words) + i for i in range(1, number + 1)}
+    text = "\n".join(["#version: 0.2", *merged])
+    return {"vocab.json": json.dumps(words).encode(), "merges.txt": text.encode()}
 
 
 @functools.cache
@@ -184,8 +204,16 @@ def _index(number: int) -> Files:
 
 
 def _sums(number: int) -> Files:
-    files = next(files for files in _seeds("sums").values() if SUMS in files)
-    return files | {SUMS: files[SUMS] + b"%064d  none\n" % 0 * number}
+    names = sorted(map(str, range(number)))
+    lines = [f"# {number} sums", *(f"{hashlib.sha256().hexdigest()}  {name}" for name in names)]
+    return dict.fromkeys(names, b"") | {SUMS: "\n".join([*lines, ""]).encode()}
+
+
+def _predictions(change: Callable[[bytes], bytes]) -> Files:
+    """Returns the files of a run's predictions whose first row is changed."""
+    [files] = _seeds("predictions").values()
+    first, _ = files["predictions.jsonl"].splitlines()
+    return files | {"predictions.jsonl": change(first) + b"\n"}
 
 
 # Documents whose text is repeated, by the kind of their reader.
@@ -261,23 +289,27 @@ SHAPES: dict[str, Callable[[int], Files]] = {
         )
     },
     "sums: lines": _sums,
-    "rows: depth": lambda n: {"a.jsonl": _nested(n)},
+    "rows: depth": lambda n: {"a.jsonl": _nested(_row()["a.jsonl"], n)},
     "rows: keys": lambda n: _row(**{f"k{i}": 1 for i in range(n)}),
     "rows: long key": lambda n: _row(**{"k" * n: 1}),
     "rows: long document": lambda n: _row(document="A cat sat. " * n),
     "rows: summaries": lambda n: _row(summary=["A cat."] * n),
-    "rows: ratio": lambda n: {"a.jsonl.gz": gzip.compress(b" " * n + b"{}")},
-    "config: long name": lambda n: _config(model_type="t" * n),
+    "rows: ratio": lambda n: {"a.jsonl.gz": gzip.compress(b" " * n + _row()["a.jsonl"])},
+    "config: long name": lambda n: _config(_name_or_path="t" * n),
     "config: keys": lambda n: _config(**{f"k{i}": 1 for i in range(n)}),
-    "config: depth": lambda n: {"config.json": _nested(n)},
+    "config: depth": lambda n: {"config.json": _nested(_config()["config.json"], n)},
     "tokenizer: optional atoms": lambda n: _tokenizer("a?" * n),
     "tokenizer: alternatives": lambda n: _tokenizer("(?:a|b)" * n),
-    "predictions: depth": lambda n: {"predictions.jsonl": _nested(n)},
-    "predictions: rows": lambda n: {
-        "predictions.jsonl": b"".join(
-            b'{"id": "%d", "prediction": "A cat."}\n' % i for i in range(n)
-        )
-    },
+    "tokenizer: words": lambda n: _tokenizer(words=n),
+    "tokenizer: added tokens": lambda n: _tokenizer(added=n),
+    "tokenizer: length of merged words": _merges,
+    "predictions: long prediction": lambda n: _predictions(
+        lambda row: row.replace(b"A cat.", b"A cat. " * n)
+    ),
+    "predictions: depth": lambda n: _predictions(lambda row: _nested(row, n)),
+    "predictions: rows": lambda n: _predictions(
+        lambda row: b"\n".join(row.replace(b'"a"', b'"%d"' % i, 1) for i in range(n))
+    ),
 }
 
 

@@ -153,7 +153,7 @@ _FILE_FLAGS: dict[str, tuple[type, str, str]] = {
         int,
         "N",
         "maximum size of a file, before and after unpacking; reading uses at most "
-        "twice as much memory plus 2 GiB; default: 1 GiB",
+        "twice as much memory plus 2 GiB, and less for small files; default: 1 GiB",
     ),
     "max_depth": (int, "N", "maximum nesting depth of archives; default: 4"),
     "max_pages": (
@@ -515,12 +515,18 @@ def add_summary_flags(
     from longsum_jax.summarization.summary_options import (
         READING_OPTIONS,
         SummaryOptions,
+        strategy_names,
     )
 
     for name in names or READING_OPTIONS:
+        choices = None
+        if name == "strategy":  # its type does not have names of others
+            choices = strategy_names()
         # --seed follows the options of sampling
         if name != "seed":
-            _add_field(parser, SummaryOptions, name, defaults.get(name))
+            _add_field(
+                parser, SummaryOptions, name, defaults.get(name), choices
+            )
     add_generation_flags(parser)
 
 
@@ -533,7 +539,11 @@ _SHORT_NAMES = {"length": ("-l",)}
 
 
 def _add_field(
-    parser: Any, cls: type, name: str, default: str | None = None
+    parser: Any,
+    cls: type,
+    name: str,
+    default: str | None = None,
+    choices: Sequence[str] | None = None,
 ) -> None:
     """Adds a flag with the name, type, default and description of a dataclass's field.
 
@@ -543,6 +553,7 @@ def _add_field(
         name: name of the field.
         default: description of the default, if the command replaces it; "" for
             none.
+        choices: allowed values; None for the words of the field's type.
     """
     text, _, described = (
         field_docs(cls).get(name, "").rstrip(".").partition(". None for ")
@@ -550,6 +561,8 @@ def _add_field(
     if name in _NOTES:
         text += f"; {_NOTES[name]}"
     argument = _argument(typing.get_type_hints(cls)[name])
+    if choices is not None:
+        argument["choices"] = choices
     text = text.removeprefix("True to ")
     if default is None:
         argument["default"] = getattr(cls, name)

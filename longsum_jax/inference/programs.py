@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -39,8 +40,12 @@ from longsum_jax.layers.decoder_cache import (
     DraftCache,
 )
 from longsum_jax.layers.layer_groups import unstacked_layers
-from longsum_jax.layers.partitioning import constrain_rows, is_on_one_cpu
-from longsum_jax.ops.device_memory import check_memory
+from longsum_jax.layers.partitioning import (
+    constrain_rows,
+    gathered_specs,
+    is_on_one_cpu,
+)
+from longsum_jax.ops.device_memory import check_memory, target_memory
 from longsum_jax.ops.storage import Storage
 from longsum_jax.typing import AnyArray, Array, Params
 
@@ -50,9 +55,38 @@ Inputs = Mapping[str, AnyArray]  # optional inputs of some encoders
 # programs of a small model take some 10 MB per set of options, and clients of a
 # server choose options freely.
 _MAX_OPTIONS = 16
+# Part of a device's memory that the weights of a decoder may use if they are
+# gathered from a mesh.
+_GATHERED_PART = 1 / 8
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class GatheredWeights:
+    """A search on a mesh that gathers sharded parameters once, not in every step.
+
+    Attributes:
+        specs: sharding of every parameter, None to leave it as it is, see
+            ``gathered_specs``.
+    """
+
+    specs: tuple[PartitionSpec | None, ...]
+
+    def gather(self, params: Params) -> Params:
+        """Returns the parameters in their new shardings, inside of a program."""
+        leaves, tree = jax.tree.flatten(params)
+        constrained = [
+            leaf
+            if spec is None
+            else jax.lax.with_sharding_constraint(leaf, spec)
+            for leaf, spec in zip(leaves, self.specs, strict=True)
+        ]
+        return jax.tree.unflatten(tree, constrained)
+
+
 # Weights that decoding steps read besides the parameters: one tree per layer, or
 # None to slice them.
-Weights = tuple[Any, ...] | StoredDecoder | None
+Weights = tuple[Any, ...] | StoredDecoder | GatheredWeights | None
 
 
 class Programs:
@@ -241,7 +275,7 @@ class Search:
                 accelerator or a mesh.
         """
         if self._storage == "float32":
-            return layer_views(params["decoder"])
+            return layer_views(params["decoder"]) or gathered_weights(params)
         table = params[self._module.logits_parameter]
         # Copies are valid as long as these are the same arrays.
         leaves = [*jax.tree.leaves(params["decoder"]), table]
@@ -265,7 +299,7 @@ class Search:
         if self._storage == "float32":
             if is_on_one_cpu():
                 return jax.eval_shape(unstacked_layers, params["decoder"])
-            return None
+            return gathered_weights(params)
         if not is_on_one_cpu():
             raise self._not_on_cpu()
 
@@ -342,7 +376,7 @@ class Search:
         devices of its arguments.
         """
         _, layers, *_ = arguments
-        if layers is None:
+        if layers is None or isinstance(layers, GatheredWeights):
             compile_program = None
         else:
             compile_program = self.program.prepare(*arguments, **sizes)
@@ -425,6 +459,22 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
         return None
     # On CPUs, JAX uses views of NumPy arrays without copying them.
     return jax.device_put(unstacked_layers(jax.tree.map(np.asarray, params)))
+
+
+def gathered_weights(params: Params) -> GatheredWeights | None:
+    """Returns the shardings for a search; None without sharded ones, or if too large.
+
+    Args:
+        params: parameters of a module, or their shapes with shardings.
+    """
+    specs = gathered_specs(params)
+    # The search does not read the encoder.
+    read = {name: tree for name, tree in params.items() if name != "encoder"}
+    num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(read))
+    is_sharded = any(spec is not None for spec in specs)
+    if not is_sharded or num_bytes > target_memory() * _GATHERED_PART:
+        return None
+    return GatheredWeights(specs)
 
 
 def lies_on_one_cpu(leaf: Any) -> bool:
@@ -538,6 +588,8 @@ def replicated(out: Generated) -> Generated:
 def cached_decoder(
     module: Any, params: Params, layers: Weights, source: DecoderSource
 ) -> CachedDecoder:
+    if isinstance(layers, GatheredWeights):
+        params, layers = layers.gather(params), None
     variables = {"params": params}
     if layers is None:
         layers = unstacked_layers(params["decoder"])

@@ -39,6 +39,12 @@ def test_shapes_belong_to_readers(name):
     assert shapes.SHAPES[name](1)
 
 
+@pytest.mark.parametrize("name", shapes.SHAPES)
+def test_the_smallest_file_is_read(name):
+    """Otherwise a refusal would not be the answer of a limit."""
+    assert shapes._seconds(name, 1) >= 0
+
+
 def test_every_reader_and_kind_of_document_has_a_shape():
     assert {name.partition(":")[0] for name in shapes.SHAPES} == READERS.keys()
     names = [name for name in shapes.SHAPES if name.startswith("documents: ")]

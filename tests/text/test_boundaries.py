@@ -47,6 +47,7 @@ def test_few_boundaries_of_the_gold_set_are_wrong(part, most):
     "sentences",
     [
         ["The firm hired Ms. Moran for that."],
+        ["The firm hired Ann (now Ms.) Moran for that."],
         ["See Figs. 4 and 5 for this.", "They differ."],
         ["It is approx. 30 ft. wide and 9 in. deep.", "Nobody swims there."],
         ["A. M. O'Leary and A.M. O'Leary agree."],

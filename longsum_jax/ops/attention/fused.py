@@ -47,6 +47,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.dense import Scale, product_factor
 from longsum_jax.ops.attention.key_sets import KeySet
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_kind, target_platform
 from longsum_jax.typing import AnyArray
@@ -117,8 +118,9 @@ def choose_kernel(
     has_mask: bool,
     has_pattern: bool = False,
     has_cap: bool = False,
+    has_bias: bool = False,
 ) -> KernelChoice:
-    """Selects the kernel for attention without a bias and dropout.
+    """Selects the kernel for attention without dropout.
 
     Args:
         backend: "auto" for the kernel of the target's devices, if it is at
@@ -131,6 +133,7 @@ def choose_kernel(
         has_mask: True if keys are masked.
         has_pattern: True if queries read different keys of a row.
         has_cap: True if scores have a soft cap.
+        has_bias: True if scores have a bias by distance (``StepBias``).
 
     Raises:
         InputError: "cudnn" in a program for devices other than GPUs.
@@ -148,6 +151,7 @@ def choose_kernel(
     needs_triton = (
         has_pattern
         or has_cap
+        or has_bias
         or (causal and has_mask)
         or head_dim > _CUDNN_MAX_HEAD_DIM
     )
@@ -165,6 +169,8 @@ def choose_kernel(
     if kernel == "splash":
         if dtype == jnp.float16:
             return KernelChoice(None, "TPUs have no float16")
+        if has_bias:
+            return KernelChoice(None, "splash attention has no position biases")
         return KernelChoice(kernel)
     is_supported = head_dim % 8 == 0 and head_dim <= _TRITON_MAX_HEAD_DIM
     if not is_supported or dtype not in _GPU_DTYPES:
@@ -175,8 +181,8 @@ def choose_kernel(
     if kernel == "cudnn" and needs_triton:
         return KernelChoice(
             None,
-            "cuDNN has no windows, no soft caps, no masks in causal attention, "
-            f"and no heads of more than {_CUDNN_MAX_HEAD_DIM} dimensions",
+            "cuDNN has no windows, no soft caps, no position biases, no masks in "
+            f"causal attention, and no heads of more than {_CUDNN_MAX_HEAD_DIM} dimensions",
         )
     return KernelChoice(kernel)
 
@@ -200,6 +206,7 @@ def fused_attention(
     kernel: Kernel,
     causal: bool = False,
     pattern: Pattern | None = None,
+    bias: StepBias | None = None,
     scale: Scale = 1.0,
     spec: PartitionSpec | None = None,
 ) -> Float[Array, "batch query_length heads head_dim"]:
@@ -214,6 +221,8 @@ def fused_attention(
         causal: True if queries see no later keys.
         pattern: keys that each query reads, among the keys in the mask; not for
             "cudnn".
+        bias: bias by key index - query index, float [heads, steps]; only for
+            "triton", and masks that all heads share.
         scale: factor of the query-key products, possibly with a soft cap, which
             "cudnn" does not support.
         spec: mesh axes of (batch, length, heads, head_dim) of the active mesh,
@@ -227,12 +236,16 @@ def fused_attention(
         mask = jnp.broadcast_to(mask, (len(k), mask.shape[1], k.shape[1]))
 
     def attend(
-        q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray | None
+        q: AnyArray,
+        k: AnyArray,
+        v: AnyArray,
+        mask: AnyArray | None,
+        bias: StepBias | None,
     ) -> Array:
-        return _attend(q, k, v, mask, kernel, causal, pattern, scale)
+        return _attend(q, k, v, mask, kernel, causal, pattern, bias, scale)
 
     if spec is None:
-        return attend(q, k, v, mask)
+        return attend(q, k, v, mask, bias)
     batch, _, heads, _ = (*spec, *[None] * 4)[:4]
     layout = PartitionSpec(batch, None, heads, None)
     masked_heads = None
@@ -245,11 +258,12 @@ def fused_attention(
             layout,
             layout,
             PartitionSpec(batch, masked_heads, None),
+            PartitionSpec(heads, None),
         ),
         out_specs=layout,
         # Pallas does not declare over which axes the results of a kernel vary
         check_vma=False,
-    )(q, k, v, mask)
+    )(q, k, v, mask, bias)
 
 
 def _attend(
@@ -260,6 +274,7 @@ def _attend(
     kernel: Kernel,
     causal: bool,
     pattern: Pattern | None,
+    bias: StepBias | None,
     scale: Scale,
 ) -> Array:
     """Computes ``fused_attention`` on one device; ``mask`` is [batch, 1 or heads, key_length]."""
@@ -282,7 +297,14 @@ def _attend(
         from longsum_jax.ops.attention.triton import triton_attention
 
         out = triton_attention(
-            q, k, v, row_mask, causal=causal, pattern=pattern, scale=scale
+            q,
+            k,
+            v,
+            row_mask,
+            causal=causal,
+            pattern=pattern,
+            bias=bias,
+            scale=scale,
         )
     else:
         factor = product_factor(scale)

@@ -13,6 +13,11 @@ block on either side, and the table of its blocks:
     queries 1     x x x . .        0 1 2
     queries 2     . x x x .        1 2 3
 
+A position bias is a function of the distance with few steps. A block of queries
+and of keys needs the steps between its least and its greatest distance, most
+blocks only one. Gradients of a step are summed over the blocks of keys, and
+outside of the kernel over the blocks of queries.
+
 The module is imported on first use, because importing Pallas takes a third of a
 second.
 """
@@ -27,7 +32,7 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.ops.attention.dense import (
     Scale,
@@ -36,6 +41,7 @@ from longsum_jax.ops.attention.dense import (
     score_cap,
 )
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
@@ -59,6 +65,8 @@ class _Problem(NamedTuple):
         rows, heads, num_queries, num_keys, width: sizes; lengths are multiples
             of ``block``, and ``width`` is the padded head dimension.
         block: number of queries and of keys of a block.
+        starts: first distance of every step of the bias but the first
+            (``StepBias``); None without a bias.
         interpret: True to interpret the kernels, without Triton.
     """
 
@@ -70,6 +78,7 @@ class _Problem(NamedTuple):
     num_keys: int
     width: int
     block: int
+    starts: tuple[int, ...] | None
     interpret: bool
 
 
@@ -81,6 +90,7 @@ def triton_attention(
     *,
     causal: bool = False,
     pattern: Callable[..., Any] | None = None,
+    bias: StepBias | None = None,
     scale: Scale = 1.0,
 ) -> Float[Array, "rows query_length heads head_dim"]:
     """Computes ``fused.fused_attention`` for masks that all heads share."""
@@ -102,6 +112,7 @@ def triton_attention(
         k.shape[1],
         width,
         block,
+        None if bias is None else bias.starts,
         target_platform() != "gpu",
     )
     # The name carries the number of pairs for ``longsum_plan``, which cannot read
@@ -110,8 +121,14 @@ def triton_attention(
     num_pairs = problem.num_queries * problem.num_keys
     if pairs is not None:
         num_pairs = pairs.sum() * block**2
+    values = None
+    if bias is not None:
+        padding = _num_steps(problem) - bias.values.shape[1]
+        values = jnp.pad(bias.values, ((0, 0), (0, padding)))
+        values = values.astype(jnp.float32)
     with jax.named_scope(f"pairs_{num_pairs}"):
-        return _attend(problem, q, k, v, mask)[:, :length, :, :head_dim]
+        out = _attend(problem, q, k, v, mask, values)
+    return out[:, :length, :, :head_dim]
 
 
 def _all_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
@@ -164,17 +181,50 @@ def _table(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return indices.astype(np.int32), counts.astype(np.int32)
 
 
+def _num_steps(problem: _Problem) -> int:
+    """Returns the padded number of steps of the bias; Triton needs powers of two."""
+    assert problem.starts is not None
+    # At least one step more, which begins after all distances.
+    return int(pl.next_power_of_2(len(problem.starts) + 2))
+
+
+def _first_distances(problem: _Problem) -> Int[np.ndarray, " steps"]:
+    """Returns the first distance of every step; padding begins after all distances."""
+    assert problem.starts is not None
+    limits = np.iinfo(np.int32)
+    firsts = np.full(_num_steps(problem), limits.max, np.int32)
+    firsts[: len(problem.starts) + 1] = limits.min, *problem.starts
+    return firsts
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(
-    problem: _Problem, q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray
+    problem: _Problem,
+    q: AnyArray,
+    k: AnyArray,
+    v: AnyArray,
+    mask: AnyArray,
+    values: AnyArray | None,
 ) -> Array:
-    """Computes attention over whole blocks; ``mask`` is int32 [rows, num_keys]."""
-    return _attend_forward(problem, q, k, v, mask)[0]
+    """Computes attention over whole blocks.
+
+    Args:
+        problem: static arguments of the kernels.
+        q, k, v: queries, keys and values.
+        mask: int32 [rows, num_keys], 0 on keys that are not read.
+        values: bias of every step, float32 [heads, steps].
+    """
+    return _attend_forward(problem, q, k, v, mask, values)[0]
 
 
 def _attend_forward(
-    problem: _Problem, q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray
-) -> tuple[Array, tuple[AnyArray, ...]]:
+    problem: _Problem,
+    q: AnyArray,
+    k: AnyArray,
+    v: AnyArray,
+    mask: AnyArray,
+    values: AnyArray | None,
+) -> tuple[Array, tuple[AnyArray | None, ...]]:
     keys = problem.num_keys
     instances = _Instances(problem, problem.num_queries, keys)
     part = instances.part
@@ -195,16 +245,17 @@ def _attend_forward(
         [part("rlhd"), part("rhl")],
         [q, sums],
         [q, k, v, mask],
+        values,
     )
     # With both saved, rematerialized layers do not run the kernel again.
     out, log_sums = save_for_backward(out), save_for_backward(log_sums)
-    return out, (q, k, v, mask, out, log_sums)
+    return out, (q, k, v, mask, values, out, log_sums)
 
 
 def _attend_backward(
-    problem: _Problem, residuals: tuple[AnyArray, ...], gradient: AnyArray
+    problem: _Problem, residuals: tuple[Any, ...], gradient: AnyArray
 ) -> tuple[Array | None, ...]:
-    q, k, v, mask, out, log_sums = residuals
+    q, k, v, mask, values, out, log_sums = residuals
     # Sum over the keys of probability times gradient, for each query; equals
     # out . gradient.
     sums = jnp.einsum(
@@ -219,16 +270,22 @@ def _attend_backward(
     part = instances.part
     parts = [part("rlhd"), part("rlhd", keys), part("rlhd", keys)]
     parts += [part("rl", keys), part("rlhd"), part("rhl"), part("rhl")]
-    results = [part("rlhd")]
-    (of_q,) = _call(
+    results, shapes = [part("rlhd")], [q]
+    if values is not None:
+        results.append(part("rhbs"))
+        blocks = (problem.rows, problem.heads, instances.num_blocks)
+        shape = (*blocks, values.shape[1])
+        shapes.append(jax.ShapeDtypeStruct(shape, jnp.float32))
+    of_q, *of_steps = _call(
         "triton_attention_queries",
         _queries_kernel,
         instances,
         pairs,
         parts,
         results,
-        [q],
+        shapes,
         arrays,
+        values,
     )
     # Gradients of keys and values: an instance has a block of keys and loops
     # over queries.
@@ -246,8 +303,13 @@ def _attend_backward(
         results,
         [k, v],
         arrays,
+        values,
     )
-    return of_q, of_k, of_v, None
+    of_values = None
+    if of_steps:
+        # Sums of each row and block of queries.
+        of_values = of_steps[0].sum((0, 2))
+    return of_q, of_k, of_v, None, of_values
 
 
 define_gradient(_attend, _attend_forward, _attend_backward)
@@ -285,7 +347,7 @@ class _Instances(NamedTuple):
 
         Args:
             axes: axes of the array: (r)ow, (h)ead, (l)ength, (d)imension of the
-                head.
+                head, (b)lock, (s)tep of the bias.
             whole: length of arrays of which an instance reads all positions, 0
                 for its own block only.
         """
@@ -294,15 +356,20 @@ class _Instances(NamedTuple):
             "h": None,
             "l": whole or self.problem.block,
             "d": self.problem.width,
+            "b": None,
         }
+        if self.problem.starts is not None:
+            sizes["s"] = _num_steps(self.problem)
 
         # Decodes the instance number: block within the row first, then head,
         # then row.
         def index_map(instance: Any) -> tuple[Any, ...]:
             row_and_head = lax.div(instance, self.num_blocks)
-            indices = {"r": lax.div(row_and_head, self.problem.heads), "d": 0}
+            block = lax.rem(instance, self.num_blocks)
+            indices: dict[str, Any] = {"d": 0, "s": 0, "b": block}
+            indices |= {"r": lax.div(row_and_head, self.problem.heads)}
             indices |= {"h": lax.rem(row_and_head, self.problem.heads)}
-            indices |= {"l": 0 if whole else lax.rem(instance, self.num_blocks)}
+            indices |= {"l": 0 if whole else block}
             return tuple(indices[axis] for axis in axes)
 
         return pl.BlockSpec(tuple(sizes[axis] for axis in axes), index_map)
@@ -317,22 +384,27 @@ def _call(
     results: Sequence[pl.BlockSpec],
     shapes: Sequence[Any],
     arrays: Sequence[AnyArray],
+    values: AnyArray | None,
 ) -> Sequence[Array]:
     """Runs a kernel for every instance.
 
     Args:
         name: name of the kernel.
         kernel: function of the problem, an instance's block, the blocks that it
-            loops over, and its parts of the arrays and results.
+            loops over, the bias of its head, and its parts of the arrays and
+            results.
         instances: program instances of the kernel.
         pairs: True for each pair of an instance's block and a block that it
             loops over; None for all pairs.
         parts, results: block specifications of the arrays and of the results.
         shapes: shapes and dtypes of the results.
         arrays: inputs of the kernel.
+        values: bias of every head and step, None without a bias.
     """
     problem = instances.problem
     tables = () if pairs is None else _table(pairs)
+    biases: list[AnyArray] = []
+    bias_parts: list[pl.BlockSpec] = []
 
     def run(*parts: Any) -> None:
         # The block of this instance in its row; see ``_Instances.part``.
@@ -343,17 +415,28 @@ def _call(
         else:
             indices, counts = parts[:2]
             others = _Others(indices, counts[block_index], block_index)
-        kernel(problem, block_index, others, *parts[len(tables) :])
+        parts = parts[len(tables) :]
+        bias = None
+        if biases:
+            first, last = len(arrays), len(arrays) + len(biases)
+            bias = _Bias(problem, *parts[first:last])
+            parts = parts[:first] + parts[last:]
+        kernel(problem, block_index, others, bias, *parts)
 
     run.__name__ = name  # name of the function on the device
 
     def whole(table: np.ndarray) -> pl.BlockSpec:
         return pl.BlockSpec(table.shape, lambda _: (0,) * table.ndim)
 
+    if values is not None:
+        firsts = _first_distances(problem)
+        biases = [values, jnp.asarray(firsts)]
+        bias_parts = [instances.part("hs"), whole(firsts)]
+
     call = pl.pallas_call(
         run,
         grid=(instances.total,),
-        in_specs=[*map(whole, tables), *parts],
+        in_specs=[*map(whole, tables), *parts, *bias_parts],
         out_specs=list(results),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes],
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
@@ -362,7 +445,7 @@ def _call(
     )
     # Under jit, so that rematerialized layers can skip the whole call if its
     # results were saved; a bare kernel would run again.
-    return jax.jit(call)(*map(jnp.asarray, tables), *arrays)
+    return jax.jit(call)(*map(jnp.asarray, tables), *arrays, *biases)
 
 
 class _Others(NamedTuple):
@@ -390,21 +473,104 @@ class _Others(NamedTuple):
         return lax.fori_loop(0, self.count, body, start)
 
 
+class _Bias(NamedTuple):
+    """The position bias of a head.
+
+    Attributes:
+        problem: static arguments of the kernels.
+        values: bias of every step.
+        firsts: first distance of every step.
+    """
+
+    problem: _Problem
+    values: Any
+    firsts: Any
+
+    def of_pairs(self, query_block: Any, key_block: Any) -> Array:
+        """Returns the bias of a block of queries and a block of keys."""
+        distances = self._distances(query_block, key_block)
+        first, last = self._steps(query_block, key_block)
+
+        def step(number: Any, bias: Array) -> Array:
+            is_reached = distances >= self.firsts[number]
+            return jnp.where(is_reached, self.values[number], bias)
+
+        start = jnp.full(distances.shape, self.values[first])
+        return lax.fori_loop(first + 1, last + 1, step, start)
+
+    def add_sums(
+        self, total: Array, of_scores: Array, query_block: Any, key_block: Any
+    ) -> Array:
+        """Adds the sums of score gradients over the pairs of each step to ``total`` [steps]."""
+        distances = self._distances(query_block, key_block)
+        first, last = self._steps(query_block, key_block)
+        numbers = jnp.arange(len(total))
+
+        def step(number: Any, total: Array) -> Array:
+            is_inside = distances >= self.firsts[number]
+            is_inside &= distances < self.firsts[number + 1]
+            part = jnp.where(is_inside, of_scores, 0.0).sum()
+            return total + jnp.where(numbers == number, part, 0.0)
+
+        return lax.fori_loop(first, last + 1, step, total)
+
+    def _distances(self, query_block: Any, key_block: Any) -> Array:
+        queries, keys = _positions(self.problem, query_block, key_block)
+        return keys - queries
+
+    def _steps(self, query_block: Any, key_block: Any) -> tuple[Array, Array]:
+        """Returns the first and the last step of the distances of a block of pairs."""
+        middle = (key_block - query_block) * self.problem.block
+        reach = self.problem.block - 1
+        firsts = self.firsts[...]
+        first, last = (
+            (firsts <= middle + offset).astype(jnp.int32).sum() - 1
+            for offset in (-reach, reach)
+        )
+        return first, last
+
+
+def _positions(
+    problem: _Problem, query_block: Any, key_block: Any
+) -> tuple[Array, Array]:
+    """Returns the positions of a block of queries [block, 1] and a block of keys [1, block]."""
+    positions = jnp.arange(problem.block)
+    queries = (query_block * problem.block + positions)[:, None]
+    keys = (key_block * problem.block + positions)[None]
+    return queries, keys
+
+
+class _Scores(NamedTuple):
+    """The scores of a block of queries and a block of keys.
+
+    Attributes:
+        scores: scores with the bias, ``MASK_VALUE`` for keys that are not read.
+        products: scaled products, without the bias.
+        reads: mask of the keys that each query reads.
+    """
+
+    scores: Array
+    products: Array
+    reads: Array
+
+
 def _scores(
     problem: _Problem,
+    bias: _Bias | None,
     q: AnyArray,
     k: AnyArray,
     mask: AnyArray,
     query_block: Any,
     key_block: Any,
-) -> tuple[Array, Array]:
-    """Returns the scores of a block of queries and a block of keys, and a mask of the keys read."""
-    positions = jnp.arange(problem.block)
-    queries = (query_block * problem.block + positions)[:, None]
-    keys = (key_block * problem.block + positions)[None]
+) -> _Scores:
+    """Returns the scores of a block of queries and a block of keys."""
+    queries, keys = _positions(problem, query_block, key_block)
     reads = problem.pattern(queries, keys) & (mask != 0)[None]
-    scores = scaled_scores(_product(q, k, 1, 1), problem.scale)
-    return jnp.where(reads, scores, MASK_VALUE), reads
+    products = scaled_scores(_product(q, k, 1, 1), problem.scale)
+    scores = products
+    if bias is not None:
+        scores = products + bias.of_pairs(query_block, key_block)
+    return _Scores(jnp.where(reads, scores, MASK_VALUE), products, reads)
 
 
 def _product(a: AnyArray, b: AnyArray, a_axis: int, b_axis: int) -> Array:
@@ -417,6 +583,7 @@ def _forward_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
+    bias: _Bias | None,
     q: Any,
     k: Any,
     v: Any,
@@ -433,8 +600,14 @@ def _forward_kernel(
         # add this block.
         values, sums, largest = state
         entries = pl.ds(other * problem.block, problem.block)
-        scores, reads = _scores(
-            problem, queries, k[entries], mask[entries], block_index, other
+        scores, _, reads = _scores(
+            problem,
+            bias,
+            queries,
+            k[entries],
+            mask[entries],
+            block_index,
+            other,
         )
         new = jnp.maximum(largest, scores.max(1))
         weights = jnp.where(reads, jnp.exp(scores - new[:, None]), 0.0)
@@ -477,32 +650,38 @@ class _Queries(NamedTuple):
 
 def _weights_and_gradients(
     problem: _Problem,
+    bias: _Bias | None,
     queries: _Queries,
     k: AnyArray,
     v: AnyArray,
     mask: AnyArray,
     query_block: Any,
     key_block: Any,
-) -> tuple[Array, Array]:
-    """Returns weights of a block of queries and of keys, and gradients of scaled products."""
+) -> tuple[Array, Array, Array]:
+    """Returns weights of a block of queries and of keys, and gradients of scores and of scaled
+    products.
+    """
     # weight = exp(score - log_sum); score gradient = weight * (weight gradient
     # - sum of products)
-    scores, reads = _scores(problem, queries.q, k, mask, query_block, key_block)
+    scores, products, reads = _scores(
+        problem, bias, queries.q, k, mask, query_block, key_block
+    )
     weights = jnp.where(reads, jnp.exp(scores - queries.log_sums[:, None]), 0.0)
     of_weights = _product(queries.of_out, v, 1, 1)
     of_scores = weights * (of_weights - queries.sums[:, None])
+    of_products = of_scores
     cap = score_cap(problem.scale)
     if cap is not None:
-        # the derivative of cap tanh(x / cap) is 1 - tanh^2; the square of
-        # the score of a masked key would overflow
-        of_scores *= 1 - (jnp.where(reads, scores, 0.0) / cap) ** 2
-    return weights, of_scores
+        # the derivative of cap tanh(x / cap) is 1 - tanh^2
+        of_products = of_scores * (1 - (products / cap) ** 2)
+    return weights, of_scores, of_products
 
 
 def _queries_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
+    bias: _Bias | None,
     q: Any,
     k: Any,
     v: Any,
@@ -511,14 +690,17 @@ def _queries_kernel(
     log_sums: Any,
     sums: Any,
     of_q: Any,
+    *of_steps: Any,
 ) -> None:
     queries = _Queries(q, gradient, log_sums, sums).at(...)
 
-    def step(other: Any, total: Array) -> Array:
+    def step(other: Any, totals: tuple[Array, ...]) -> tuple[Array, ...]:
+        total, *sums_of_steps = totals
         entries = pl.ds(other * problem.block, problem.block)
         keys = k[entries]
-        _, of_scores = _weights_and_gradients(
+        _, of_scores, of_products = _weights_and_gradients(
             problem,
+            bias,
             queries,
             keys,
             v[entries],
@@ -526,18 +708,29 @@ def _queries_kernel(
             block_index,
             other,
         )
-        return total + _product(of_scores.astype(keys.dtype), keys, 1, 0)
+        if bias is not None:
+            sums_of_steps = [
+                bias.add_sums(x, of_scores, block_index, other)
+                for x in sums_of_steps
+            ]
+        total += _product(of_products.astype(keys.dtype), keys, 1, 0)
+        return total, *sums_of_steps
 
     start = jnp.zeros((problem.block, problem.width), jnp.float32)
+    starts = [jnp.zeros(x.shape, jnp.float32) for x in of_steps]
+    total, *sums_of_steps = others.over(step, (start, *starts))
     # The factor of the products, once for the whole sum.
     factor = product_factor(problem.scale)
-    of_q[...] = (factor * others.over(step, start)).astype(of_q.dtype)
+    of_q[...] = (factor * total).astype(of_q.dtype)
+    for result, value in zip(of_steps, sums_of_steps, strict=True):
+        result[...] = value
 
 
 def _keys_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
+    bias: _Bias | None,
     q: Any,
     k: Any,
     v: Any,
@@ -554,11 +747,12 @@ def _keys_kernel(
     def step(other: Any, totals: tuple[Array, Array]) -> tuple[Array, Array]:
         entries = pl.ds(other * problem.block, problem.block)
         queries = rows.at(entries)
-        weights, of_scores = _weights_and_gradients(
-            problem, queries, keys, values, is_key, other, block_index
+        weights, _, of_products = _weights_and_gradients(
+            problem, bias, queries, keys, values, is_key, other, block_index
         )
         return (
-            totals[0] + _product(of_scores.astype(keys.dtype), queries.q, 0, 0),
+            totals[0]
+            + _product(of_products.astype(keys.dtype), queries.q, 0, 0),
             totals[1]
             + _product(weights.astype(values.dtype), queries.of_out, 0, 0),
         )

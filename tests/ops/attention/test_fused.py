@@ -19,6 +19,11 @@ from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.local import local_attention
 from longsum_jax.ops.attention.longformer import longformer_attention
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
+from longsum_jax.ops.attention.relative_position import (
+    StepBias,
+    bucket_steps,
+    relative_position_bucket,
+)
 from longsum_jax.ops.attention.staggered import block_staggered_attention
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_plan.devices import find_target
@@ -99,6 +104,61 @@ def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
     uncapped = np.einsum("bqhd,bkhd->bhqk", *arrays[:2]) * scale.factor
     assert (np.abs(uncapped) > 2 * scale.cap).mean() > 0.2  # the cap changes many scores
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("num_queries", "num_keys", "mask_heads", "bidirectional", "options", "dtype"),
+    [
+        (130, 200, 1, True, {}, "float32"),
+        (200, 200, 1, False, {"causal": True}, "float32"),
+        pytest.param(300, 300, 0, False, {"causal": True}, "float32", marks=pytest.mark.slow),
+        pytest.param(300, 70, 0, True, {"scale": CappedScale(1.5, 2.0)}, "float32",
+                     marks=pytest.mark.slow),
+        (130, 130, 1, True, {}, "bfloat16"),
+    ],
+)  # fmt: skip
+def test_position_biases_are_made_inside_the_kernel(
+    num_queries, num_keys, mask_heads, bidirectional, options, dtype
+):
+    """Values and gradients, of the table of buckets too, against a dense bias in float32."""
+    causal = options.get("causal", False)
+    *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
+    arrays, gradient = [x.astype(dtype) for x in arrays], gradient.astype(dtype)
+    table = np.random.default_rng(1).normal(size=(32, H)).astype(np.float32)
+    buckets = {"bidirectional": bidirectional, "num_buckets": 32, "max_distance": 128}
+    scale = options.get("scale", SCALE)
+
+    def with_kernel(q, k, v, table):
+        starts, numbers = bucket_steps(**buckets)
+        bias = StepBias(table[jnp.array(numbers)].T, starts)
+        return fused_attention(
+            q, k, v, mask, kernel="triton", causal=causal, bias=bias, scale=scale
+        )
+
+    def reference(q, k, v, table):
+        distances = np.arange(num_keys) - np.arange(num_queries)[:, None]
+        bias = table[relative_position_bucket(distances, **buckets)]
+        seen = np.ones((1, 1, 1, 1), bool) if mask is None else mask[:, :, None]
+        if causal:
+            seen = seen & np.tri(num_queries, dtype=bool)
+        bias = jnp.moveaxis(bias, 2, 0)[None]
+        return dot_product_attention(q, k, v, mask=seen, bias=bias, scale=scale)
+
+    def with_gradients(attend, gradient, *arrays):
+        out, pull_back = jax.vjp(attend, *arrays)
+        return out, *pull_back(gradient)
+
+    result = jax.jit(functools.partial(with_gradients, with_kernel))(gradient, *arrays, table)
+    exact = (np.asarray(x, np.float32) for x in (gradient, *arrays, table))
+    expected = jax.jit(functools.partial(with_gradients, reference))(*exact)
+    for x, y in zip(result, expected, strict=True):
+        # a bucket has the sum over all of its pairs
+        tolerance = (1e-6 if dtype == "float32" else 8e-3) * max(1, np.abs(y).max())
+        np.testing.assert_allclose(np.asarray(x, np.float32), y, rtol=0, atol=5 * tolerance)
+    assert (np.abs(result[-1]).max(1) > 0.01).sum() > (20 if bidirectional else 25)
+    if mask is not None:
+        assert not np.asarray(result[0][0]).any()  # a row without a key
+        assert not any(np.asarray(x[0]).any() for x in result[1:4])
 
 
 def test_wide_heads_have_smaller_blocks_on_gpus():
@@ -271,6 +331,8 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ):
             of_some_keys = choose_kernel("auto", dtype, **(SIZES | options | change)).kernel
             assert of_some_keys == ("triton" if kernel == "cudnn" else kernel)
+        with_bias = choose_kernel("auto", dtype, **SIZES, **options, has_bias=True)
+        assert with_bias.kernel == ("triton" if kernel == "cudnn" else None)
 
 
 @pytest.mark.parametrize(
@@ -292,6 +354,9 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("splash", {"has_pattern": True}, True),
         ("cudnn", {"has_pattern": True}, False),
         ("cudnn", {"has_cap": True}, False),
+        ("cudnn", {"has_bias": True}, False),
+        ("splash", {"has_bias": True}, False),
+        ("triton", {"has_bias": True}, True),
         ("splash", {"has_cap": True}, True),
         ("triton", {"has_cap": True}, True),
         ("triton", {"has_pattern": True}, True),
