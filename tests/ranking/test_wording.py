@@ -18,6 +18,7 @@ from longsum_jax.ranking.wording import (
         ("Use ``len`` or `Other`_ [1]_.", "Use `len` or Other."),
         ('In [part 4](https://a.b/c#d "Part") we **ask** _twice_.', "In part 4 we ask twice."),
         ("Buffalo <cit> carry it<sup>2</sup> &amp; more.", "Buffalo carry it & more."),
+        ("It [fell][4], as told.[14][15]", "It fell, as told.[14][15]"),
         ("In [part 4] (https://a.b/c) we ask.", "In part 4 we ask."),
         ("**Node Network** A space of nodes.", "Node Network: A space of nodes."),
         ("The end is cool!.", "The end is cool!"),
