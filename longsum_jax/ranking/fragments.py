@@ -25,6 +25,7 @@ from longsum_jax.ranking.parsing import (
 )
 from longsum_jax.ranking.signposts import are_signposts, are_verbless
 from longsum_jax.ranking.wording import fluent, without_openers
+from longsum_jax.text.boundaries import NOTE_MARK
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import without_list_mark
@@ -46,7 +47,8 @@ _NOTES = 0.5  # share of words in short lines above which a document is notes
 # sentences.
 _FINISHED = 0.6
 _ENDS = re.compile(
-    r"[.!?\u2026\u0964\u061f\u3002\u06d4\uff01\uff1f][^\w\s]*(?:\[\d+\])*\Z"
+    r"[.!?\u2026\u0964\u061f\u3002\u06d4\uff01\uff1f][^\w\s]*"
+    rf"(?:{NOTE_MARK})*\Z"
 )
 _FEWEST_WORDS_OF_ITEM = 8  # minimum of a list item that needs no stop
 # but not an identifier

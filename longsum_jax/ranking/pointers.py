@@ -7,6 +7,7 @@ figures, tables, sections and notes that are not needed for its grammar.
 import re
 
 from longsum_jax.ranking.wording import capitalized
+from longsum_jax.text.boundaries import NOTE_MARK
 
 _KIND = r"(?:supplementary|supplemental|suppl\.|supporting|extended data|additional)"
 _PART = (
@@ -56,9 +57,12 @@ _INSIDE = re.compile(rf", {_SHOWN} {_ELSEWHERE},(?= )", re.IGNORECASE)
 _AT_BEGINNING = re.compile(
     rf"{_SHOWN} {_ELSEWHERE},\s+(?=[^\W\d_])", re.IGNORECASE
 )
+_NOTE_MARKS = re.compile(
+    rf"(?:(?<=[.,;!?])|(?<=[.,!?][\"\u201d]))(?:{NOTE_MARK})+"
+)
 # One of these is in every reference; faster to search.
 _SIGNS = re.compile(
-    r"[(\[][a-z\u00a7]|[,;] (?:see|as|cf|please)\b|\Aas ", re.IGNORECASE
+    r"[(\[][a-z\d\u00a7]|[,;] (?:see|as|cf|please)\b|\Aas ", re.IGNORECASE
 )
 _FEWEST_WORDS = 3
 
@@ -105,7 +109,8 @@ def without_references(sentence: str) -> str:
     """Leaves out references that a summary cannot follow: "(see Table 2)", "as noted above"."""
     if _SIGNS.search(sentence) is None:
         return sentence
-    result = _IN_BRACKETS.sub("", sentence)
+    result = _NOTE_MARKS.sub("", sentence)
+    result = _IN_BRACKETS.sub("", result)
     result = _INSIDE.sub("", result)
     result = _AT_END.sub("", result)
     beginning = _AT_BEGINNING.match(result)

@@ -71,6 +71,13 @@ _OPENING_MARK_BUT_APOSTROPHE = re.compile(
 _QUOTING_APOSTROPHE = re.compile(r"'(?<!\w')[A-Z]")
 
 
+# Marks of notes after a stop, as in encyclopedias: "[12]", "[a]", "[12]: 40"
+NOTE_MARK = (
+    r"\[(?:\d{1,3}|[a-z]|(?:note|nb) \d{1,2}|[a-z]{4,13} needed)\]"
+    r"(?::\s?\d{1,4}(?:[\u2013-]\d{1,4})?(?=\s|\[|\Z))?"
+)
+
+
 def _stops(marks: str = "") -> re.Pattern[str]:
     """Returns a pattern of stops, the closing marks after them, and white space.
 
@@ -82,7 +89,7 @@ def _stops(marks: str = "") -> re.Pattern[str]:
     stop = f"[.!?\u2026{_OTHER_STOPS}{marks}]"
     return re.compile(
         rf"({stop}(?:{stop}|[ \u00a0](?=\.(?!\d)))*)"
-        rf"((?:[{_CLOSING}]|\u201c(?!\w)|[ \u00a0\u202f]\u00bb(?=[\s.,;:]|\Z)|\[\d{{1,3}}\])*)"
+        rf"((?:[{_CLOSING}]|\u201c(?!\w)|[ \u00a0\u202f]\u00bb(?=[\s.,;:]|\Z)|{NOTE_MARK})*)"
         r"(\s*)"
     )
 

@@ -62,6 +62,12 @@ def test_few_boundaries_of_the_gold_set_are_wrong(part, most):
         ["I read the e-mail.", "gRPC is off.", "iPhone users saw it.", "So it goes."],
         ["They came from the U.S. in May.", "Some went back to the U.S.", "The rest stayed."],
         ["It was built in spring.3", "Nobody knows why."],
+        [
+            "It is old.[12]",
+            "It is wide.[a][nb 2]",
+            "It fell.[5]: 14",
+            "So it goes.[citation needed]",
+        ],
         ["\u201cIt is late. We should go,\u201d she said.", "They left."],
         ['"Is it late?" Moran asked.', '"It is."', "They left."],
         ["1. The first rule is short.", "The second is not."],
