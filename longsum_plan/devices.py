@@ -242,7 +242,8 @@ def set_environment(name: str, environment: MutableMapping[str, str]) -> None:
         environment.setdefault("JAX_NUM_CPU_DEVICES", sizes or "1")
         return
     _require_compiler(name, family)
-    # Disable the cache, because the plan includes the compilation time.
+    # JAX cannot read programs for described devices from its cache; plans have
+    # entries of their own there, see ``compilation``.
     environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     if family in GPUS:
         environment["XLA_FLAGS"] = (

@@ -31,6 +31,7 @@ from longsum_plan.program_text import (
     parse,
     replica_groups,
     value_of,
+    with_origin,
 )
 
 # Default number of iterations of a loop with a data-dependent end.
@@ -197,7 +198,7 @@ class _Walk:
                 inner_times = times * trips
             elif opcode == "fusion":
                 work = work.plus(self._fused(called))
-            yield instruction, work.scaled(times)
+            yield with_origin(computation, instruction), work.scaled(times)
             if opcode == "fusion":
                 continue  # its work includes the instructions inside
             runs = [self.instructions(name, inner_times) for name in called]

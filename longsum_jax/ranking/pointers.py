@@ -94,8 +94,9 @@ _LIST_MARK = re.compile(
     r"[\u2022\u2023\u25e6\u25aa\u25cf*-])\s+(?=\S)"
 )
 _INNER_MARK = re.compile(r"\s\(?(?:[b-h]|i[iv]{1,2}|[2-9])\)\s")
+# "2.1 The", and "[12] The" in judgments
 _SECTION_NUMBER = re.compile(
-    r"\A\d{1,2}(?:\.\d{1,2}){1,3}\.?\s+(?=[^\W\d_a-z])"
+    r"\A(?:\d{1,2}(?:\.\d{1,2}){1,3}\.?|\[\d{1,4}\])\s+(?=[^\W\d_a-z])"
 )
 _FEWEST_SECTIONS = 3
 
@@ -117,7 +118,7 @@ def without_references(sentence: str) -> str:
 
 
 def numbers_paragraphs(text: str) -> bool:
-    """Returns True if several lines of a text begin with numbers such as "2.1"."""
+    """Returns True if several lines of a text begin with numbers such as "2.1" or "[12]"."""
     lines = (line.lstrip() for line in text.split("\n"))
     count = sum(_SECTION_NUMBER.match(line) is not None for line in lines)
     return count >= _FEWEST_SECTIONS

@@ -52,6 +52,7 @@ def test_needed_words_are_shown(sentence):
         ("Node Network\nAn IP space of nodes.", "An IP space of nodes."),
         ("(b) raise the budget; and\n(c) sign it.", "raise the budget; and sign it."),
         ("c) When it knows the object.", "When it knows the object."),
+        ("[12] The appeal is allowed.", "The appeal is allowed."),
         ("2.2 In the plan, it is new.", "In the plan, it is new."),
         # neither headings nor marks
         ("The Bridge of the Town\nThe mill is old.", "The Bridge of the Town The mill is old."),
@@ -67,6 +68,7 @@ def test_headings_and_marks_before_a_sentence_are_not_shown(passage, expected):
 
 def test_numbers_of_paragraphs_need_several():
     assert numbers_paragraphs("2.1 A\n2.2 The\n 3.1 In")
+    assert numbers_paragraphs("[1] The\n[2] An\n[3] In")
     assert not numbers_paragraphs("1.5 Tesla was\n2.2 per cent\n3.1 In")
     assert body("1.5 Tesla was used.", is_numbered=False) == "1.5 Tesla was used."
 
