@@ -60,6 +60,8 @@ _AT_BEGINNING = re.compile(
 _NOTE_MARKS = re.compile(
     rf"(?:(?<=[.,;!?])|(?<=[.,!?][\"\u201d]))(?:{NOTE_MARK})+"
 )
+# the mark of a note after the sentence before: "(1) The"
+_LABEL = re.compile(r"\A\(\d{1,2}\)\s+(?=[^\W\d_a-z])")
 # One of these is in every reference; faster to search.
 _SIGNS = re.compile(
     r"[(\[][a-z\d\u00a7]|[,;] (?:see|as|cf|please)\b|\Aas ", re.IGNORECASE
@@ -109,7 +111,7 @@ def without_references(sentence: str) -> str:
     """Leaves out references that a summary cannot follow: "(see Table 2)", "as noted above"."""
     if _SIGNS.search(sentence) is None:
         return sentence
-    result = _NOTE_MARKS.sub("", sentence)
+    result = _LABEL.sub("", _NOTE_MARKS.sub("", sentence))
     result = _IN_BRACKETS.sub("", result)
     result = _INSIDE.sub("", result)
     result = _AT_END.sub("", result)

@@ -21,6 +21,7 @@ from longsum_jax.ranking.ranker import builtin_ranker
         ("As noted above, costs rose by a tenth.", "Costs rose by a tenth."),
         ("It rose,[2] then fell.[5]: 14 [a]", "It rose, then fell. [a]"),
         ('It was "old."[5]: 14[b] Now it is new.[citation needed]', 'It was "old." Now it is new.'),
+        ("(1) The old bridge is closed.", "The old bridge is closed."),
         ("as noted above, costs rose by a tenth.", "costs rose by a tenth."),
     ],
 )
