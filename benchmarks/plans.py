@@ -1,15 +1,15 @@
 """Plans of shipped configs and of summaries for TPUs and GPUs, compiled and never run.
 
     python benchmarks/plans.py --out=plans.json [--cases=c4_v5e,c4_v5p]
-    python benchmarks/plans.py --out=config_plans.json --configs=h200
+    python benchmarks/plans.py --out=config_plans.json --configs=h200,h100,a100-80,v5e,v6e
     python benchmarks/plans.py --out=plan_parts.json --parts --cases=c4_v5e,c4_16_v5e
 
 Every case is one call of `longsum plan` in a process of its own. TPU cases need the extra
 `plan-tpu`, GPU cases `plan-cuda`, neither a TPU nor a GPU. A report that is there already is
-continued: cases that it holds are kept. On two cores the largest cases compile for a quarter of an
-hour each. --configs plans the training step of every shipped config, all modes but the tiny ones,
-on one device. --parts compares the bytes of each part of a training step with a count by hand
-(``least_bytes.py``); it is for LOCOST.
+continued: cases that it holds for the same device are kept. On two cores the largest cases compile
+for a quarter of an hour each. --configs plans the training step of every shipped config, all modes
+but the tiny ones, on one device of each kind. --parts compares the bytes of each part of a training
+step with a count by hand (``least_bytes.py``); it is for LOCOST.
 """
 
 import argparse
@@ -34,6 +34,7 @@ from longsum_plan.devices import GPUS, TPUS
 
 C4 = "--config=configs/locost_c4.py"
 FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=-1")
+C4_V5E = (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1", "--tries=0")
 # Stands for a directory with the config of a preset, "PRESET:FAMILY:NAME", which reads so many
 # tokens.
 PRESET = "PRESET:"
@@ -53,12 +54,14 @@ SUMMARIES = (f"--model={PRESET}locost:base", *DECODING)
 GEMMAS = ("t5gemma:2b", "t5gemma:9b_2b", "t5gemma2:270m", "t5gemma2:1b", "t5gemma2:4b")
 # Name -> arguments of longsum plan.
 CASES = {
-    "c4_v5e": (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1", "--tries=0"),
+    "c4_v5e": C4_V5E,
     "c4_16_v5e": (C4, "--device=v5e:4x4", *FSDP, "--config.training.accumulation=1", "--tries=0"),
     "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train", "--tries=0"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
     "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),
     "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
+    # as c4_v5e, without computing layers again
+    "c4_saved_v5e": (*C4_V5E, "--config.model.remat=False"),
     "c4_tiny_v5e": (f"{C4}:tiny", "--device=v5e:2x2", "--tries=0"),
     "c4_small_v5e": (f"{C4}:small", "--device=v5e", "--programs=train", "--tries=0"),
     "c4_4m_v5p": (C4, "--device=v5p:4x4x4", *LONG, "--config.task.max_source_length=4194304"),
@@ -269,7 +272,8 @@ def plan_rows(
         command = [sys.executable, "-m", "longsum_jax", "plan", *filled, f"--out={out}"]
         done = subprocess.run(command, cwd=directory, stderr=subprocess.PIPE, text=True)
         if done.returncode == 2:
-            return [{"case": case, "note": done.stderr.splitlines()[-1].removeprefix("error: ")}]
+            note = done.stderr.splitlines()[-1].removeprefix("error: ")
+            return [{"case": case, "device": _device_of(arguments), "note": note}]
         sys.stderr.write(done.stderr)
         done.check_returncode()
         report = json.loads(out.read_text())
@@ -282,7 +286,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cases", help="default: all")
-    parser.add_argument("--configs", metavar="DEVICE", help="shipped configs in place of the cases")
+    parser.add_argument(
+        "--configs",
+        type=lambda text: text.split(","),
+        metavar="DEVICE[,DEVICE]",
+        help="shipped configs in place of the cases",
+    )
     parser.add_argument("--out", required=True, help="JSON report to write or continue")
     parser.add_argument(
         "--parts", action="store_true", help="parts of training steps in place of programs"
@@ -290,23 +299,31 @@ def main() -> None:
     args = parser.parse_args()
     out = Path(args.out)
     rows = json.loads(out.read_text())["rows"] if out.exists() else []
-    cases = config_cases(args.configs) if args.configs else CASES
-    for case in args.cases.split(",") if args.cases else cases:
-        if any(row["case"] == case for row in rows):
-            continue
-        if args.parts:
-            result = plan_rows(case, (*cases[case], "--programs=train"), part_rows)
-        else:
-            result = plan_rows(case, cases[case])
-        print_table(result)
-        rows += result
-        write_report(out, rows, command=_command_of(rows, out, args.configs, args.parts))
+    for cases in map(config_cases, args.configs) if args.configs else [CASES]:
+        for case in args.cases.split(",") if args.cases else cases:
+            device = _device_of(cases[case])
+            if any((row["case"], row["device"]) == (case, device) for row in rows):
+                continue
+            if args.parts:
+                result = plan_rows(case, (*cases[case], "--programs=train"), part_rows)
+            else:
+                result = plan_rows(case, cases[case])
+            print_table(result)
+            rows += result
+            command = _command_of(rows, out, bool(args.configs), args.parts)
+            write_report(out, rows, command=command)
 
 
-def _command_of(rows: list[Row], out: Path, device: str | None, has_parts: bool) -> str:
+def _device_of(arguments: Sequence[str]) -> str:
+    [device] = [flag.partition("=")[2] for flag in arguments if flag.startswith("--device=")]
+    return device
+
+
+def _command_of(rows: list[Row], out: Path, has_configs: bool, has_parts: bool) -> str:
     """Returns the command that makes all rows, those of earlier starts too."""
     cases = ",".join(dict.fromkeys(row["case"] for row in rows))
-    selected = [] if device is None else [f"--configs={device}"]
+    devices = ",".join(dict.fromkeys(row["device"] for row in rows))
+    selected = [f"--configs={devices}"] * has_configs
     selected += ["--parts"] * has_parts
     flags = [f"--out={out.name}", *selected, f"--cases={cases}"]
     return shlex.join(["python", "benchmarks/plans.py", *flags])

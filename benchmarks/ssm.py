@@ -40,7 +40,7 @@ MEMORY_LENGTHS = (4096, 65_536, 262_144, 2**20)
 ERROR_LENGTHS = (4096, 65_536)
 TIME_LENGTHS = (4096, 16_384)
 BACKEND_CHANNELS, BACKEND_BATCHES, BACKEND_LENGTHS = 96, (1, 8), tuple(4**n for n in range(4, 10))
-GRADIENT_DEVICE, GRADIENT_SHAPES = "v5e", ((1, 4096), (16, 4096))
+GRADIENT_DEVICE, GRADIENT_LENGTH = "v5e", 4096
 BACKEND_TOKENS = 2**19  # batch times length, at most
 GIB = 2**30
 
@@ -181,12 +181,13 @@ def backend_rows(repeats: int) -> Iterator[Row]:
 
 
 # Form of a gradient to what it replaces in the library.
-GRADIENTS: dict[str, tuple[tuple[Any, str, Any], ...]] = {"as now": ()}
-GRADIENTS["blocks of the forward pass"] = ((backends, "_GRADIENT_BLOCKS", {}),)
-GRADIENTS["derived by JAX, blocks of the forward pass"] = (
-    *GRADIENTS["blocks of the forward pass"],
-    (matmul, "_from_other_chunks", matmul._from_other_chunks.fun),
-)
+GRADIENTS: dict[str, tuple[tuple[Any, str, Any], ...]] = {
+    "as now": (),
+    "derived by JAX, blocks of the forward pass": (
+        (backends, "_GRADIENT_BLOCKS", {}),
+        (matmul, "_from_other_chunks", matmul._from_other_chunks.fun),
+    ),
+}
 
 
 def gradient_rows() -> Iterator[Row]:
@@ -200,17 +201,17 @@ def gradient_rows() -> Iterator[Row]:
 
     ssm = jax.tree.map(on_device, jax.eval_shape(lambda: random_ssm(CHANNELS)))
     D = on_device(jax.ShapeDtypeStruct((CHANNELS,), jnp.float32))
-    for (batch, length), form in itertools.product(GRADIENT_SHAPES, GRADIENTS):
-        u = on_device(jax.ShapeDtypeStruct((batch, length, CHANNELS), jnp.bfloat16))
+    u = on_device(jax.ShapeDtypeStruct((1, GRADIENT_LENGTH, CHANNELS), jnp.bfloat16))
+    for form, replacements in GRADIENTS.items():
         with contextlib.ExitStack() as stack:
-            for replaced in GRADIENTS[form]:
+            for replaced in replacements:
                 stack.enter_context(mock.patch.object(*replaced))
             stack.enter_context(jax.default_device(device))
             jax.clear_caches()
             gradient = jax.jit(partial(convolution_gradient, backend="matmul"))
             lower = partial(gradient.lower, u, ssm, D)
             plan = plan_program(AbstractProgram("gradient", lower, {}), target)
-        row = {"device": target.title, "channels": CHANNELS, "batch": batch, "length": length}
+        row = {"device": target.title, "channels": CHANNELS, "length": GRADIENT_LENGTH}
         row |= {"what": form, "moved_gb": plan.work.num_bytes / 1e9}
         row |= {f"{name}_ms": 1e3 * plan.seconds[name] for name in ("memory", "compute")}
         yield row | {"table": "gradients", "compile_seconds": plan.compile_seconds}

@@ -62,7 +62,7 @@ def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
 
 
 def _precision(instruction: Instruction, factors: Sequence[Instruction]) -> str:
-    is_half = [_is_half(factor.arrays[0].dtype) for factor in factors]
+    is_half = [_fits_bfloat16(factor.arrays[0].dtype) for factor in factors]
     if all(is_half):
         return "bfloat16"
     # a TPU needs fewer passes if one factor consists of a single bfloat16 part
@@ -77,8 +77,9 @@ def _precision(instruction: Instruction, factors: Sequence[Instruction]) -> str:
     return "float32"
 
 
-def _is_half(dtype: str) -> bool:
-    return dtype == "bf16" or dtype.startswith(("f8", "f16"))
+def _fits_bfloat16(dtype: str) -> bool:
+    # "pred" for one-hot factors, which XLA for TPUs does not convert
+    return dtype in ("bf16", "pred") or dtype.startswith(("f8", "f16"))
 
 
 def _dot_operations(

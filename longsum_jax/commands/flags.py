@@ -63,6 +63,25 @@ def add_model_flags(
         metavar="NAME",
         help="branch, tag or commit of a Hub repository; default: main",
     )
+    add_checkpoint_flags(parser)
+    parser.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help=".model file or directory; default: the model's tokenizer",
+    )
+    add_computation_flags(parser)
+    add_param_dtype(parser)
+    parser.add_argument(
+        "--decoder_storage",
+        choices=("float32", "bfloat16", "int8"),
+        help="storage type of decoder weights and document keys on CPUs; smaller types "
+        "read fewer bytes per token; the computation stays in float32; default: "
+        "float32",
+    )
+
+
+def add_checkpoint_flags(parser: Any) -> None:
+    """Adds --which, --base and --architecture to a parser or an argument group."""
     parser.add_argument(
         "--which",
         choices=("best", "latest"),
@@ -78,20 +97,6 @@ def add_model_flags(
         "--architecture",
         metavar="CLASS",
         help="transformers class that saved the weights; default: the class in config.json",
-    )
-    parser.add_argument(
-        "--tokenizer",
-        metavar="PATH",
-        help=".model file or directory; default: the model's tokenizer",
-    )
-    add_computation_flags(parser)
-    add_param_dtype(parser)
-    parser.add_argument(
-        "--decoder_storage",
-        choices=("float32", "bfloat16", "int8"),
-        help="storage type of decoder weights and document keys on CPUs; smaller types "
-        "read fewer bytes per token; the computation stays in float32; default: "
-        "float32",
     )
 
 
@@ -465,6 +470,18 @@ def check_file(flag: str, path: str | None) -> None:
         raise InputError(
             f"--{flag}={path}: {parent} cannot be written; give another --{flag}"
         )
+
+
+def make_directory(path: str) -> Path:
+    """Creates the directory of --out, and returns it."""
+    out = Path(path)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{out}: cannot be used ({error.strerror}); give another --out"
+        ) from error
+    return out
 
 
 def print_notes(

@@ -11,7 +11,6 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -32,7 +31,12 @@ from longsum_jax.decoding.search import (
     start,
 )
 from longsum_jax.errors import InputError
-from longsum_jax.inference.decoder_storage import StoredDecoder, stored_decoder
+from longsum_jax.inference.decoder_storage import (
+    GatheredWeights,
+    StoredDecoder,
+    gathered_weights,
+    stored_decoder,
+)
 from longsum_jax.inference.kernel_cache import kernel_program
 from longsum_jax.layers.decoder_cache import (
     DecoderCache,
@@ -40,12 +44,8 @@ from longsum_jax.layers.decoder_cache import (
     DraftCache,
 )
 from longsum_jax.layers.layer_groups import unstacked_layers
-from longsum_jax.layers.partitioning import (
-    constrain_rows,
-    gathered_specs,
-    is_on_one_cpu,
-)
-from longsum_jax.ops.device_memory import check_memory, target_memory
+from longsum_jax.layers.partitioning import constrain_rows, is_on_one_cpu
+from longsum_jax.ops.device_memory import check_memory
 from longsum_jax.ops.storage import Storage
 from longsum_jax.typing import AnyArray, Array, Params
 
@@ -55,35 +55,6 @@ Inputs = Mapping[str, AnyArray]  # optional inputs of some encoders
 # programs of a small model take some 10 MB per set of options, and clients of a
 # server choose options freely.
 _MAX_OPTIONS = 16
-# Part of a device's memory that the weights of a decoder may use if they are
-# gathered from a mesh.
-_GATHERED_PART = 1 / 8
-
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class GatheredWeights:
-    """A search on a mesh that gathers sharded parameters once, not in every step.
-
-    Attributes:
-        specs: sharding of every parameter, None to leave it as it is, see
-            ``gathered_specs``.
-    """
-
-    specs: tuple[PartitionSpec | None, ...]
-
-    def gather(self, params: Params) -> Params:
-        """Returns the parameters in their new shardings, inside of a program."""
-        leaves, tree = jax.tree.flatten(params)
-        constrained = [
-            leaf
-            if spec is None
-            else jax.lax.with_sharding_constraint(leaf, spec)
-            for leaf, spec in zip(leaves, self.specs, strict=True)
-        ]
-        return jax.tree.unflatten(tree, constrained)
-
-
 # Weights that decoding steps read besides the parameters: one tree per layer, or
 # None to slice them.
 Weights = tuple[Any, ...] | StoredDecoder | GatheredWeights | None
@@ -459,22 +430,6 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
         return None
     # On CPUs, JAX uses views of NumPy arrays without copying them.
     return jax.device_put(unstacked_layers(jax.tree.map(np.asarray, params)))
-
-
-def gathered_weights(params: Params) -> GatheredWeights | None:
-    """Returns the shardings for a search; None without sharded ones, or if too large.
-
-    Args:
-        params: parameters of a module, or their shapes with shardings.
-    """
-    specs = gathered_specs(params)
-    # The search does not read the encoder.
-    read = {name: tree for name, tree in params.items() if name != "encoder"}
-    num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(read))
-    is_sharded = any(spec is not None for spec in specs)
-    if not is_sharded or num_bytes > target_memory() * _GATHERED_PART:
-        return None
-    return GatheredWeights(specs)
 
 
 def lies_on_one_cpu(leaf: Any) -> bool:

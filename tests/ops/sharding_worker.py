@@ -34,6 +34,7 @@ from longsum_jax.ops.attention.local import (
     block_sums,
     local_attention,
     local_distances,
+    side_distances,
     transient_blocks,
     transient_global_attention,
 )
@@ -343,8 +344,8 @@ def check_fused(kernel):
         return dot_product_attention(q, k, v, mask=mask[:, :, None], bias=bias)
 
     def by_shards(q, k, v, values=None):
-        bias = None if values is None else StepBias(values, (-3, 50))
-        return fused_attention(q, k, v, mask, kernel=kernel, bias=bias, spec=spec)
+        biases = [] if values is None else [StepBias(values, (-3, 50))]
+        return fused_attention(q, k, v, mask, kernel=kernel, biases=biases, spec=spec)
 
     def gradients(attend, *arrays):
         numbers = tuple(range(len(arrays)))
@@ -359,11 +360,28 @@ def check_fused(kernel):
     return {"difference": difference, "moved": moved(compiled)}
 
 
+def biased_windows(values, **arrays):
+    """LongT5's attention with the same biases twice: dense, and as steps."""
+    starts = (-2, 1)
+
+    def dense(distances):
+        return values[:, np.searchsorted(starts, distances, side="right")]
+
+    biases = {"bias": dense(local_distances(C, 3)), "side_bias": dense(side_distances(L // C))}
+    steps = [StepBias(values, starts)] * 2
+    return transient_global_attention(radius=3, block_size=C, **biases, **arrays, steps=steps)
+
+
 def check_fused_windows(names):
     """Compares windows that kernels compute, two rows of each shard, with the reference."""
     before, fused.MAX_ROW = fused.MAX_ROW, 8
     try:
-        return {name: compare(*case, kernel="splash") for name, case in fused_cases(names)}
+        result = {name: compare(*case, kernel="splash") for name, case in fused_cases(names)}
+        if names == FUSED:
+            _, text, rows, *_ = cases()["transient_global"]
+            case = biased_windows, text, rows, {"values": normal(H, 3)}, C
+            result["biased windows"] = compare(*case, kernel="triton")
+        return result
     finally:
         fused.MAX_ROW = before
 

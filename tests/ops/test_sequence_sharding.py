@@ -66,7 +66,7 @@ def check_fused_windows(found):
 
 def test_kernels_compute_windows_of_shards(report):
     """Halos come from the neighbours; nothing is gathered."""
-    assert len(report["fused windows"]) == 2
+    assert len(report["fused windows"]) == 3
     check_fused_windows(report["fused windows"])
 
 

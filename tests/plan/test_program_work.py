@@ -193,7 +193,7 @@ dim_labels=b0f_0io->b0f, operand_precision={highest,highest}
     assert program_work(text).products == {"float32, highest": 2 * 3 * 5 * 7 * float(taps)}
 
 
-@pytest.mark.parametrize("factors", ["bf16 f32", "f32 bf16"])
+@pytest.mark.parametrize("factors", ["bf16 f32", "f32 bf16", "f32 pred"])
 @pytest.mark.parametrize(
     ("precision", "name"),
     [("", "float32"), ("high", "mixed, high"), ("highest", "mixed, highest")],

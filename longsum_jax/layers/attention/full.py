@@ -160,7 +160,7 @@ class FullAttention(EncoderSelfAttention):
             True,
             text=tokens._asdict(),
             rows={"mask": mask[:, None]},
-            heads={"bias": ByHead(steps)},
+            heads={"biases": ByHead([] if steps is None else [steps])},
         )
 
     def _needs_pieces(

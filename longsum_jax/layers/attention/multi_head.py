@@ -334,7 +334,7 @@ class MultiHeadAttention(nn.Module):
                 key_mask,
                 kernel=kernel,
                 causal=causal,
-                bias=steps,
+                biases=[] if steps is None else [steps],
                 scale=self.scale,
             )
             return self.o(y)
@@ -379,7 +379,7 @@ class MultiHeadAttention(nn.Module):
         return self._kernel(
             len(x),
             bias=bias,
-            steps=steps,
+            has_steps=steps is not None,
             deterministic=deterministic,
             by_heads=by_heads,
             num_queries=x.shape[1],
@@ -395,6 +395,7 @@ class MultiHeadAttention(nn.Module):
         num_keys: int | None = None,
         *,
         bias: AnyArray | None,
+        has_steps: bool = False,
         deterministic: bool,
         has_pattern: bool = True,
     ) -> FusedAttention | None:
@@ -406,6 +407,7 @@ class MultiHeadAttention(nn.Module):
                 keys as queries. With a pattern a row is at most a device's part
                 of a sequence that a mesh shards.
             bias: bias of the scores.
+            has_steps: True if the kernel gets the bias by distance.
             deterministic: False in training.
             has_pattern: True if queries read different keys of a row.
         """
@@ -416,6 +418,7 @@ class MultiHeadAttention(nn.Module):
         kernel = self._kernel(
             batch,
             bias=bias,
+            has_steps=has_steps,
             deterministic=deterministic,
             by_shards=True,
             num_queries=num_queries,
@@ -431,7 +434,7 @@ class MultiHeadAttention(nn.Module):
         batch: int,
         *,
         bias: AnyArray | None,
-        steps: StepBias | None = None,
+        has_steps: bool = False,
         deterministic: bool,
         by_heads: bool = False,
         by_shards: bool = False,
@@ -451,7 +454,7 @@ class MultiHeadAttention(nn.Module):
         is_sharded = sharding is not None and not by_shards
         if sharding is not None and is_sharded and by_heads:
             is_sharded = self.num_heads % sharding.num_shards > 0
-        if bias is not None and steps is None:
+        if bias is not None and not has_steps:
             choice = KernelChoice(None, "position biases")
         elif drops_weights:
             choice = KernelChoice(None, "dropout of attention weights")
@@ -463,7 +466,7 @@ class MultiHeadAttention(nn.Module):
                 self.dtype,
                 head_dim=self.d_kv,
                 has_cap=isinstance(self.scale, CappedScale),
-                has_bias=steps is not None,
+                has_bias=has_steps,
                 **sizes,
             )
         self._note(choice)

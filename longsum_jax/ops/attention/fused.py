@@ -35,6 +35,7 @@ come from the neighboring devices.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
@@ -206,7 +207,7 @@ def fused_attention(
     kernel: Kernel,
     causal: bool = False,
     pattern: Pattern | None = None,
-    bias: StepBias | None = None,
+    biases: Sequence[StepBias] = (),
     scale: Scale = 1.0,
     spec: PartitionSpec | None = None,
 ) -> Float[Array, "batch query_length heads head_dim"]:
@@ -221,8 +222,8 @@ def fused_attention(
         causal: True if queries see no later keys.
         pattern: keys that each query reads, among the keys in the mask; not for
             "cudnn".
-        bias: bias by key index - query index, float [heads, steps]; only for
-            "triton", and masks that all heads share.
+        biases: biases by distance, each for the keys up to the first key of the
+            next; only for "triton", and with a mask that all heads share.
         scale: factor of the query-key products, possibly with a soft cap, which
             "cudnn" does not support.
         spec: mesh axes of (batch, length, heads, head_dim) of the active mesh,
@@ -240,12 +241,19 @@ def fused_attention(
         k: AnyArray,
         v: AnyArray,
         mask: AnyArray | None,
-        bias: StepBias | None,
+        values: Sequence[AnyArray],
+        positions: Sequence[AnyArray | None],
     ) -> Array:
-        return _attend(q, k, v, mask, kernel, causal, pattern, bias, scale)
+        local = [
+            dataclasses.replace(bias, values=x, queries=y)
+            for bias, x, y in zip(biases, values, positions, strict=True)
+        ]
+        return _attend(q, k, v, mask, kernel, causal, pattern, local, scale)
 
+    values = [bias.values for bias in biases]
+    positions = [bias.queries for bias in biases]
     if spec is None:
-        return attend(q, k, v, mask, bias)
+        return attend(q, k, v, mask, values, positions)
     batch, _, heads, _ = (*spec, *[None] * 4)[:4]
     layout = PartitionSpec(batch, None, heads, None)
     masked_heads = None
@@ -259,11 +267,12 @@ def fused_attention(
             layout,
             PartitionSpec(batch, masked_heads, None),
             PartitionSpec(heads, None),
+            PartitionSpec(batch, None),
         ),
         out_specs=layout,
         # Pallas does not declare over which axes the results of a kernel vary
         check_vma=False,
-    )(q, k, v, mask, bias)
+    )(q, k, v, mask, values, positions)
 
 
 def _attend(
@@ -274,7 +283,7 @@ def _attend(
     kernel: Kernel,
     causal: bool,
     pattern: Pattern | None,
-    bias: StepBias | None,
+    biases: Sequence[StepBias],
     scale: Scale,
 ) -> Array:
     """Computes ``fused_attention`` on one device; ``mask`` is [batch, 1 or heads, key_length]."""
@@ -303,7 +312,7 @@ def _attend(
             row_mask,
             causal=causal,
             pattern=pattern,
-            bias=bias,
+            biases=biases,
             scale=scale,
         )
     else:
@@ -353,7 +362,7 @@ def fused_key_sets(
 
     Args:
         q: rows of queries.
-        key_sets: sets without biases, with masks [batch or 1, num_rows or 1,
+        key_sets: sets, whose biases are not read, with masks [batch or 1, num_rows or 1,
             heads or 1, 1, num_keys].
         attend: kernel function.
         **options: keyword arguments of ``fused_attention``; the pattern is over

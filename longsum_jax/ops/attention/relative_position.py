@@ -30,8 +30,8 @@ class DistanceSteps(NamedTuple):
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["values"],
-    meta_fields=["starts"],
+    data_fields=["values", "queries"],
+    meta_fields=["starts", "origin", "first_key"],
 )
 @dataclass(frozen=True)
 class StepBias:
@@ -40,10 +40,16 @@ class StepBias:
     Attributes:
         values: bias of every head and step.
         starts: see ``DistanceSteps``.
+        origin: index of the key at position 0.
+        first_key: index of the first key with this bias.
+        queries: positions of the queries, None for their indices.
     """
 
     values: Float[AnyArray, "*layers heads steps"]
     starts: tuple[int, ...]
+    origin: int = 0
+    first_key: int = 0
+    queries: Int[AnyArray, "rows query_length"] | None = None
 
 
 @functools.lru_cache(maxsize=12)

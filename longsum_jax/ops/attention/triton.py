@@ -42,11 +42,14 @@ from longsum_jax.ops.attention.dense import (
 )
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.attention.relative_position import StepBias
+from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.typing import AnyArray
 
+# Values and positions of queries of every position bias.
+_Biases = tuple[tuple[AnyArray, AnyArray | None], ...]
 # queries and keys of a block; Triton needs powers of two, at least 16
 _BLOCK = 64
 _LEAST = 16
@@ -65,8 +68,7 @@ class _Problem(NamedTuple):
         rows, heads, num_queries, num_keys, width: sizes; lengths are multiples
             of ``block``, and ``width`` is the padded head dimension.
         block: number of queries and of keys of a block.
-        starts: first distance of every step of the bias but the first
-            (``StepBias``); None without a bias.
+        biases: static arguments of the position biases.
         interpret: True to interpret the kernels, without Triton.
     """
 
@@ -78,8 +80,22 @@ class _Problem(NamedTuple):
     num_keys: int
     width: int
     block: int
-    starts: tuple[int, ...] | None
+    biases: tuple["_Steps", ...]
     interpret: bool
+
+
+class _Steps(NamedTuple):
+    """Static arguments of a position bias (``StepBias``).
+
+    Attributes:
+        starts, origin, first_key: see ``StepBias``.
+        end_key: index after the last key with this bias.
+    """
+
+    starts: tuple[int, ...]
+    origin: int
+    first_key: int
+    end_key: int
 
 
 def triton_attention(
@@ -90,7 +106,7 @@ def triton_attention(
     *,
     causal: bool = False,
     pattern: Callable[..., Any] | None = None,
-    bias: StepBias | None = None,
+    biases: Sequence[StepBias] = (),
     scale: Scale = 1.0,
 ) -> Float[Array, "rows query_length heads head_dim"]:
     """Computes ``fused.fused_attention`` for masks that all heads share."""
@@ -103,6 +119,11 @@ def triton_attention(
     mask = jnp.pad(mask, ((0, 0), (0, k.shape[1] - mask.shape[1]))).astype(
         jnp.int32
     )
+    ends = [bias.first_key for bias in biases[1:]] + [k.shape[1]]
+    steps = [
+        _Steps(bias.starts, bias.origin, bias.first_key, end)
+        for bias, end in zip(biases, ends, strict=False)
+    ]
     problem = _Problem(
         pattern or (_no_later_keys if causal else _all_keys),
         scale,
@@ -112,7 +133,7 @@ def triton_attention(
         k.shape[1],
         width,
         block,
-        None if bias is None else bias.starts,
+        tuple(steps),
         target_platform() != "gpu",
     )
     # The name carries the number of pairs for ``longsum_plan``, which cannot read
@@ -121,13 +142,16 @@ def triton_attention(
     num_pairs = problem.num_queries * problem.num_keys
     if pairs is not None:
         num_pairs = pairs.sum() * block**2
-    values = None
-    if bias is not None:
+    arrays = []
+    for bias in biases:
         padding = _num_steps(problem) - bias.values.shape[1]
         values = jnp.pad(bias.values, ((0, 0), (0, padding)))
-        values = values.astype(jnp.float32)
+        positions = bias.queries
+        if positions is not None:
+            positions = append_zeros(positions, q.shape[1] - length)
+        arrays.append((values.astype(jnp.float32), positions))
     with jax.named_scope(f"pairs_{num_pairs}"):
-        out = _attend(problem, q, k, v, mask, values)
+        out = _attend(problem, q, k, v, mask, tuple(arrays))
     return out[:, :length, :, :head_dim]
 
 
@@ -182,18 +206,19 @@ def _table(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _num_steps(problem: _Problem) -> int:
-    """Returns the padded number of steps of the bias; Triton needs powers of two."""
-    assert problem.starts is not None
+    """Returns the padded number of steps of all biases; Triton needs powers of two."""
     # At least one step more, which begins after all distances.
-    return int(pl.next_power_of_2(len(problem.starts) + 2))
+    largest = max(len(steps.starts) for steps in problem.biases)
+    return int(pl.next_power_of_2(largest + 2))
 
 
-def _first_distances(problem: _Problem) -> Int[np.ndarray, " steps"]:
+def _first_distances(
+    problem: _Problem, steps: _Steps
+) -> Int[np.ndarray, " steps"]:
     """Returns the first distance of every step; padding begins after all distances."""
-    assert problem.starts is not None
     limits = np.iinfo(np.int32)
     firsts = np.full(_num_steps(problem), limits.max, np.int32)
-    firsts[: len(problem.starts) + 1] = limits.min, *problem.starts
+    firsts[: len(steps.starts) + 1] = limits.min, *steps.starts
     return firsts
 
 
@@ -204,7 +229,7 @@ def _attend(
     k: AnyArray,
     v: AnyArray,
     mask: AnyArray,
-    values: AnyArray | None,
+    biases: _Biases,
 ) -> Array:
     """Computes attention over whole blocks.
 
@@ -212,9 +237,10 @@ def _attend(
         problem: static arguments of the kernels.
         q, k, v: queries, keys and values.
         mask: int32 [rows, num_keys], 0 on keys that are not read.
-        values: bias of every step, float32 [heads, steps].
+        biases: values of every step, float32 [heads, steps], and positions of
+            the queries or None, for each bias.
     """
-    return _attend_forward(problem, q, k, v, mask, values)[0]
+    return _attend_forward(problem, q, k, v, mask, biases)[0]
 
 
 def _attend_forward(
@@ -223,8 +249,8 @@ def _attend_forward(
     k: AnyArray,
     v: AnyArray,
     mask: AnyArray,
-    values: AnyArray | None,
-) -> tuple[Array, tuple[AnyArray | None, ...]]:
+    biases: _Biases,
+) -> tuple[Array, tuple[Any, ...]]:
     keys = problem.num_keys
     instances = _Instances(problem, problem.num_queries, keys)
     part = instances.part
@@ -245,17 +271,17 @@ def _attend_forward(
         [part("rlhd"), part("rhl")],
         [q, sums],
         [q, k, v, mask],
-        values,
+        biases,
     )
     # With both saved, rematerialized layers do not run the kernel again.
     out, log_sums = save_for_backward(out), save_for_backward(log_sums)
-    return out, (q, k, v, mask, values, out, log_sums)
+    return out, (q, k, v, mask, biases, out, log_sums)
 
 
 def _attend_backward(
     problem: _Problem, residuals: tuple[Any, ...], gradient: AnyArray
-) -> tuple[Array | None, ...]:
-    q, k, v, mask, values, out, log_sums = residuals
+) -> tuple[Any, ...]:
+    q, k, v, mask, biases, out, log_sums = residuals
     # Sum over the keys of probability times gradient, for each query; equals
     # out . gradient.
     sums = jnp.einsum(
@@ -270,12 +296,12 @@ def _attend_backward(
     part = instances.part
     parts = [part("rlhd"), part("rlhd", keys), part("rlhd", keys)]
     parts += [part("rl", keys), part("rlhd"), part("rhl"), part("rhl")]
-    results, shapes = [part("rlhd")], [q]
-    if values is not None:
-        results.append(part("rhbs"))
-        blocks = (problem.rows, problem.heads, instances.num_blocks)
-        shape = (*blocks, values.shape[1])
-        shapes.append(jax.ShapeDtypeStruct(shape, jnp.float32))
+    results = [part("rlhd"), *(part("rhbs") for _ in biases)]
+    blocks = (problem.rows, problem.heads, instances.num_blocks)
+    of_blocks = [
+        jax.ShapeDtypeStruct((*blocks, values.shape[1]), jnp.float32)
+        for values, _ in biases
+    ]
     of_q, *of_steps = _call(
         "triton_attention_queries",
         _queries_kernel,
@@ -283,9 +309,9 @@ def _attend_backward(
         pairs,
         parts,
         results,
-        shapes,
+        [q, *of_blocks],
         arrays,
-        values,
+        biases,
     )
     # Gradients of keys and values: an instance has a block of keys and loops
     # over queries.
@@ -303,13 +329,11 @@ def _attend_backward(
         results,
         [k, v],
         arrays,
-        values,
+        biases,
     )
-    of_values = None
-    if of_steps:
-        # Sums of each row and block of queries.
-        of_values = of_steps[0].sum((0, 2))
-    return of_q, of_k, of_v, None, of_values
+    # Sums of each row and block of queries.
+    of_biases = tuple((sums.sum((0, 2)), None) for sums in of_steps)
+    return of_q, of_k, of_v, None, of_biases
 
 
 define_gradient(_attend, _attend_forward, _attend_backward)
@@ -358,7 +382,7 @@ class _Instances(NamedTuple):
             "d": self.problem.width,
             "b": None,
         }
-        if self.problem.starts is not None:
+        if self.problem.biases:
             sizes["s"] = _num_steps(self.problem)
 
         # Decodes the instance number: block within the row first, then head,
@@ -384,14 +408,14 @@ def _call(
     results: Sequence[pl.BlockSpec],
     shapes: Sequence[Any],
     arrays: Sequence[AnyArray],
-    values: AnyArray | None,
+    biases: _Biases,
 ) -> Sequence[Array]:
     """Runs a kernel for every instance.
 
     Args:
         name: name of the kernel.
         kernel: function of the problem, an instance's block, the blocks that it
-            loops over, the bias of its head, and its parts of the arrays and
+            loops over, the biases of its head, and its parts of the arrays and
             results.
         instances: program instances of the kernel.
         pairs: True for each pair of an instance's block and a block that it
@@ -399,12 +423,10 @@ def _call(
         parts, results: block specifications of the arrays and of the results.
         shapes: shapes and dtypes of the results.
         arrays: inputs of the kernel.
-        values: bias of every head and step, None without a bias.
+        biases: values and positions of the queries of every bias.
     """
     problem = instances.problem
     tables = () if pairs is None else _table(pairs)
-    biases: list[AnyArray] = []
-    bias_parts: list[pl.BlockSpec] = []
 
     def run(*parts: Any) -> None:
         # The block of this instance in its row; see ``_Instances.part``.
@@ -416,27 +438,39 @@ def _call(
             indices, counts = parts[:2]
             others = _Others(indices, counts[block_index], block_index)
         parts = parts[len(tables) :]
-        bias = None
-        if biases:
-            first, last = len(arrays), len(arrays) + len(biases)
-            bias = _Bias(problem, *parts[first:last])
-            parts = parts[:first] + parts[last:]
-        kernel(problem, block_index, others, bias, *parts)
+        first, last = len(arrays), len(arrays) + len(jax.tree.leaves(inputs))
+        of_biases = jax.tree.unflatten(
+            jax.tree.structure(inputs), parts[first:last]
+        )
+        kernel(
+            problem,
+            block_index,
+            others,
+            [
+                _Bias(problem, steps, *refs)
+                for steps, refs in zip(problem.biases, of_biases, strict=True)
+            ],
+            *parts[:first],
+            *parts[last:],
+        )
 
     run.__name__ = name  # name of the function on the device
 
     def whole(table: np.ndarray) -> pl.BlockSpec:
         return pl.BlockSpec(table.shape, lambda _: (0,) * table.ndim)
 
-    if values is not None:
-        firsts = _first_distances(problem)
-        biases = [values, jnp.asarray(firsts)]
-        bias_parts = [instances.part("hs"), whole(firsts)]
+    inputs, input_parts = [], []
+    for steps, (values, positions) in zip(problem.biases, biases, strict=True):
+        firsts = _first_distances(problem, steps)
+        inputs.append((values, jnp.asarray(firsts), positions))
+        input_parts += [instances.part("hs"), whole(firsts)]
+        if positions is not None:
+            input_parts.append(instances.part("rl", problem.num_queries))
 
     call = pl.pallas_call(
         run,
         grid=(instances.total,),
-        in_specs=[*map(whole, tables), *parts, *bias_parts],
+        in_specs=[*map(whole, tables), *parts, *input_parts],
         out_specs=list(results),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes],
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
@@ -445,7 +479,9 @@ def _call(
     )
     # Under jit, so that rematerialized layers can skip the whole call if its
     # results were saved; a bare kernel would run again.
-    return jax.jit(call)(*map(jnp.asarray, tables), *arrays, *biases)
+    return jax.jit(call)(
+        *map(jnp.asarray, tables), *arrays, *jax.tree.leaves(inputs)
+    )
 
 
 class _Others(NamedTuple):
@@ -474,60 +510,91 @@ class _Others(NamedTuple):
 
 
 class _Bias(NamedTuple):
-    """The position bias of a head.
+    """A position bias of a head.
 
     Attributes:
         problem: static arguments of the kernels.
+        steps: static arguments of the bias.
         values: bias of every step.
         firsts: first distance of every step.
+        positions: positions of all queries of the row, None for their indices.
     """
 
     problem: _Problem
+    steps: _Steps
     values: Any
     firsts: Any
+    positions: Any
 
-    def of_pairs(self, query_block: Any, key_block: Any) -> Array:
-        """Returns the bias of a block of queries and a block of keys."""
-        distances = self._distances(query_block, key_block)
-        first, last = self._steps(query_block, key_block)
+    def put(self, bias: Array, query_block: Any, key_block: Any) -> Array:
+        """Returns ``bias`` of a block of pairs with this one at its keys."""
+        distances, has_bias = self._pairs(query_block, key_block)
+        first, last = self._numbers(query_block, key_block)
 
         def step(number: Any, bias: Array) -> Array:
-            is_reached = distances >= self.firsts[number]
+            is_reached = has_bias & (distances >= self.firsts[number])
             return jnp.where(is_reached, self.values[number], bias)
 
-        start = jnp.full(distances.shape, self.values[first])
-        return lax.fori_loop(first + 1, last + 1, step, start)
+        return lax.fori_loop(first, last + 1, step, bias)
 
     def add_sums(
         self, total: Array, of_scores: Array, query_block: Any, key_block: Any
     ) -> Array:
         """Adds the sums of score gradients over the pairs of each step to ``total`` [steps]."""
-        distances = self._distances(query_block, key_block)
-        first, last = self._steps(query_block, key_block)
+        distances, has_bias = self._pairs(query_block, key_block)
+        first, last = self._numbers(query_block, key_block)
         numbers = jnp.arange(len(total))
 
         def step(number: Any, total: Array) -> Array:
-            is_inside = distances >= self.firsts[number]
+            is_inside = has_bias & (distances >= self.firsts[number])
             is_inside &= distances < self.firsts[number + 1]
             part = jnp.where(is_inside, of_scores, 0.0).sum()
             return total + jnp.where(numbers == number, part, 0.0)
 
         return lax.fori_loop(first, last + 1, step, total)
 
-    def _distances(self, query_block: Any, key_block: Any) -> Array:
+    def _pairs(self, query_block: Any, key_block: Any) -> tuple[Array, Any]:
+        """Returns the distances of a block of pairs, and a mask of the keys with this bias."""
         queries, keys = _positions(self.problem, query_block, key_block)
-        return keys - queries
+        if self.positions is not None:
+            queries = self._queries(query_block)[:, None]
+        has_bias: Any = True
+        if not self._is_of_all_keys:
+            has_bias = keys >= self.steps.first_key
+            has_bias &= keys < self.steps.end_key
+        return keys - queries - self.steps.origin, has_bias
 
-    def _steps(self, query_block: Any, key_block: Any) -> tuple[Array, Array]:
-        """Returns the first and the last step of the distances of a block of pairs."""
-        middle = (key_block - query_block) * self.problem.block
+    def _queries(self, query_block: Any) -> Array:
+        """Returns the positions of a block of queries."""
+        block = self.problem.block
+        return self.positions[pl.ds(query_block * block, block)]
+
+    @property
+    def _is_of_all_keys(self) -> bool:
+        starts_first = self.steps.first_key == 0
+        return starts_first and self.steps.end_key == self.problem.num_keys
+
+    def _numbers(self, query_block: Any, key_block: Any) -> tuple[Any, Any]:
+        """Returns the first and the last step of a block of pairs; none if it has no such key."""
         reach = self.problem.block - 1
+        least, begin = (
+            x * self.problem.block for x in (query_block, key_block)
+        )
+        greatest = least + reach
+        if self.positions is not None:
+            queries = self._queries(query_block)
+            least, greatest = queries.min(), queries.max()
+        limits = begin - greatest, begin + reach - least
         firsts = self.firsts[...]
         first, last = (
-            (firsts <= middle + offset).astype(jnp.int32).sum() - 1
-            for offset in (-reach, reach)
+            (firsts <= limit - self.steps.origin).astype(jnp.int32).sum() - 1
+            for limit in limits
         )
-        return first, last
+        if self._is_of_all_keys:
+            return first, last
+        has_keys = begin < self.steps.end_key
+        has_keys &= begin + reach >= self.steps.first_key
+        return first, jnp.where(has_keys, last, first - 1)
 
 
 def _positions(
@@ -556,7 +623,7 @@ class _Scores(NamedTuple):
 
 def _scores(
     problem: _Problem,
-    bias: _Bias | None,
+    biases: Sequence[_Bias],
     q: AnyArray,
     k: AnyArray,
     mask: AnyArray,
@@ -568,8 +635,11 @@ def _scores(
     reads = problem.pattern(queries, keys) & (mask != 0)[None]
     products = scaled_scores(_product(q, k, 1, 1), problem.scale)
     scores = products
-    if bias is not None:
-        scores = products + bias.of_pairs(query_block, key_block)
+    if biases:
+        bias = jnp.zeros(products.shape, jnp.float32)
+        for keys_bias in biases:
+            bias = keys_bias.put(bias, query_block, key_block)
+        scores = products + bias
     return _Scores(jnp.where(reads, scores, MASK_VALUE), products, reads)
 
 
@@ -583,7 +653,7 @@ def _forward_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
-    bias: _Bias | None,
+    biases: Sequence[_Bias],
     q: Any,
     k: Any,
     v: Any,
@@ -602,7 +672,7 @@ def _forward_kernel(
         entries = pl.ds(other * problem.block, problem.block)
         scores, _, reads = _scores(
             problem,
-            bias,
+            biases,
             queries,
             k[entries],
             mask[entries],
@@ -650,7 +720,7 @@ class _Queries(NamedTuple):
 
 def _weights_and_gradients(
     problem: _Problem,
-    bias: _Bias | None,
+    biases: Sequence[_Bias],
     queries: _Queries,
     k: AnyArray,
     v: AnyArray,
@@ -664,7 +734,7 @@ def _weights_and_gradients(
     # weight = exp(score - log_sum); score gradient = weight * (weight gradient
     # - sum of products)
     scores, products, reads = _scores(
-        problem, bias, queries.q, k, mask, query_block, key_block
+        problem, biases, queries.q, k, mask, query_block, key_block
     )
     weights = jnp.where(reads, jnp.exp(scores - queries.log_sums[:, None]), 0.0)
     of_weights = _product(queries.of_out, v, 1, 1)
@@ -681,7 +751,7 @@ def _queries_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
-    bias: _Bias | None,
+    biases: Sequence[_Bias],
     q: Any,
     k: Any,
     v: Any,
@@ -700,7 +770,7 @@ def _queries_kernel(
         keys = k[entries]
         _, of_scores, of_products = _weights_and_gradients(
             problem,
-            bias,
+            biases,
             queries,
             keys,
             v[entries],
@@ -708,11 +778,10 @@ def _queries_kernel(
             block_index,
             other,
         )
-        if bias is not None:
-            sums_of_steps = [
-                bias.add_sums(x, of_scores, block_index, other)
-                for x in sums_of_steps
-            ]
+        sums_of_steps = [
+            bias.add_sums(sums, of_scores, block_index, other)
+            for bias, sums in zip(biases, sums_of_steps, strict=True)
+        ]
         total += _product(of_products.astype(keys.dtype), keys, 1, 0)
         return total, *sums_of_steps
 
@@ -730,7 +799,7 @@ def _keys_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
-    bias: _Bias | None,
+    biases: Sequence[_Bias],
     q: Any,
     k: Any,
     v: Any,
@@ -748,7 +817,7 @@ def _keys_kernel(
         entries = pl.ds(other * problem.block, problem.block)
         queries = rows.at(entries)
         weights, _, of_products = _weights_and_gradients(
-            problem, bias, queries, keys, values, is_key, other, block_index
+            problem, biases, queries, keys, values, is_key, other, block_index
         )
         return (
             totals[0]

@@ -106,6 +106,8 @@ def count_kernels(config, *, platform="tpu", **options):
     return text.count("name=splash_mha_fwd")
 
 
+LOCAL = {"encoder_attention": "local", "local_radius": 20}
+TRANSIENT = {"encoder_attention": "transient_global", "local_radius": 20}
 GPU = AbstractMesh(
     (1,), ("batch",), axis_types=(AxisType.Auto,),
     abstract_device=AbstractDevice("NVIDIA H200", None, "cuda"),
@@ -113,28 +115,39 @@ GPU = AbstractMesh(
 
 
 @pytest.mark.parametrize(
-    ("config", "stack", "backend", "count"),
+    ("config", "options", "count"),
     [
-        (T5, "encoder", "auto", 1),
-        (T5, "decoder", "triton", 2),  # of the target itself, and of the source
-        (UMT5, "encoder", "auto", 1),  # a bias for each layer
-        (UMT5, "decoder", "triton", 2),
-        (LOCOST, "decoder", "triton", 2),
+        (T5, {"stack": "encoder"}, 1),
+        (T5, {"stack": "encoder", **LOCAL}, 1),
+        (T5, {"stack": "encoder", **TRANSIENT}, 1),
+        # Of the target itself, and of the source; cuDNN would be asked for its version.
+        (T5, {"attention_backend": "triton"}, 2),
+        (UMT5, {"stack": "encoder"}, 1),  # a bias for each layer
+        (UMT5, {"attention_backend": "triton"}, 2),
+        (LOCOST, {"attention_backend": "triton"}, 2),
     ],
 )
-def test_position_biases_are_fused_on_gpus(config, stack, backend, count):
-    """Without cuDNN, whose version JAX asks for when it traces."""
-    function, arguments = traced(config, stack=stack, attention_backend=backend)
+def test_position_biases_are_fused_on_gpus(config, options, count):
+    function, arguments = traced(config, **options)
     with use_abstract_mesh(GPU):
         text = str(function.trace(*arguments).jaxpr)
     assert text.count("name=triton_attention_forward") == count
 
 
-@pytest.mark.parametrize("stack", ["encoder", pytest.param("decoder", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("config", [T5, UMT5])
-def test_kernels_with_position_biases_change_neither_values_nor_gradients(config, stack):
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (T5, {"stack": "encoder"}),
+        (T5, {"stack": "encoder", **TRANSIENT}),
+        (UMT5, {"stack": "encoder"}),
+        pytest.param(T5, {}, marks=pytest.mark.slow),
+        pytest.param(T5, {"stack": "encoder", **LOCAL}, marks=pytest.mark.slow),
+        pytest.param(UMT5, {}, marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_with_position_biases_change_neither_values_nor_gradients(config, options):
     def with_gradients(backend):
-        function, arguments = traced(config, stack=stack, attention_backend=backend, d_kv=16)
+        function, arguments = traced(config, attention_backend=backend, d_kv=16, **options)
         variables, *states, _ = arguments
         rng = np.random.default_rng(0)
         draw = lambda x: jnp.asarray(rng.normal(0, 0.5, x.shape), x.dtype)  # noqa: E731
@@ -175,8 +188,8 @@ LSG = {"encoder_attention": "lsg", "block_size": 32, "sparse_block_size": 8}
         WINDOW,
         BLOCKS,
         LSG,
-        {"encoder_attention": "local", "local_radius": 20},
-        {"encoder_attention": "transient_global", "local_radius": 20},
+        LOCAL,
+        TRANSIENT,
         {"encoder_attention": "window+global", "attention_window": (16,)},
     ],
 )
@@ -198,7 +211,7 @@ def test_sparse_attention_is_fused_on_tpus(options):
         (BART, {"encoder_attention": "sinkhorn"}, "softly sorted blocks"),
         (BART, {"encoder_attention": "linformer"}, "learned means as keys"),
         (T5, LSG, "position biases"),
-        (T5, {"encoder_attention": "local", "local_radius": 20}, "position biases"),
+        (T5, LOCAL, "splash attention has no position biases"),
     ],
 )  # fmt: skip
 def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, options, reason):

@@ -16,7 +16,13 @@ from longsum_jax.ops.attention import fused, splash, triton
 from longsum_jax.ops.attention.dense import QKV, CappedScale, dot_product_attention
 from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
 from longsum_jax.ops.attention.key_sets import KeySet
-from longsum_jax.ops.attention.local import local_attention
+from longsum_jax.ops.attention.local import (
+    local_attention,
+    local_distances,
+    side_distances,
+    transient_blocks,
+    transient_global_attention,
+)
 from longsum_jax.ops.attention.longformer import longformer_attention
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
 from longsum_jax.ops.attention.relative_position import (
@@ -132,7 +138,7 @@ def test_position_biases_are_made_inside_the_kernel(
         starts, numbers = bucket_steps(**buckets)
         bias = StepBias(table[jnp.array(numbers)].T, starts)
         return fused_attention(
-            q, k, v, mask, kernel="triton", causal=causal, bias=bias, scale=scale
+            q, k, v, mask, kernel="triton", causal=causal, biases=[bias], scale=scale
         )
 
     def reference(q, k, v, table):
@@ -289,6 +295,52 @@ def test_pallas_kernels_compute_sparse_attention_in_rows(kernel, attention, monk
     for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-5)
     assert all(np.asarray(x).any() for x in result[:4])
+
+
+@pytest.mark.parametrize("has_globals", [True, False])
+def test_windows_have_position_biases_inside_the_kernel(has_globals, monkeypatch):
+    """LongT5's attentions in rows, with gradients of both tables of buckets."""
+    monkeypatch.setattr(triton, "_BLOCK", 32)
+    monkeypatch.setattr(fused, "MAX_ROW", 60)
+    rng = np.random.default_rng(0)
+    block_ids, global_mask = transient_blocks(TEXT_MASK, 8)
+    num_globals = global_mask.shape[1]
+    tokens = QKV(*rng.normal(size=(3, B, LENGTH, H, K)).astype(np.float32))
+    keys = rng.normal(size=(2, B, num_globals, H, K)).astype(np.float32)
+    tables = rng.normal(size=(2, 32, H)).astype(np.float32)
+    buckets = {"bidirectional": True, "num_buckets": 32, "max_distance": 16}
+    starts, numbers = bucket_steps(**buckets)
+
+    def attend(kernel, tokens, keys, tables):
+        def dense(table, distances):
+            return jnp.moveaxis(table[relative_position_bucket(distances, **buckets)], -1, 0)
+
+        options = {"radius": 20, "scale": SCALE}
+        options["bias"] = dense(tables[0], local_distances(24, 20))
+        if kernel:
+            steps = [StepBias(table[jnp.array(numbers)].T, starts) for table in tables]
+            options |= {"fused": kernel, "steps": steps if has_globals else steps[:1]}
+        if not has_globals:
+            return local_attention(*tokens, TEXT_MASK, **options)
+        side_bias = dense(tables[1], side_distances(num_globals))
+        global_keys = KeySet(*keys, global_mask[:, None, None, None])
+        return transient_global_attention(
+            tokens, TEXT_MASK, block_ids, global_keys, side_bias=side_bias, **options
+        )
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def with_gradients(kernel, *arrays):
+        out, pull_back = jax.vjp(functools.partial(attend, kernel), *arrays)
+        return out, pull_back(jnp.cos(out))
+
+    kernel = functools.partial(fused_attention, kernel="triton")
+    result, expected = (
+        jax.tree.leaves(with_gradients(x, tokens, keys, tables)) for x in (kernel, None)
+    )
+    for x, y in zip(result, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-5)
+    num_used = (np.abs(np.asarray(result[-1])).max(2) > 0.01).sum(1).tolist()
+    assert num_used == [31, 31 if has_globals else 0]  # no pair has bucket 16
 
 
 @pytest.mark.parametrize(
