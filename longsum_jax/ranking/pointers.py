@@ -17,13 +17,13 @@ _PART = (
     r"equations?|eqs?\.|items?|paragraphs?|examples?|listings?|algorithms?|notes?|pages?|"
     r"pp?\.))"
 )
+# Alternatives exclude each other and repetitions are few, so that the search
+# takes linear time.
 _NUMBER = (
-    r"(?:[A-Z]{0,2}[.-]?\d[\w.]*|[A-Z]\d{0,2}|[IVXL]{1,5}|<dig>)"
-    r"(?:\([a-z]\)|[a-h])?"
+    r"(?:(?:(?-i:[A-Z]{1,2}\.)|[A-Z]{1,2})?-?\d[\w.]*|[A-Z]\b(?![.-]?\d)|"
+    r"[IVXL]{2,5}\b(?!-?\d)|<dig>[a-h]?)(?:\([a-z]\))?"
 )
-_NUMBERS = (
-    rf"{_NUMBER}(?:(?:, ?| ?[\u2013-] ?| ?& ?|,? and | to | or ){_NUMBER})*"
-)
+_NUMBERS = rf"{_NUMBER}(?:(?:, ?| ?[\u2013-] ?| ?& ?|,? and | to | or ){_NUMBER}){{0,4}}"
 _PLACE = r"(?:above|below|overleaf|opposite|left|right|attached)"
 _OF = (
     r" of (?:the|this) (?:last |previous |present |full )?"
@@ -41,7 +41,7 @@ _SHOWN = (
 _ELSEWHERE = rf"(?:above|below|earlier|previously|in (?:the )?(?:{_REFERENCE}))"
 _IN_BRACKETS = re.compile(
     rf"\s*[(\[](?:(?:{_SEE}|in|{_SHOWN} in) (?:the )?)?{_REFERENCE}"
-    rf"(?:(?:[,;:] ?| and |,? and (?:in )?){_REFERENCE})*[)\]](?!\()|"
+    rf"(?:(?:[,;:] ?|,? and (?:in )?){_REFERENCE}){{0,4}}[)\]](?!\()|"
     # "(see the notes of the author)", "(screenshot attached)"
     rf"\s*\({_SEE} [^()]{{1,80}}\)|"
     r"\s*\((?!no )(?:[a-z]+ ){0,3}(?:attached|enclosed)\)",
