@@ -71,7 +71,6 @@ from longsum_jax.tokenizers.sentencepiece import (
     SentencePieceTokenizer,
     open_sentencepiece,
 )
-from longsum_jax.tokenizers.train import train_sentencepiece
 from longsum_jax.tokenizers.unigram_json import read_tokenizer_json
 
 __all__ = [
@@ -83,7 +82,6 @@ __all__ = [
     "Tokenizer",
     "has_tokenizer",
     "load_tokenizer",
-    "train_sentencepiece",
 ]
 
 T5_EXTRA_IDS = 100
