@@ -1223,6 +1223,14 @@ def test_columns_of_pdf_that_are_drawn_row_by_row(read_one, make, names, up):
     assert text == " ".join([title, *itertools.chain(*columns)])
 
 
+def test_a_last_line_of_pdf_below_columns_of_other_lengths(read_one, make):
+    left, right = prose("left"), prose("right")
+    last = "A line of the page that is as wide as both of the columns above it, and ends the page."
+    rows = [*in_rows(left[:-1], right[:-1]), [(left[-1], 10, 0, 0)]]
+    text = " ".join(read_one("a.pdf", make.pdf([*rows, last])).text.split())
+    assert text == " ".join([*left, *right[:-1], last])
+
+
 def test_tables_and_wide_gaps_of_pdf_stay_in_rows(read_one, make):
     cells = [["Cost of the dam", "12.5"], ["of it, wood", "3.5"], ["and stone for it", "9.0"]] * 5
     words = [
