@@ -42,6 +42,7 @@ from longsum_jax.ops.attention.longformer import gather_positions, longformer_at
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.attention.staggered import block_staggered_attention
+from longsum_jax.ops.random_masks import head_words, keep_pairs
 from longsum_jax.ops.sequence_sharding import SequenceSharding, halo_exchange, shard_map_sequence
 
 B, L, H, K, G, C = 2, 64, 2, 4, 3, 4
@@ -328,24 +329,34 @@ def check_pieces():
 def check_fused(kernel):
     """Compares a kernel on shards of rows and heads, with gradients, with the reference.
 
-    Triton's also has a position bias, whose gradients are sums over all rows.
+    Triton's also has a position bias, whose gradients are sums over all rows, and dropout, which
+    does not depend on the shards.
     """
     arrays = [normal(B, n, 4, K) for n in (70, 140, 140)]
+    dropout = None
     if kernel == "triton":
         arrays.append(normal(4, 3))
+        dropout = WeightDropout(jax.random.key(0), 0.5)
     mask = np.arange(140) < np.array([140, 0])[:, None, None]
     spec = jax.sharding.PartitionSpec("batch", None, "sequence", None)
 
     def reference(q, k, v, values=None):
-        bias = None
+        options = {}
         if values is not None:
-            distances = np.arange(140) - np.arange(70)[:, None]
-            bias = values[None, :, np.searchsorted((-3, 50), distances, side="right")]
-        return dot_product_attention(q, k, v, mask=mask[:, :, None], bias=bias)
+            queries, keys = np.arange(70)[:, None], np.arange(140)[None]
+            steps = np.searchsorted((-3, 50), keys - queries, side="right")
+            words = head_words(dropout.rng, B, 4)
+            keep = jnp.array([[keep_pairs(tuple(x), queries, keys, 0.5) for x in r] for r in words])
+            options = {
+                "bias": values[None, :, steps],
+                "dropout": lambda x: jnp.where(keep, 2 * x, 0),
+            }
+        return dot_product_attention(q, k, v, mask=mask[:, :, None], **options)
 
     def by_shards(q, k, v, values=None):
         biases = [] if values is None else [StepBias(values, (-3, 50))]
-        return fused_attention(q, k, v, mask, kernel=kernel, biases=biases, spec=spec)
+        options = {"biases": biases, "dropout": dropout, "spec": spec}
+        return fused_attention(q, k, v, mask, kernel=kernel, **options)
 
     def gradients(attend, *arrays):
         numbers = tuple(range(len(arrays)))

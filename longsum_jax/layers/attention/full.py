@@ -115,7 +115,8 @@ class FullAttention(EncoderSelfAttention):
             extra_arrays = (*self.project_extra(extra), extra.valid)
         if kernel is not None:
             tokens = QKV(self.q(x), k, v)
-            return self.o(self._attend_fused(kernel, tokens, mask, steps))
+            y = self._attend_fused(kernel, tokens, mask, steps, deterministic)
+            return self.o(y)
 
         length = mask.shape[1]
         if self.causal:
@@ -152,12 +153,13 @@ class FullAttention(EncoderSelfAttention):
         tokens: QKV,
         mask: Bool[AnyArray, "batch length"],
         steps: StepBias | None,
+        deterministic: bool,
     ) -> Float[Array, "batch length heads head_dim"]:
-        """Attends by a kernel, without dropout."""
+        """Attends by a kernel."""
         attend = partial(attend_fused, kernel=kernel, causal=self.causal)
         return self.attend_by_heads(
             attend,
-            True,
+            deterministic,
             text=tokens._asdict(),
             rows={"mask": mask[:, None]},
             heads={"biases": ByHead([] if steps is None else [steps])},

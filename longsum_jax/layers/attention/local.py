@@ -82,6 +82,7 @@ class LocalAttention(EncoderSelfAttention):
                 *mask.shape,
                 bias=bias,
                 has_steps=bool(steps),
+                can_drop=True,
                 deterministic=deterministic,
             )
         else:
@@ -196,6 +197,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
             *mask.shape,
             bias=bias,
             has_steps=bool(steps),
+            can_drop=True,
             deterministic=deterministic,
         )
         y = self.attend_sharded(

@@ -31,7 +31,7 @@ from longsum_jax.ops.attention.fused import (
     fused_attention,
     note_choice,
 )
-from longsum_jax.ops.attention.key_sets import KeySet
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.relative_position import (
     StepBias,
     bucket_steps,
@@ -327,6 +327,10 @@ class MultiHeadAttention(nn.Module):
             # Kernels only take masks of keys, [batch, heads, num_keys].
             key_mask = None if mask is None else mask[:, :, 0]
             k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
+            weight_dropout = None
+            if self.dropout_rate and not deterministic:
+                rng = self.make_rng("dropout")
+                weight_dropout = WeightDropout(rng, self.dropout_rate)
             y = attend_fused(
                 self.q(x, positions),
                 k,
@@ -335,6 +339,7 @@ class MultiHeadAttention(nn.Module):
                 kernel=kernel,
                 causal=causal,
                 biases=[] if steps is None else [steps],
+                dropout=weight_dropout,
                 scale=self.scale,
             )
             return self.o(y)
@@ -381,6 +386,7 @@ class MultiHeadAttention(nn.Module):
             bias=bias,
             has_steps=steps is not None,
             deterministic=deterministic,
+            can_drop=True,
             by_heads=by_heads,
             num_queries=x.shape[1],
             num_keys=k.shape[1],
@@ -397,6 +403,7 @@ class MultiHeadAttention(nn.Module):
         bias: AnyArray | None,
         has_steps: bool = False,
         deterministic: bool,
+        can_drop: bool = False,
         has_pattern: bool = True,
     ) -> FusedAttention | None:
         """Returns the kernel for sparse attention in rows (``ops.attention.fused``), or None.
@@ -409,6 +416,7 @@ class MultiHeadAttention(nn.Module):
             bias: bias of the scores.
             has_steps: True if the kernel gets the bias by distance.
             deterministic: False in training.
+            can_drop: True if the kernel gets the dropout of the weights.
             has_pattern: True if queries read different keys of a row.
         """
         sharding = active_sequence_sharding(batch)
@@ -420,6 +428,7 @@ class MultiHeadAttention(nn.Module):
             bias=bias,
             has_steps=has_steps,
             deterministic=deterministic,
+            can_drop=can_drop,
             by_shards=True,
             num_queries=num_queries,
             num_keys=num_queries if num_keys is None else num_keys,
@@ -436,6 +445,7 @@ class MultiHeadAttention(nn.Module):
         bias: AnyArray | None,
         has_steps: bool = False,
         deterministic: bool,
+        can_drop: bool = False,
         by_heads: bool = False,
         by_shards: bool = False,
         **sizes: Any,
@@ -443,6 +453,7 @@ class MultiHeadAttention(nn.Module):
         """Returns the result of ``choose_kernel`` if a kernel can compute the layer's scores.
 
         Args:
+            can_drop: True if the kernel gets the dropout of the weights.
             by_heads, by_shards: True if devices compute some heads of whole
                 sequences, or all heads of their part, when a mesh shards the
                 sequences.
@@ -456,7 +467,7 @@ class MultiHeadAttention(nn.Module):
             is_sharded = self.num_heads % sharding.num_shards > 0
         if bias is not None and not has_steps:
             choice = KernelChoice(None, "position biases")
-        elif drops_weights:
+        elif drops_weights and not can_drop:
             choice = KernelChoice(None, "dropout of attention weights")
         elif is_sharded:
             choice = KernelChoice(None, "a mesh shards its sequences")
@@ -467,6 +478,7 @@ class MultiHeadAttention(nn.Module):
                 head_dim=self.d_kv,
                 has_cap=isinstance(self.scale, CappedScale),
                 has_bias=has_steps,
+                has_dropout=drops_weights,
                 **sizes,
             )
         self._note(choice)

@@ -1,5 +1,6 @@
 """Local and transient-global attention of LongT5."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
@@ -111,8 +112,8 @@ def local_attention(
         dropout: dropout of the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in
             shards of whole blocks.
-        fused: kernel for this attention; not with a traced ``radius``,
-            ``segment_ids`` or ``dropout``, and only for ``extra`` keys that all tokens share.
+        fused: kernel for this attention; not with a traced ``radius`` or
+            ``segment_ids``, and only for ``extra`` keys that all tokens share.
         steps: all biases by distance, for ``fused``: the bias of the window and,
             with ``queries`` [batch, length], the bias of ``extra``.
 
@@ -124,6 +125,7 @@ def local_attention(
     """
     if fused is not None:
         tokens, key_mask = QKV(q, k, v), mask if key_mask is None else key_mask
+        fused = functools.partial(fused, dropout=dropout)
         reach = cast(int, radius) - is_even, cast(int, radius)
         out = _attend_in_rows(
             tokens, key_mask, reach, extra, scale, fused, steps, axes

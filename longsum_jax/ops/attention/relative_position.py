@@ -62,20 +62,17 @@ def bucket_steps(
         bidirectional, num_buckets, max_distance: see
             ``relative_position_bucket``.
     """
-    # All distances beyond these share the bucket of the first or the last.
-    last = max(num_buckets, max_distance)
-    distances = np.arange(-last, last + 1)
-    with jax.ensure_compile_time_eval():
-        buckets = np.asarray(
-            relative_position_bucket(
-                distances,
-                bidirectional=bidirectional,
-                num_buckets=num_buckets,
-                max_distance=max_distance,
-            )
-        )
+    # In NumPy, because the borders are static when a program is traced.
+    half = num_buckets // 2 if bidirectional else num_buckets
+    num_exact = half // 2
+    # All distances beyond the last one share its bucket.
+    sizes = np.arange(max(num_buckets, max_distance) + 1)
+    ranges = _logarithmic_starts(num_exact, half - num_exact, max_distance)
+    before = np.minimum(sizes, num_exact) + (sizes[:, None] >= ranges).sum(1)
+    after = half + before if bidirectional else np.zeros_like(before)
+    buckets = np.concatenate([before[::-1], after[1:]])
     changes = np.flatnonzero(np.diff(buckets)) + 1
-    starts = distances[changes].tolist()
+    starts = (changes - sizes[-1]).tolist()
     return DistanceSteps(tuple(starts), tuple(buckets[[0, *changes]].tolist()))
 
 

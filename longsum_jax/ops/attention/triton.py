@@ -32,7 +32,7 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from longsum_jax.ops.attention.dense import (
     Scale,
@@ -45,11 +45,10 @@ from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
+from longsum_jax.ops.random_masks import keep_pairs
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.typing import AnyArray
 
-# Values and positions of queries of every position bias.
-_Biases = tuple[tuple[AnyArray, AnyArray | None], ...]
 # queries and keys of a block; Triton needs powers of two, at least 16
 _BLOCK = 64
 _LEAST = 16
@@ -69,6 +68,7 @@ class _Problem(NamedTuple):
             of ``block``, and ``width`` is the padded head dimension.
         block: number of queries and of keys of a block.
         biases: static arguments of the position biases.
+        share: share of the weights that dropout keeps.
         interpret: True to interpret the kernels, without Triton.
     """
 
@@ -81,7 +81,21 @@ class _Problem(NamedTuple):
     width: int
     block: int
     biases: tuple["_Steps", ...]
+    share: float
     interpret: bool
+
+
+class _PairArrays(NamedTuple):
+    """Arrays of which something is computed for each pair of a query and a key.
+
+    Attributes:
+        biases: values of every step, float32 [heads, steps], and positions of
+            the queries or None, for each bias.
+        words: words of dropout, uint32 [rows, heads, 2]; None without dropout.
+    """
+
+    biases: Sequence[tuple[AnyArray, AnyArray | None]]
+    words: AnyArray | None
 
 
 class _Steps(NamedTuple):
@@ -107,9 +121,18 @@ def triton_attention(
     causal: bool = False,
     pattern: Callable[..., Any] | None = None,
     biases: Sequence[StepBias] = (),
+    share: float = 1.0,
+    words: UInt32[AnyArray, "rows heads words"] | None = None,
     scale: Scale = 1.0,
 ) -> Float[Array, "rows query_length heads head_dim"]:
-    """Computes ``fused.fused_attention`` for masks that all heads share."""
+    """Computes ``fused.fused_attention`` for masks that all heads share.
+
+    Args:
+        q, k, v, mask, causal, pattern, biases, scale: see
+            ``fused.fused_attention``.
+        share: share of the weights that dropout keeps.
+        words: result of ``random_masks.head_words``; None without dropout.
+    """
     rows, length, heads, head_dim = q.shape
     if mask is None:
         mask = jnp.ones(k.shape[:2], bool)
@@ -134,6 +157,7 @@ def triton_attention(
         width,
         block,
         tuple(steps),
+        share,
         target_platform() != "gpu",
     )
     # The name carries the number of pairs for ``longsum_plan``, which cannot read
@@ -151,7 +175,7 @@ def triton_attention(
             positions = append_zeros(positions, q.shape[1] - length)
         arrays.append((values.astype(jnp.float32), positions))
     with jax.named_scope(f"pairs_{num_pairs}"):
-        out = _attend(problem, q, k, v, mask, tuple(arrays))
+        out = _attend(problem, q, k, v, mask, _PairArrays(arrays, words))
     return out[:, :length, :, :head_dim]
 
 
@@ -229,7 +253,7 @@ def _attend(
     k: AnyArray,
     v: AnyArray,
     mask: AnyArray,
-    biases: _Biases,
+    pair_arrays: _PairArrays,
 ) -> Array:
     """Computes attention over whole blocks.
 
@@ -237,10 +261,9 @@ def _attend(
         problem: static arguments of the kernels.
         q, k, v: queries, keys and values.
         mask: int32 [rows, num_keys], 0 on keys that are not read.
-        biases: values of every step, float32 [heads, steps], and positions of
-            the queries or None, for each bias.
+        pair_arrays: biases and dropout.
     """
-    return _attend_forward(problem, q, k, v, mask, biases)[0]
+    return _attend_forward(problem, q, k, v, mask, pair_arrays)[0]
 
 
 def _attend_forward(
@@ -249,7 +272,7 @@ def _attend_forward(
     k: AnyArray,
     v: AnyArray,
     mask: AnyArray,
-    biases: _Biases,
+    pair_arrays: _PairArrays,
 ) -> tuple[Array, tuple[Any, ...]]:
     keys = problem.num_keys
     instances = _Instances(problem, problem.num_queries, keys)
@@ -271,17 +294,17 @@ def _attend_forward(
         [part("rlhd"), part("rhl")],
         [q, sums],
         [q, k, v, mask],
-        biases,
+        pair_arrays,
     )
     # With both saved, rematerialized layers do not run the kernel again.
     out, log_sums = save_for_backward(out), save_for_backward(log_sums)
-    return out, (q, k, v, mask, biases, out, log_sums)
+    return out, (q, k, v, mask, pair_arrays, out, log_sums)
 
 
 def _attend_backward(
     problem: _Problem, residuals: tuple[Any, ...], gradient: AnyArray
 ) -> tuple[Any, ...]:
-    q, k, v, mask, biases, out, log_sums = residuals
+    q, k, v, mask, pair_arrays, out, log_sums = residuals
     # Sum over the keys of probability times gradient, for each query; equals
     # out . gradient.
     sums = jnp.einsum(
@@ -296,6 +319,7 @@ def _attend_backward(
     part = instances.part
     parts = [part("rlhd"), part("rlhd", keys), part("rlhd", keys)]
     parts += [part("rl", keys), part("rlhd"), part("rhl"), part("rhl")]
+    biases = pair_arrays.biases
     results = [part("rlhd"), *(part("rhbs") for _ in biases)]
     blocks = (problem.rows, problem.heads, instances.num_blocks)
     of_blocks = [
@@ -311,7 +335,7 @@ def _attend_backward(
         results,
         [q, *of_blocks],
         arrays,
-        biases,
+        pair_arrays,
     )
     # Gradients of keys and values: an instance has a block of keys and loops
     # over queries.
@@ -329,11 +353,11 @@ def _attend_backward(
         results,
         [k, v],
         arrays,
-        biases,
+        pair_arrays,
     )
     # Sums of each row and block of queries.
-    of_biases = tuple((sums.sum((0, 2)), None) for sums in of_steps)
-    return of_q, of_k, of_v, None, of_biases
+    of_biases = [(sums.sum((0, 2)), None) for sums in of_steps]
+    return of_q, of_k, of_v, None, _PairArrays(of_biases, None)
 
 
 define_gradient(_attend, _attend_forward, _attend_backward)
@@ -371,7 +395,7 @@ class _Instances(NamedTuple):
 
         Args:
             axes: axes of the array: (r)ow, (h)ead, (l)ength, (d)imension of the
-                head, (b)lock, (s)tep of the bias.
+                head, (b)lock, (s)tep of a bias, (w)ord of dropout.
             whole: length of arrays of which an instance reads all positions, 0
                 for its own block only.
         """
@@ -381,6 +405,7 @@ class _Instances(NamedTuple):
             "l": whole or self.problem.block,
             "d": self.problem.width,
             "b": None,
+            "w": 2,
         }
         if self.problem.biases:
             sizes["s"] = _num_steps(self.problem)
@@ -390,10 +415,10 @@ class _Instances(NamedTuple):
         def index_map(instance: Any) -> tuple[Any, ...]:
             row_and_head = lax.div(instance, self.num_blocks)
             block = lax.rem(instance, self.num_blocks)
-            indices: dict[str, Any] = {"d": 0, "s": 0, "b": block}
+            indices: dict[str, Any] = {"d": 0, "s": 0, "w": 0}
             indices |= {"r": lax.div(row_and_head, self.problem.heads)}
             indices |= {"h": lax.rem(row_and_head, self.problem.heads)}
-            indices |= {"l": 0 if whole else block}
+            indices |= {"l": 0 if whole else block, "b": block}
             return tuple(indices[axis] for axis in axes)
 
         return pl.BlockSpec(tuple(sizes[axis] for axis in axes), index_map)
@@ -408,14 +433,14 @@ def _call(
     results: Sequence[pl.BlockSpec],
     shapes: Sequence[Any],
     arrays: Sequence[AnyArray],
-    biases: _Biases,
+    pair_arrays: _PairArrays,
 ) -> Sequence[Array]:
     """Runs a kernel for every instance.
 
     Args:
         name: name of the kernel.
         kernel: function of the problem, an instance's block, the blocks that it
-            loops over, the biases of its head, and its parts of the arrays and
+            loops over, its biases and dropout, and its parts of the arrays and
             results.
         instances: program instances of the kernel.
         pairs: True for each pair of an instance's block and a block that it
@@ -423,7 +448,7 @@ def _call(
         parts, results: block specifications of the arrays and of the results.
         shapes: shapes and dtypes of the results.
         arrays: inputs of the kernel.
-        biases: values and positions of the queries of every bias.
+        pair_arrays: biases and dropout.
     """
     problem = instances.problem
     tables = () if pairs is None else _table(pairs)
@@ -439,17 +464,19 @@ def _call(
             others = _Others(indices, counts[block_index], block_index)
         parts = parts[len(tables) :]
         first, last = len(arrays), len(arrays) + len(jax.tree.leaves(inputs))
-        of_biases = jax.tree.unflatten(
-            jax.tree.structure(inputs), parts[first:last]
+        refs = jax.tree.unflatten(jax.tree.structure(inputs), parts[first:last])
+        of_pairs = _OfPairs(
+            [
+                _Bias(problem, steps, *of_bias)
+                for steps, of_bias in zip(problem.biases, refs[0], strict=True)
+            ],
+            refs[1],
         )
         kernel(
             problem,
             block_index,
             others,
-            [
-                _Bias(problem, steps, *refs)
-                for steps, refs in zip(problem.biases, of_biases, strict=True)
-            ],
+            of_pairs,
             *parts[:first],
             *parts[last:],
         )
@@ -459,13 +486,17 @@ def _call(
     def whole(table: np.ndarray) -> pl.BlockSpec:
         return pl.BlockSpec(table.shape, lambda _: (0,) * table.ndim)
 
-    inputs, input_parts = [], []
-    for steps, (values, positions) in zip(problem.biases, biases, strict=True):
+    of_biases, input_parts = [], []
+    biases = zip(problem.biases, pair_arrays.biases, strict=True)
+    for steps, (values, positions) in biases:
         firsts = _first_distances(problem, steps)
-        inputs.append((values, jnp.asarray(firsts), positions))
+        of_biases.append((values, jnp.asarray(firsts), positions))
         input_parts += [instances.part("hs"), whole(firsts)]
         if positions is not None:
             input_parts.append(instances.part("rl", problem.num_queries))
+    inputs = of_biases, pair_arrays.words
+    if pair_arrays.words is not None:
+        input_parts.append(instances.part("rhw"))
 
     call = pl.pallas_call(
         run,
@@ -597,6 +628,31 @@ class _Bias(NamedTuple):
         return first, jnp.where(has_keys, last, first - 1)
 
 
+class _OfPairs(NamedTuple):
+    """The biases and the dropout of a row and head.
+
+    Attributes:
+        biases: position biases.
+        words: words of dropout, None without dropout.
+    """
+
+    biases: Sequence[_Bias]
+    words: Any
+
+    def dropped(
+        self, problem: _Problem, x: Array, query_block: Any, key_block: Any
+    ) -> Array:
+        """Drops weights, or their gradients, of a block of pairs, if there is dropout."""
+        if self.words is None:
+            return x
+        keep = keep_pairs(
+            (self.words[0], self.words[1]),
+            *_positions(problem, query_block, key_block),
+            problem.share,
+        )
+        return jnp.where(keep, x / problem.share, 0.0)
+
+
 def _positions(
     problem: _Problem, query_block: Any, key_block: Any
 ) -> tuple[Array, Array]:
@@ -623,7 +679,7 @@ class _Scores(NamedTuple):
 
 def _scores(
     problem: _Problem,
-    biases: Sequence[_Bias],
+    of_pairs: _OfPairs,
     q: AnyArray,
     k: AnyArray,
     mask: AnyArray,
@@ -635,9 +691,9 @@ def _scores(
     reads = problem.pattern(queries, keys) & (mask != 0)[None]
     products = scaled_scores(_product(q, k, 1, 1), problem.scale)
     scores = products
-    if biases:
+    if of_pairs.biases:
         bias = jnp.zeros(products.shape, jnp.float32)
-        for keys_bias in biases:
+        for keys_bias in of_pairs.biases:
             bias = keys_bias.put(bias, query_block, key_block)
         scores = products + bias
     return _Scores(jnp.where(reads, scores, MASK_VALUE), products, reads)
@@ -653,7 +709,7 @@ def _forward_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
-    biases: Sequence[_Bias],
+    of_pairs: _OfPairs,
     q: Any,
     k: Any,
     v: Any,
@@ -672,7 +728,7 @@ def _forward_kernel(
         entries = pl.ds(other * problem.block, problem.block)
         scores, _, reads = _scores(
             problem,
-            biases,
+            of_pairs,
             queries,
             k[entries],
             mask[entries],
@@ -682,8 +738,10 @@ def _forward_kernel(
         new = jnp.maximum(largest, scores.max(1))
         weights = jnp.where(reads, jnp.exp(scores - new[:, None]), 0.0)
         shrunk = jnp.exp(largest - new)
+        # Dropout is after the softmax, whose sum has all weights.
+        dropped = of_pairs.dropped(problem, weights, block_index, other)
         values = values * shrunk[:, None] + _product(
-            weights.astype(v.dtype), v[entries], 1, 0
+            dropped.astype(v.dtype), v[entries], 1, 0
         )
         return values, sums * shrunk + weights.sum(1), new
 
@@ -720,7 +778,7 @@ class _Queries(NamedTuple):
 
 def _weights_and_gradients(
     problem: _Problem,
-    biases: Sequence[_Bias],
+    of_pairs: _OfPairs,
     queries: _Queries,
     k: AnyArray,
     v: AnyArray,
@@ -728,22 +786,25 @@ def _weights_and_gradients(
     query_block: Any,
     key_block: Any,
 ) -> tuple[Array, Array, Array]:
-    """Returns weights of a block of queries and of keys, and gradients of scores and of scaled
-    products.
+    """Returns dropped weights of a block of queries and of keys, and gradients of scores and of
+    scaled products.
     """
     # weight = exp(score - log_sum); score gradient = weight * (weight gradient
     # - sum of products)
     scores, products, reads = _scores(
-        problem, biases, queries.q, k, mask, query_block, key_block
+        problem, of_pairs, queries.q, k, mask, query_block, key_block
     )
     weights = jnp.where(reads, jnp.exp(scores - queries.log_sums[:, None]), 0.0)
-    of_weights = _product(queries.of_out, v, 1, 1)
+    of_weights = of_pairs.dropped(
+        problem, _product(queries.of_out, v, 1, 1), query_block, key_block
+    )
     of_scores = weights * (of_weights - queries.sums[:, None])
     of_products = of_scores
     cap = score_cap(problem.scale)
     if cap is not None:
         # the derivative of cap tanh(x / cap) is 1 - tanh^2
         of_products = of_scores * (1 - (products / cap) ** 2)
+    weights = of_pairs.dropped(problem, weights, query_block, key_block)
     return weights, of_scores, of_products
 
 
@@ -751,7 +812,7 @@ def _queries_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
-    biases: Sequence[_Bias],
+    of_pairs: _OfPairs,
     q: Any,
     k: Any,
     v: Any,
@@ -770,7 +831,7 @@ def _queries_kernel(
         keys = k[entries]
         _, of_scores, of_products = _weights_and_gradients(
             problem,
-            biases,
+            of_pairs,
             queries,
             keys,
             v[entries],
@@ -780,7 +841,7 @@ def _queries_kernel(
         )
         sums_of_steps = [
             bias.add_sums(sums, of_scores, block_index, other)
-            for bias, sums in zip(biases, sums_of_steps, strict=True)
+            for bias, sums in zip(of_pairs.biases, sums_of_steps, strict=True)
         ]
         total += _product(of_products.astype(keys.dtype), keys, 1, 0)
         return total, *sums_of_steps
@@ -799,7 +860,7 @@ def _keys_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
-    biases: Sequence[_Bias],
+    of_pairs: _OfPairs,
     q: Any,
     k: Any,
     v: Any,
@@ -817,7 +878,7 @@ def _keys_kernel(
         entries = pl.ds(other * problem.block, problem.block)
         queries = rows.at(entries)
         weights, _, of_products = _weights_and_gradients(
-            problem, biases, queries, keys, values, is_key, other, block_index
+            problem, of_pairs, queries, keys, values, is_key, other, block_index
         )
         return (
             totals[0]

@@ -125,9 +125,13 @@ GPU = AbstractMesh(
         (UMT5, {"stack": "encoder"}, 1),  # a bias for each layer
         (UMT5, {"attention_backend": "triton"}, 2),
         (LOCOST, {"attention_backend": "triton"}, 2),
+        (T5, {"stack": "encoder", "attention_dropout_rate": 0.1}, 1),
+        (T5, {"attention_dropout_rate": 0.1}, 2),  # without cuDNN
+        (T5, {"stack": "encoder", **LOCAL, "attention_dropout_rate": 0.1}, 1),
+        (BERT, {"stack": "encoder"}, 1),  # drops weights by default
     ],
 )
-def test_position_biases_are_fused_on_gpus(config, options, count):
+def test_position_biases_and_dropout_are_fused_on_gpus(config, options, count):
     function, arguments = traced(config, **options)
     with use_abstract_mesh(GPU):
         text = str(function.trace(*arguments).jaxpr)
@@ -235,6 +239,29 @@ def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, optio
 )
 def test_attention_that_kernels_would_not_help_or_cannot_compute_is_not_fused(config, options):
     assert count_kernels(config, stack="encoder", **options) == 0
+
+
+@pytest.mark.parametrize("options", [{}, LOCAL])
+def test_layers_that_are_computed_again_drop_the_same_weights(options):
+    def gradients(backend, rate, remat):
+        changes = {"attention_backend": backend, "attention_dropout_rate": rate, "remat": remat}
+        function, arguments = traced(T5, stack="encoder", d_kv=16, **changes, **options)
+        variables, states, _ = arguments
+        rng = np.random.default_rng(0)
+        draw = lambda x: jnp.asarray(rng.normal(0, 0.5, x.shape), x.dtype)  # noqa: E731
+        variables, states = jax.tree.map(draw, (variables, states))
+
+        def loss(states):
+            return jnp.sin(function(variables, states, MASK).astype(jnp.float32)).sum()
+
+        return np.asarray(jax.jit(jax.grad(loss))(states), np.float32)
+
+    once, again = (gradients("triton", 0.5, remat) for remat in (False, True))
+    scale = np.linalg.norm(once)
+    assert np.linalg.norm(once - again) < 0.02 * scale
+    # Other weights are dropped in the reference, and none without dropout.
+    for backend, rate in (("reference", 0.5), ("triton", 0.0)):
+        assert np.linalg.norm(once - gradients(backend, rate, False)) > 0.1 * scale
 
 
 def test_dropout_of_other_things_than_attention_weights_keeps_the_kernel():
