@@ -14,11 +14,12 @@ from longsum_jax.layers.chunking import RECOMPUTED_ROWS, _chunk_length, map_over
 from longsum_jax.layers.dense import Dropout, FeedForward, position_keys
 from longsum_jax.models.registry import get_family
 
-X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 11, 6)), jnp.float32)
+X = np.random.default_rng(0).normal(size=(2, 11, 6)).astype(np.float32)
 
 
-def initialised(module, *args):
-    return meta.unbox(module.init(jax.random.key(0), *args))
+@functools.partial(jax.jit, static_argnums=0, static_argnames="deterministic")
+def apply(module, variables, *args, **options):
+    return module.apply(variables, *args, **options)
 
 
 class Chunked(nn.Module):
@@ -47,12 +48,11 @@ def loss_and_gradients(variables, x, scale, module):
     ("chunk", "recompute"),
     [(1, False), (4, False), (11, False), (12, False), (4, True)],
 )
-def test_map_over_length_equals_all_at_once(chunk, recompute):
-    scale = jnp.broadcast_to(jnp.linspace(0.5, 2, 11)[None, :, None], (2, 11, 1))
-    variables = initialised(Chunked(0), X, scale)
-    assert jax.tree.map(jnp.shape, variables) == jax.tree.map(
-        jnp.shape, initialised(Chunked(chunk), X, scale)
-    )
+def test_map_over_length_equals_all_at_once(draw_params, chunk, recompute):
+    scale = np.broadcast_to(np.linspace(0.5, 2, 11, dtype=np.float32)[:, None], (2, 11, 1))
+    variables = draw_params(Chunked(0).init, X, scale)
+    shapes = jax.eval_shape(Chunked(chunk).init, jax.random.key(0), X, scale)
+    assert jax.tree.map(jnp.shape, variables) == jax.tree.map(jnp.shape, meta.unbox(shapes))
 
     whole, pieces = (
         loss_and_gradients(variables, X, scale, Chunked(0)),
@@ -86,11 +86,12 @@ class ChunkedLayer(nn.Module):
     ("chunk", "keys"),
     [(1, "threefry2x32"), (4, "threefry2x32"), (11, "threefry2x32"), (4, "rbg"), (4, "unsafe_rbg")],
 )
-def test_dropout_by_positions_is_the_same_in_chunks_of_any_length(chunk, keys):
-    variables = initialised(ChunkedLayer(0), X, True)
+def test_dropout_by_positions_is_the_same_in_chunks_of_any_length(draw_params, chunk, keys):
+    variables = draw_params(functools.partial(ChunkedLayer(0).init, deterministic=True), X)
     rngs = {"dropout": jax.random.key(1, impl=keys)}
-    whole = np.asarray(ChunkedLayer(0).apply(variables, X, rngs=rngs))
-    pieces = np.asarray(ChunkedLayer(chunk).apply(variables, X, rngs=rngs))
+    whole, pieces = (
+        np.asarray(apply(ChunkedLayer(n), variables, X, rngs=rngs)) for n in (0, chunk)
+    )
     np.testing.assert_array_equal(pieces == 0, whole == 0)
     np.testing.assert_allclose(pieces, whole, rtol=1e-5, atol=1e-6)
     assert 0.15 < (whole == 0).mean() < 0.45
@@ -105,15 +106,14 @@ def test_dropout_without_positions_is_that_of_flax():
 
 
 @pytest.mark.slow
-def test_dropout_differs_from_piece_to_piece():
-    ones = jnp.ones((1, 12, 6))
+def test_dropout_differs_from_piece_to_piece(draw_params):
+    ones = np.ones((1, 12, 6), np.float32)
     module = Chunked(4, dropout_rate=0.5)
-    variables = initialised(module, ones, ones[..., :1])
+    variables = draw_params(module.init, ones, ones[..., :1])
 
     def run(seed):
-        return module.apply(
-            variables, ones, ones[..., :1], False, rngs={"dropout": jax.random.key(seed)}
-        )
+        rngs = {"dropout": jax.random.key(seed)}
+        return apply(module, variables, ones, ones[..., :1], deterministic=False, rngs=rngs)
 
     first, second, third = np.split(np.asarray(run(0)), 3, axis=1)
     for a, b in ((first, second), (second, third), (first, third)):

@@ -63,7 +63,7 @@ def by_hand(stop, steps=4, memory=None):
             total_loss, memory = total_loss + out.loss_sum, stop(carried)
         return total_loss
 
-    return jax.value_and_grad(total)(PARAMS)
+    return jax.jit(jax.value_and_grad(total))(PARAMS)
 
 
 @pytest.mark.slow

@@ -1,31 +1,40 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.core import meta
+import pytest
 
 from longsum_jax.layers.attention.multi_head import MultiHeadAttention, RelativePositionBias
 from longsum_jax.layers.dense import normal
 
 D, H, K = 6, 2, 4
 RNG = np.random.default_rng(0)
-QUERIES, MEMORY = (jnp.asarray(RNG.normal(size=(2, n, D)), jnp.float32) for n in (3, 5))
+QUERIES, MEMORY = (RNG.normal(size=(2, n, D)).astype(np.float32) for n in (3, 5))
 
 
 def module(**options):
     return MultiHeadAttention(D, H, K, normal(0.5), normal(0.5), **options)
 
 
-def variables_of(attention):
-    return meta.unbox(attention.init(jax.random.key(0), QUERIES, MEMORY, method=cross))
-
-
 def cross(attention, x, memory, **options):
     return attention.attend(x, *attention.project_kv(memory), **options)
 
 
-def test_attention_equals_one_head_at_a_time():
+@partial(jax.jit, static_argnums=0, static_argnames=("method", "deterministic"))
+def apply(attention, *args, **options):
+    return attention.apply(*args, **options)
+
+
+@pytest.fixture
+def draw(draw_params):
+    """A function that returns random variables of a module."""
+    return lambda attention: draw_params(partial(attention.init, method=cross), QUERIES, MEMORY)
+
+
+def test_attention_equals_one_head_at_a_time(draw):
     attention = module(scale=K**-0.5)
-    variables = variables_of(attention)
+    variables = draw(attention)
     weight = {
         name: np.asarray(value["kernel"], np.float64) for name, value in variables["params"].items()
     }
@@ -38,41 +47,47 @@ def test_attention_equals_one_head_at_a_time():
         )
         scores = np.exp(q @ k.swapaxes(1, 2) * K**-0.5 + bias[0, h]) * mask[:, 0]
         expected += scores / scores.sum(-1, keepdims=True) @ v @ weight["o"][h]
-    out = attention.apply(
-        variables, QUERIES, MEMORY, mask=mask, bias=jnp.asarray(bias), method=cross
-    )
+    bias = bias.astype(np.float32)
+    out = apply(attention, variables, QUERIES, MEMORY, mask=mask, bias=bias, method=cross)
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
 
 
-def test_rows_that_see_nothing_are_zero_with_finite_gradients():
+def test_rows_that_see_nothing_are_zero_with_finite_gradients(draw):
     attention = module()
-    variables = variables_of(attention)
-    mask = jnp.ones((2, 1, 3, 5), bool).at[1].set(False)
+    variables = draw(attention)
+    mask = np.array([[True], [False]])[:, :, None, None].repeat(3, 2).repeat(5, 3)
 
     def loss(variables, x):
         out = attention.apply(variables, x, MEMORY, mask=mask, method=cross)
         return (out**2).sum(), out
 
-    (_, out), gradients = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(variables, QUERIES)
+    value_and_grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
+    (_, out), gradients = value_and_grad(variables, QUERIES)
     assert not np.asarray(out[1]).any()
     assert np.asarray(out[0]).any()
     assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
 
 
-def test_attention_without_projected_keys_and_values_is_the_same():
+def test_attention_without_projected_keys_and_values_is_the_same(draw):
     attention = module(scale=0.5)
-    variables = variables_of(attention)
-    mask = jnp.asarray(RNG.random((2, 1, 1, 5)) < 0.7).at[1].set(False)
-    expected = attention.apply(variables, QUERIES, MEMORY, mask=mask, method=cross)
-    out = attention.apply(variables, QUERIES, MEMORY, mask=mask, method="attend_absorbed")
+    variables = draw(attention)
+    mask = (RNG.random((2, 1, 1, 5)) < 0.7) & np.array([True, False])[:, None, None, None]
+    expected = apply(attention, variables, QUERIES, MEMORY, mask=mask, method=cross)
+    out = apply(attention, variables, QUERIES, MEMORY, mask=mask, method="attend_absorbed")
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
 
 
-def test_dropout_needs_deterministic_off():
+def test_dropout_needs_deterministic_off(draw):
     attention = module(dropout_rate=0.5)
-    variables = variables_of(attention)
-    run = lambda seed, **options: attention.apply(  # noqa: E731
-        variables, QUERIES, MEMORY, rngs={"dropout": jax.random.key(seed)}, method=cross, **options
+    variables = draw(attention)
+    run = lambda seed, **options: apply(  # noqa: E731
+        attention,
+        variables,
+        QUERIES,
+        MEMORY,
+        rngs={"dropout": jax.random.key(seed)},
+        method=cross,
+        **options,
     )
     np.testing.assert_array_equal(run(0), run(1))
     assert not np.allclose(run(0, deterministic=False), run(1, deterministic=False))

@@ -65,3 +65,18 @@ def distance_bias(table, where):
     i, j = np.indices((length, length))
     inside = np.vectorize(where)(i, j)
     return jnp.where(jnp.asarray(inside), table[:, j - i + length], 0)[None]
+
+
+def assert_bias_acts_within(attend, where, sees=None):
+    """``attend(q, k, v, mask, table)`` is dense attention of 29 tokens to the keys that ``sees``
+    allows, with the bias of ``table`` at pairs (i, j) where ``where`` holds."""
+    length = 29
+    q, k, v = tokens(length)
+
+    def twin(table):
+        mask = make_mask(length, length, lambda b, h, i, j: (sees or where)(i, j))
+        return dense(q, k, v, mask, distance_bias(table, where))
+
+    mask = jnp.ones((B, length), bool)
+    table = normal(9, H, 2 * length)
+    assert_equal(lambda table: attend(q, k, v, mask, table), twin, [table])

@@ -11,9 +11,9 @@ from sparse_twins import (
     B,
     H,
     K,
+    assert_bias_acts_within,
     assert_equal,
     dense,
-    distance_bias,
     make_mask,
     normal,
     rows,
@@ -75,22 +75,12 @@ def test_longformer_attention_without_global_tokens_is_local_attention():
 
 
 def test_a_bias_acts_inside_the_window_alone():
-    length = 29
-    mask = jnp.ones((B, length), bool)
-    q, k, v = tokens(length)
-    nobody = jnp.full((B, 1), -1)
-    absent = QKV(normal(5, B, 1, H, K), *tokens(length, first=6, count=2))
-
-    def sparse(table):
+    def sparse(q, k, v, mask, table):
+        length = mask.shape[1]
+        nobody = jnp.full((B, 1), -1)
+        absent = QKV(normal(5, B, 1, H, K), *tokens(length, first=6, count=2))
         bias = table[:, jnp.asarray(local_distances(8, 5)) + length]
         options = {"radius": 5, "block_size": 8, "scale": SCALE, "bias": bias}
         return longformer_attention(QKV(q, k, v), absent, mask, nobody, **options)
 
-    def in_window(i, j):
-        return abs(i - j) <= 5
-
-    def twin(table):
-        sees = make_mask(length, length, lambda b, h, i, j: in_window(i, j))
-        return dense(q, k, v, sees, distance_bias(table, in_window))
-
-    assert_equal(sparse, twin, [normal(9, H, 2 * length)])
+    assert_bias_acts_within(sparse, lambda i, j: abs(i - j) <= 5)
