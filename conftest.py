@@ -290,7 +290,7 @@ def topics():
 @pytest.fixture(scope="session")
 def tiny_tokenizer(topics):
     """A SentencePiece tokenizer of 1,000 pieces and 10 extra ids, trained on `topics`."""
-    from longsum_jax.tokenizers.loading import train_sentencepiece
+    from longsum_jax.tokenizers.train import train_sentencepiece
 
     return train_sentencepiece(topics, 1000, extra_ids=10)
 
@@ -343,8 +343,8 @@ def quick_starts():
     same texts."""
     import numpy as np
 
-    from longsum_jax.experiment import experiment as steps
     from longsum_jax.models.family import Family
+    from longsum_jax.tokenizers import train
 
     def wave(path, leaf):
         (name,) = [entry.key for entry in path if hasattr(entry, "key")][-1:]
@@ -369,10 +369,10 @@ def quick_starts():
             tokenizers[key] = trained(texts, vocab_size, **options)
         return tokenizers[key]
 
-    random, trained, tokenizers = Family.init_params, steps.train_sentencepiece, {}
+    random, trained, tokenizers = Family.init_params, train.train_sentencepiece, {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Family, "init_params", init_params)
-        patch.setattr(steps, "train_sentencepiece", train_sentencepiece)
+        patch.setattr(train, "train_sentencepiece", train_sentencepiece)
         yield
 
 

@@ -14,8 +14,8 @@ the whole test part. Rankers are
 
 p-values are of paired randomization tests of each ranker against each unsupervised system; the
 unit is a document with all of its queries. WORK keeps rows, models and scores, so that the command
-continues where it stopped. "start" is a process that imports the package and summarises one
-paragraph, "book" a text of --words words.
+continues where it stopped. Times are CPU seconds: "start" is a process that imports the package and
+summarises one paragraph, "book" a text of --words words.
 """
 
 import argparse
@@ -306,7 +306,7 @@ def mean_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def time_rows(words: int) -> list[dict[str, Any]]:
-    """Returns seconds of a start and of a book."""
+    """Returns CPU seconds of a start and of a book."""
     [book] = synthetic_documents(1, words // 20, seed=0)
     calls = {
         "start": lambda: subprocess.run([sys.executable, "-c", START], check=True, text=True),
@@ -315,7 +315,7 @@ def time_rows(words: int) -> list[dict[str, Any]]:
     size = {"start": 4, "book": len(book.split())}
     result = fastest(calls, 3)
     return [
-        {"what": what, "words": size[what], "seconds": round(seconds.wall, 3)}
+        {"what": what, "words": size[what], "seconds": round(seconds.cpu, 3)}
         for what, seconds in result.items()
     ]
 

@@ -86,7 +86,7 @@ def write_model(name: str, size: str, length: int, directory: Path) -> int:
 def _write_tokenizer(directory: Path, name: str) -> None:
     text = list(topics.values())
     if name == "t5":
-        from longsum_jax.tokenizers.loading import train_sentencepiece
+        from longsum_jax.tokenizers.train import train_sentencepiece
 
         train_sentencepiece(text, 1000, extra_ids=0).save(directory)
         return

@@ -34,7 +34,8 @@ from longsum_jax.text.gap_sentences import (
 )
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
+from longsum_jax.tokenizers.loading import load_tokenizer
+from longsum_jax.tokenizers.train import train_sentencepiece
 
 NUM_WORDS = 20_000
 PEER = "select: rouge-score, independent"

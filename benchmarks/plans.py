@@ -1,13 +1,15 @@
 """Plans of shipped configs and of summaries for TPUs and GPUs, compiled and never run.
 
     python benchmarks/plans.py --out=plans.json [--cases=c4_v5e,c4_v5p]
-    python benchmarks/plans.py --out=config_plans.json --configs=h200
+    python benchmarks/plans.py --out=config_plans.json --configs=h200,h100,a100-80,v5e,v6e
+    python benchmarks/plans.py --out=plan_parts.json --parts --cases=c4_v5e,c4_16_v5e
 
 Every case is one call of `longsum plan` in a process of its own. TPU cases need the extra
 `plan-tpu`, GPU cases `plan-cuda`, neither a TPU nor a GPU. A report that is there already is
-continued: cases that it holds are kept. On two cores the largest cases compile for a quarter of an
-hour each. --configs plans the training step of every shipped config, all modes but the tiny ones,
-on one device.
+continued: cases that it holds for the same device are kept. On two cores the largest cases compile
+for a quarter of an hour each. --configs plans the training step of every shipped config, all modes
+but the tiny ones, on one device of each kind. --parts compares the bytes of each part of a training
+step with a count by hand (``least_bytes.py``); it is for LOCOST.
 """
 
 import argparse
@@ -18,18 +20,21 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import least_bytes
 from common import print_table, write_report
 
 from longsum_jax import configs
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
+from longsum_plan.devices import GPUS, TPUS
 
 C4 = "--config=configs/locost_c4.py"
 FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=-1")
+C4_V5E = (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1", "--tries=0")
 # Stands for a directory with the config of a preset, "PRESET:FAMILY:NAME", which reads so many
 # tokens.
 PRESET = "PRESET:"
@@ -49,11 +54,14 @@ SUMMARIES = (f"--model={PRESET}locost:base", *DECODING)
 GEMMAS = ("t5gemma:2b", "t5gemma:9b_2b", "t5gemma2:270m", "t5gemma2:1b", "t5gemma2:4b")
 # Name -> arguments of longsum plan.
 CASES = {
-    "c4_v5e": (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1", "--tries=0"),
+    "c4_v5e": C4_V5E,
+    "c4_16_v5e": (C4, "--device=v5e:4x4", *FSDP, "--config.training.accumulation=1", "--tries=0"),
     "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train", "--tries=0"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
     "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),
     "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
+    # as c4_v5e, without computing layers again
+    "c4_saved_v5e": (*C4_V5E, "--config.model.remat=False"),
     "c4_tiny_v5e": (f"{C4}:tiny", "--device=v5e:2x2", "--tries=0"),
     "c4_small_v5e": (f"{C4}:small", "--device=v5e", "--programs=train", "--tries=0"),
     "c4_4m_v5p": (C4, "--device=v5p:4x4x4", *LONG, "--config.task.max_source_length=4194304"),
@@ -142,7 +150,7 @@ def write_preset(directory: Path, name: str) -> None:
     write_model(directory / TRAINING_MODEL, family, config, None, {})
 
 
-def rows_of(case: str, report: dict[str, Any]) -> Iterator[Row]:
+def program_rows(case: str, report: dict[str, Any]) -> Iterator[Row]:
     """Yields a row for every program of a case, for every trial, and for every longest document."""
     shared = {"case": case, "device": report["device"]}
     shared |= {"devices_of": f"{report['num_devices']} x {report['title']}"}
@@ -169,6 +177,68 @@ def rows_of(case: str, report: dict[str, Any]) -> Iterator[Row]:
         yield shared | {"program": "longest document"} | result
 
 
+def part_rows(case: str, report: dict[str, Any]) -> Iterator[Row]:
+    """Yields the bytes of each part of a training step: by hand, and by the plan.
+
+    The last row is for the whole step. ``utilization`` is the share of the products' peak rate that
+    its model FLOPs have if it takes the roofline time.
+    """
+    sums = ("least_gb", "moved_gb", "model_tflop", "tflop", "memory_ms", "compute_ms")
+    [program] = [p for p in report["programs"] if p["program"] == "train"]
+    sizes = _sizes(report, program)
+    rows: dict[tuple[str, str], Row] = {}
+    for name, (count, _) in least_bytes.PARTS.items():
+        least = count(sizes)
+        passes = {"forward": (least.forward, 1), "backward": (least.backward, 2)}
+        for stage, (num_bytes, times) in passes.items():
+            row = rows.setdefault(_part_and_pass(name, stage), dict.fromkeys(sums, 0.0))
+            row["least_gb"] += num_bytes / 1e9
+            row["model_tflop"] += times * least.operations / 1e12
+    for part in program["parts"]:
+        row = rows[_part_and_pass(least_bytes.part_of(part["module"]), part["pass"])]
+        row["moved_gb"] += part["moved_bytes"] / 1e9
+        row["tflop"] += sum(part["operations"].values()) / 1e12
+        for name in ("memory", "compute"):
+            row[f"{name}_ms"] += 1e3 * part["roofline_seconds"][name]
+    total = {name: sum(row[name] for row in rows.values()) for name in sums}
+    hardware = {**TPUS, **GPUS}[report["device"].partition(":")[0]]
+    peak = hardware.products["bfloat16"] / 1e12
+    seconds = max(program["roofline_seconds"].values())
+    total["utilization"] = total["model_tflop"] / peak / seconds
+    for (name, stage), row in {**rows, ("all", "both"): total}.items():
+        ratio = {"ratio": row["moved_gb"] / row["least_gb"]}
+        yield {"case": case, "device": report["device"], "part": name, "pass": stage} | row | ratio
+
+
+def _part_and_pass(name: str, stage: str) -> tuple[str, str]:
+    """Returns the key of a row; the origins of the last part's instructions name no pass."""
+    if name == least_bytes.REST:
+        return name, "both"
+    if stage == "forward":
+        return name, stage
+    return name, "backward"
+
+
+def _sizes(report: dict[str, Any], program: Row) -> least_bytes.Sizes:
+    """Returns the sizes of one device in a config's step with one micro-batch."""
+    run = run_config(read_config(report["config"], report["changes"]))
+    model, num_devices = run.model, report["num_devices"]
+    return least_bytes.Sizes(
+        rows=run.data.batch_size / num_devices,
+        source=run.task.max_source_length,
+        target=run.task.max_target_length,
+        d_model=model.d_model,
+        d_ff=model.d_ff,
+        heads=model.num_heads * model.d_kv,
+        modes=model.attention.d_state // 2,
+        encoder_layers=model.num_layers,
+        decoder_layers=model.num_decoder_layers,
+        vocabulary=model.vocab_size,
+        updated=program["memory_bytes"]["parameters"] / least_bytes.WHOLE,
+        is_sharded=num_devices > 1,
+    )
+
+
 def _longest_part(parts: list[dict[str, Any]]) -> Row:
     """Returns the module that takes longest and its share, where the device's rates are known."""
     seconds = [max(part["roofline_seconds"].values(), default=0.0) for part in parts]
@@ -183,7 +253,11 @@ def _counts(collectives: dict[str, Any]) -> str:
     return ", ".join(result) or "none"
 
 
-def plan_rows(case: str, arguments: tuple[str, ...]) -> list[Row]:
+def plan_rows(
+    case: str,
+    arguments: tuple[str, ...],
+    rows_of: Callable[[str, dict[str, Any]], Iterator[Row]] = program_rows,
+) -> list[Row]:
     """Runs longsum plan and returns the rows of a case; a refusal is a row with a note."""
     with tempfile.TemporaryDirectory() as directory:
         model, out = Path(directory) / "model", Path(directory) / "plan.json"
@@ -198,7 +272,8 @@ def plan_rows(case: str, arguments: tuple[str, ...]) -> list[Row]:
         command = [sys.executable, "-m", "longsum_jax", "plan", *filled, f"--out={out}"]
         done = subprocess.run(command, cwd=directory, stderr=subprocess.PIPE, text=True)
         if done.returncode == 2:
-            return [{"case": case, "note": done.stderr.splitlines()[-1].removeprefix("error: ")}]
+            note = done.stderr.splitlines()[-1].removeprefix("error: ")
+            return [{"case": case, "device": _device_of(arguments), "note": note}]
         sys.stderr.write(done.stderr)
         done.check_returncode()
         report = json.loads(out.read_text())
@@ -211,25 +286,45 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cases", help="default: all")
-    parser.add_argument("--configs", metavar="DEVICE", help="shipped configs in place of the cases")
+    parser.add_argument(
+        "--configs",
+        type=lambda text: text.split(","),
+        metavar="DEVICE[,DEVICE]",
+        help="shipped configs in place of the cases",
+    )
     parser.add_argument("--out", required=True, help="JSON report to write or continue")
+    parser.add_argument(
+        "--parts", action="store_true", help="parts of training steps in place of programs"
+    )
     args = parser.parse_args()
     out = Path(args.out)
     rows = json.loads(out.read_text())["rows"] if out.exists() else []
-    cases = config_cases(args.configs) if args.configs else CASES
-    for case in args.cases.split(",") if args.cases else cases:
-        if any(row["case"] == case for row in rows):
-            continue
-        result = plan_rows(case, cases[case])
-        print_table(result)
-        rows += result
-        write_report(out, rows, command=_command_of(rows, out, args.configs))
+    for cases in map(config_cases, args.configs) if args.configs else [CASES]:
+        for case in args.cases.split(",") if args.cases else cases:
+            device = _device_of(cases[case])
+            if any((row["case"], row["device"]) == (case, device) for row in rows):
+                continue
+            if args.parts:
+                result = plan_rows(case, (*cases[case], "--programs=train"), part_rows)
+            else:
+                result = plan_rows(case, cases[case])
+            print_table(result)
+            rows += result
+            command = _command_of(rows, out, bool(args.configs), args.parts)
+            write_report(out, rows, command=command)
 
 
-def _command_of(rows: list[Row], out: Path, device: str | None) -> str:
+def _device_of(arguments: Sequence[str]) -> str:
+    [device] = [flag.partition("=")[2] for flag in arguments if flag.startswith("--device=")]
+    return device
+
+
+def _command_of(rows: list[Row], out: Path, has_configs: bool, has_parts: bool) -> str:
     """Returns the command that makes all rows, those of earlier starts too."""
     cases = ",".join(dict.fromkeys(row["case"] for row in rows))
-    selected = [] if device is None else [f"--configs={device}"]
+    devices = ",".join(dict.fromkeys(row["device"] for row in rows))
+    selected = [f"--configs={devices}"] * has_configs
+    selected += ["--parts"] * has_parts
     flags = [f"--out={out.name}", *selected, f"--cases={cases}"]
     return shlex.join(["python", "benchmarks/plans.py", *flags])
 

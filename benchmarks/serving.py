@@ -99,7 +99,7 @@ def write_model(
         args: flags.
         directory: directory to write.
     """
-    from longsum_jax.tokenizers.loading import train_sentencepiece
+    from longsum_jax.tokenizers.train import train_sentencepiece
 
     (_, _, vocabulary), *_ = SIZES[args.size]
     pieces = min(PIECES, max(vocabulary, 1000))

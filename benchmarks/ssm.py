@@ -3,28 +3,36 @@ time; its two backends.
 
     python benchmarks/ssm.py --out=ssm.json
     python benchmarks/ssm.py --tables=backends --repeats=2 --out=ssm_backends.json
+    python benchmarks/ssm.py --tables=gradients --out=ssm_gradients.json
 
 Sizes are those of the base model (H = 768 channels, M = 256 modes, B = 1, float32) except where a
 row says otherwise: the materialised kernel would not fit at full width, so both of its forms are
 timed at half of it. The table of ``ops.ssm.backends.choose_backend`` comes from the rows of
 "backends"; channels do not affect one another, so these have few. ``cpu_seconds`` are those of all
-threads, which other work on the machine disturbs less.
+threads, which other work on the machine disturbs less. "gradients" compiles for a TPU v5e and runs
+nothing; it needs the extra `plan-tpu`.
 """
 
 import argparse
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from common import print_table, write_report
 
+from longsum_jax.ops.ssm import backends, matmul
 from longsum_jax.ops.ssm.convolution import ssm_convolution
 from longsum_jax.ops.ssm.kernel import DiagonalSSM, ssm_kernel, ssm_kernel_direct
+from longsum_plan.devices import find_target
+from longsum_plan.plan import plan_program
+from longsum_plan.program import AbstractProgram
 
 CHANNELS, MODES = 768, 256
 KERNEL_CHANNELS, KERNEL_LENGTH = 384, 4096
@@ -32,6 +40,7 @@ MEMORY_LENGTHS = (4096, 65_536, 262_144, 2**20)
 ERROR_LENGTHS = (4096, 65_536)
 TIME_LENGTHS = (4096, 16_384)
 BACKEND_CHANNELS, BACKEND_BATCHES, BACKEND_LENGTHS = 96, (1, 8), tuple(4**n for n in range(4, 10))
+GRADIENT_DEVICE, GRADIENT_LENGTH = "v5e", 4096
 BACKEND_TOKENS = 2**19  # batch times length, at most
 GIB = 2**30
 
@@ -171,6 +180,43 @@ def backend_rows(repeats: int) -> Iterator[Row]:
             yield row | {"ratio": row[f"fft_{unit}"] / row[f"matmul_{unit}"]}
 
 
+# Form of a gradient to what it replaces in the library.
+GRADIENTS: dict[str, tuple[tuple[Any, str, Any], ...]] = {
+    "as now": (),
+    "derived by JAX, blocks of the forward pass": (
+        (backends, "_GRADIENT_BLOCKS", {}),
+        (matmul, "_from_other_chunks", matmul._from_other_chunks.fun),
+    ),
+}
+
+
+def gradient_rows() -> Iterator[Row]:
+    """Traffic and roofline times of the gradient by products in several forms, in bfloat16."""
+    target = find_target(GRADIENT_DEVICE)
+    [device] = target.devices
+    place = jax.sharding.SingleDeviceSharding(device)
+
+    def on_device(x: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
+
+    ssm = jax.tree.map(on_device, jax.eval_shape(lambda: random_ssm(CHANNELS)))
+    D = on_device(jax.ShapeDtypeStruct((CHANNELS,), jnp.float32))
+    u = on_device(jax.ShapeDtypeStruct((1, GRADIENT_LENGTH, CHANNELS), jnp.bfloat16))
+    for form, replacements in GRADIENTS.items():
+        with contextlib.ExitStack() as stack:
+            for replaced in replacements:
+                stack.enter_context(mock.patch.object(*replaced))
+            stack.enter_context(jax.default_device(device))
+            jax.clear_caches()
+            gradient = jax.jit(partial(convolution_gradient, backend="matmul"))
+            lower = partial(gradient.lower, u, ssm, D)
+            plan = plan_program(AbstractProgram("gradient", lower, {}), target)
+        row = {"device": target.title, "channels": CHANNELS, "length": GRADIENT_LENGTH}
+        row |= {"what": form, "moved_gb": plan.work.num_bytes / 1e9}
+        row |= {f"{name}_ms": 1e3 * plan.seconds[name] for name in ("memory", "compute")}
+        yield row | {"table": "gradients", "compile_seconds": plan.compile_seconds}
+
+
 # Name to rows, made by a number of timed calls.
 TABLES: dict[str, Callable[[int], Iterator[Row]]] = {
     "kernel": kernel_rows,
@@ -178,6 +224,7 @@ TABLES: dict[str, Callable[[int], Iterator[Row]]] = {
     "error": lambda repeats: error_rows(),
     "time": time_rows,
     "backends": backend_rows,
+    "gradients": lambda repeats: gradient_rows(),
 }
 
 
@@ -192,9 +239,9 @@ def main() -> None:
         default=5,
         help="timed calls, of which the fastest counts; default: 5",
     )
-    default = ",".join(list(TABLES)[:-1])
+    default = ",".join(list(TABLES)[:-2])
     parser.add_argument(
-        "--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last"
+        "--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last two"
     )
     args = parser.parse_args()
     rows = []

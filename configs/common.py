@@ -153,6 +153,7 @@ def task_section(name: str, **values: Any) -> dict[str, Any]:
         "label_key",
         "choices_key",
         "rejected_key",
+        "objective",
         "data_dir",
         "cache_dir",
         "prefix",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DataclassInstance")
 # An entry of a docstring: names, and a text whose further lines are indented.
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*): (.*(?:\n +.*)*)", re.MULTILINE)
+_LONGEST_VALUE = 80  # characters of a value in a message
 # maximum of integer options, because array indices have 32 bits
 LARGEST = 2**31 - 1
 
@@ -132,15 +133,15 @@ def _problem(number: float, allowed: Range) -> str:
     return f"{shortened(number)} must be {expected}"
 
 
-def shortened(value: Any, limit: int = 80) -> str:
+def shortened(value: Any) -> str:
     """Returns a value for a message, shortened to its beginning if it is long."""
-    if isinstance(value, int) and abs(value) > 10**limit:
+    if isinstance(value, int) and abs(value) > 10**_LONGEST_VALUE:
         # Python cannot print the longest
-        return f"a whole number of more than {limit} digits"
+        return f"a whole number of more than {_LONGEST_VALUE} digits"
     shown = repr(value)
-    if len(shown) <= limit:
+    if len(shown) <= _LONGEST_VALUE:
         return shown
-    return f"{shown[:limit]}..."
+    return f"{shown[:_LONGEST_VALUE]}..."
 
 
 @functools.cache

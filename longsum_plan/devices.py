@@ -96,12 +96,14 @@ class Target(NamedTuple):
 
 def _tpu_products(peak: float) -> dict[str, float]:
     # float32 uses the bfloat16 units: one pass by default, three for high and six
-    # for full precision.
+    # for full precision; with one bfloat16 factor, two and three.
     return {
         "bfloat16": peak,
         "float32": peak,
         "float32, high": peak / 3,
         "float32, highest": peak / 6,
+        "mixed, high": peak / 2,
+        "mixed, highest": peak / 3,
     }
 
 
@@ -113,6 +115,8 @@ def _gpu_products(
         "float32": tf32,
         "float32, high": tf32,
         "float32, highest": float32,
+        "mixed, high": tf32,
+        "mixed, highest": float32,
     }
 
 
@@ -238,7 +242,8 @@ def set_environment(name: str, environment: MutableMapping[str, str]) -> None:
         environment.setdefault("JAX_NUM_CPU_DEVICES", sizes or "1")
         return
     _require_compiler(name, family)
-    # Disable the cache, because the plan includes the compilation time.
+    # JAX cannot read programs for described devices from its cache; plans have
+    # entries of their own there, see ``compilation``.
     environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     if family in GPUS:
         environment["XLA_FLAGS"] = (

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 from longsum_jax.errors import InputError
+from longsum_plan.compilation import Compilation, compile_program
 from longsum_plan.devices import Hardware, Target
 from longsum_plan.program import AbstractProgram
 from longsum_plan.program_parts import ModulePart, program_parts
@@ -161,33 +162,21 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
     lowered = program.lower()
     began = time.perf_counter()
     try:
-        compiled = lowered.compile()
+        compiled = compile_program(lowered, target)
     except jax.errors.JaxRuntimeError as error:
         arguments = device_bytes(program.arguments) or sum(parts.values())
         idle = device_bytes(program.idle)
         memory = {**parts, "total": needed_bytes(error, arguments) + idle}
         seconds = time.perf_counter() - began
         return ProgramPlan(program.name, memory, False, None, {}, seconds)
-    seconds = time.perf_counter() - began
-    analysis = compiled.memory_analysis()
-    assert analysis is not None  # because the program was compiled here
     idle = device_bytes(program.idle) + device_bytes(
         _left_out(compiled, program.arguments)
     )
-    memory = {
-        "arguments": analysis.argument_size_in_bytes,
-        **parts,
-        # Donated arguments share their memory with outputs and are counted
-        # once.
-        "results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
-        "temporary": analysis.temp_size_in_bytes,
-        "code": analysis.generated_code_size_in_bytes,
-        "idle": idle,
-    }
+    memory = {**compiled.memory, **parts, "idle": idle}
     # Parameters and optimizer state are arguments.
     memory["total"] = sum(memory.values()) - sum(parts.values())
     program_works = program_parts(
-        compiled.as_text() or "",
+        compiled.text,
         trips=program.trips,
         devices_per_host=target.devices_per_host,
     )
@@ -207,7 +196,7 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         fits = memory["total"] <= target.memory
     times = roofline(work, target.hardware)
     return ProgramPlan(
-        program.name, memory, fits, work, times, seconds, planned
+        program.name, memory, fits, work, times, compiled.seconds, planned
     )
 
 
@@ -249,20 +238,14 @@ def device_bytes(tree: Any) -> int:
     return total
 
 
-def _left_out(
-    compiled: jax.stages.Compiled, arguments: tuple[Any, ...]
-) -> list[Any]:
+def _left_out(compiled: Compilation, arguments: tuple[Any, ...]) -> list[Any]:
     """Returns the shapes among the arguments that the program does not use."""
     if not arguments:
         return []
-    shardings, _ = compiled.input_shardings
-    used = jax.tree.leaves(shardings, is_leaf=lambda x: x is None)
     shapes = jax.tree.leaves(arguments, is_leaf=lambda x: x is None)
-    pairs = zip(shapes, used, strict=True)
+    pairs = zip(shapes, compiled.is_used, strict=True)
     return [
-        shape
-        for shape, sharding in pairs
-        if sharding is None and shape is not None
+        shape for shape, is_used in pairs if not is_used and shape is not None
     ]
 
 

@@ -53,7 +53,8 @@ def program_parts(
     """Returns the parts of a compiled program, whose works sum to ``program_work``.
 
     An instruction that XLA fused from several modules belongs to the module of
-    its result. The arguments are described in ``program_work``.
+    its result, and a copy that XLA inserted to the module that uses it. The
+    arguments are described in ``program_work``.
     """
     parts: dict[tuple[str, str], ModulePart] = {}
     works = instruction_works(

@@ -58,21 +58,28 @@ def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
         operations = _matrix_call_operations(instruction, operands[0])
     else:
         return {}
-    return {_precision(instruction, operands[0]): operations}
+    return {_precision(instruction, operands[:2]): operations}
 
 
-def _precision(instruction: Instruction, factor: Instruction) -> str:
-    dtype = factor.arrays[0].dtype
-    if dtype == "bf16" or dtype.startswith(("f8", "f16")):
+def _precision(instruction: Instruction, factors: Sequence[Instruction]) -> str:
+    is_half = [_fits_bfloat16(factor.arrays[0].dtype) for factor in factors]
+    if all(is_half):
         return "bfloat16"
+    # a TPU needs fewer passes if one factor consists of a single bfloat16 part
+    kind = "mixed" if any(is_half) else "float32"
     # The precision precedes the metadata, which may contain any name, or
     # follows it for cuBLAS.
     before, _, rest = instruction.attributes.partition("metadata={")
     text = (before + rest.partition("}")[2]).lower()
     for precision in ("highest", "high"):
         if re.search(rf"\b{precision}\b", text):
-            return f"float32, {precision}"
+            return f"{kind}, {precision}"
     return "float32"
+
+
+def _fits_bfloat16(dtype: str) -> bool:
+    # "pred" for one-hot factors, which XLA for TPUs does not convert
+    return dtype in ("bf16", "pred") or dtype.startswith(("f8", "f16"))
 
 
 def _dot_operations(

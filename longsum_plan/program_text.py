@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,6 +22,10 @@ _MESH = re.compile(
 # Metadata of a Pallas kernel, which XLA splits into three lines.
 _KERNEL_METADATA = re.compile(r"(kernel_metadata=\{)\n(.*)\n\}")
 
+
+_ORIGIN = re.compile(r'metadata=\{op_name="[^}]*\}')
+# copies between memories or layouts, which XLA inserts
+_COPIES = ("copy", "copy-start", "slice-start")
 
 COLLECTIVES = (
     "all-reduce",
@@ -100,6 +104,7 @@ class Instruction:
         names: tuple[str, ...] = (
             "calls",
             "body",
+            "condition",
             "true_computation",
             "false_computation",
         )
@@ -243,6 +248,43 @@ def users_of_value(fused: Computation, name: str) -> Iterator[Instruction]:
             yield from users_of_value(fused, user.name)
         else:
             yield user
+
+
+def with_origin(inside: Computation, copy: Instruction) -> Instruction:
+    """Returns a copy that XLA inserted with the origin of the first instruction that uses it.
+
+    If a loop uses it, it has the origin of its source. Other instructions are
+    returned unchanged.
+    """
+    if copy.opcode not in _COPIES or _ORIGIN.search(copy.attributes):
+        return copy
+    for neighbor in (_first_user, _first_operand):
+        other = neighbor(inside, copy)
+        while other is not None:
+            named = _ORIGIN.search(other.attributes)
+            if named:
+                attributes = f"{copy.attributes}, {named.group(0)}"
+                return replace(copy, attributes=attributes)
+            other = neighbor(inside, other)
+    return copy
+
+
+def _first_user(inside: Computation, value: Instruction) -> Instruction | None:
+    users = inside.users.get(value.name, [])
+    if users and users[0].opcode != "tuple":
+        return users[0]
+    return None
+
+
+def _first_operand(
+    inside: Computation, value: Instruction
+) -> Instruction | None:
+    if not value.operands:
+        return None
+    operand = inside.instructions[value.operands[0]]
+    if operand.opcode in ("while", "conditional"):
+        return None
+    return operand
 
 
 def replica_groups(attributes: str) -> list[list[int]]:

@@ -31,6 +31,7 @@ from longsum_plan.program_text import (
     parse,
     replica_groups,
     value_of,
+    with_origin,
 )
 
 # Default number of iterations of a loop with a data-dependent end.
@@ -67,7 +68,8 @@ class Work(NamedTuple):
     Attributes:
         products: operations by the type of the factors: "bfloat16", "float32",
             and "float32, high" or "float32, highest" if such a precision is
-            requested.
+            requested, or "mixed, high" and "mixed, highest" if only one factor
+            is float32.
         num_bytes: bytes read from and written to main memory.
         collectives: traffic by kind.
         open_loops: number of loops whose iteration count is not in the text.
@@ -196,7 +198,7 @@ class _Walk:
                 inner_times = times * trips
             elif opcode == "fusion":
                 work = work.plus(self._fused(called))
-            yield instruction, work.scaled(times)
+            yield with_origin(computation, instruction), work.scaled(times)
             if opcode == "fusion":
                 continue  # its work includes the instructions inside
             runs = [self.instructions(name, inner_times) for name in called]
@@ -234,25 +236,34 @@ class _Walk:
         return (bound, False)
 
     def _bound(self, condition: Computation) -> int | None:
-        """Returns N for a condition ``i < N``; None for any other one. Counters begin at 0."""
+        """Returns N for a condition ``i < N``; None for any other one. Counters begin at 0.
+
+        ``i`` must be a variable of the loop: a number that the condition
+        computes, such as the number of finished rows, counts no iterations.
+        """
         root = condition.instructions[condition.root]
-        compare = root
+        compare, inside = root, condition
         if root.opcode == "fusion":
-            fused = self._computations[root.called[0]]
-            compare = fused.instructions[fused.root]
+            inside = self._computations[root.called[0]]
+            compare = inside.instructions[inside.root]
         if (
             compare.opcode != "compare"
             or compare.attribute("direction") != "LT"
         ):
             return None
-        constants = []
-        for name in root.operands:
-            operand = condition.instructions[name]
-            if operand.opcode == "constant":
-                constants.append(operand)
-        if len(constants) != 1 or not constants[0].attributes.isdigit():
+        if inside is not condition and not all(
+            inside.instructions[name].opcode == "parameter"
+            for name in compare.operands
+        ):
             return None
-        return int(constants[0].attributes)
+        operands = [condition.instructions[name] for name in root.operands]
+        opcodes = sorted(operand.opcode for operand in operands)
+        if opcodes != ["constant", "get-tuple-element"]:
+            return None
+        (constant,) = (x for x in operands if x.opcode == "constant")
+        if constant.attributes.isdigit():
+            return int(constant.attributes)
+        return None
 
     def _collective(
         self, inside: Computation, instruction: Instruction

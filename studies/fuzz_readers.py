@@ -163,8 +163,11 @@ def _checkpoint_seeds() -> list[Files]:
 
 
 def _read_checkpoint(folder: Path) -> None:
+    from longsum_jax import checksums
     from longsum_jax.training.checkpointing import read_meta, restore_params
 
+    for step in folder.glob("[0-9]*"):  # steps without sums are refused
+        checksums.write(step)
     read_meta(folder)
     restore_params(folder)
 
@@ -207,7 +210,7 @@ def _tokenizer_seeds() -> list[Files]:
 
 
 def _sentencepiece_seeds() -> list[Files]:
-    from longsum_jax.tokenizers.loading import train_sentencepiece
+    from longsum_jax.tokenizers.train import train_sentencepiece
 
     texts = [f"some words number {i} of a text" for i in range(40)]
     with tempfile.TemporaryDirectory() as folder:

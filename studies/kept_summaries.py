@@ -50,7 +50,7 @@ class Kind(NamedTuple):
 
 
 def _asks_for_the_plot(row: Row) -> bool:
-    return "plot" in (row["query"] or "plot").lower()
+    return "plot" in (row.get("query") or "plot").lower()
 
 
 KINDS = (

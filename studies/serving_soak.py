@@ -67,7 +67,7 @@ def write_model(directory: Path) -> None:
     from models import make_config, make_model, read_louder
 
     from longsum_jax.summarization.model import Model
-    from longsum_jax.tokenizers.loading import train_sentencepiece
+    from longsum_jax.tokenizers.train import train_sentencepiece
 
     tokenizer = train_sentencepiece(topics.values(), 1000)
     family, config = make_config("t5", "tiny", 1024)

@@ -46,7 +46,6 @@ import numpy as np
 from common import markdown_table, print_table, write_report
 
 from longsum_jax.analysis import figures, records
-from longsum_jax.analysis.device_memory import step_bytes
 from longsum_jax.atomic import write_text
 from longsum_jax.commands import console, train
 from longsum_jax.data.batches import Batches
@@ -64,11 +63,14 @@ from longsum_jax.experiment.experiment import (
 )
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.inference.loading import TRAINING_MODEL
+from longsum_jax.ops.device_memory import held_bytes
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
 from longsum_jax.training.loss import document_loss
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
+from longsum_jax.training.state import init_state
+from longsum_jax.training.step import make_train_step
 from longsum_jax.typing import NumpyBatch
 
 CONFIG = (
@@ -281,7 +283,9 @@ def _step_bytes(
         else:
             shape = (len(x), length, *x.shape[2:])
             longest[name] = np.zeros(shape, x.dtype)
-    return step_bytes(make_loss(experiment), optimizer, model.params, longest)
+    state = jax.eval_shape(lambda params: init_state(params, optimizer), model.params)
+    step = make_train_step(make_loss(experiment), optimizer)
+    return held_bytes(step.lower(state, longest).compile())
 
 
 def finished(path: Path) -> list[dict[str, Any]]:

@@ -39,7 +39,8 @@ from longsum_jax.readers import ReadOptions, read_documents
 from longsum_jax.summarization.model import Model
 from longsum_jax.text.documents import read_json_lines
 from longsum_jax.tokenizers.bytes import ByteTokenizer
-from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
+from longsum_jax.tokenizers.loading import load_tokenizer
+from longsum_jax.tokenizers.train import train_sentencepiece
 
 Make = Callable[[Path], Any]
 CANARY = "canary"  # what hostile code would leave; it lies beside the folders of the cases

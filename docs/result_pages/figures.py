@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 from longsum_jax.analysis.figures import (
     COLORS,
     STYLE,
-    Panel,
     lines_figure,
-    points_figure,
-    probes_figure,
 )
+from result_pages.panels import Panel, points_figure, probes_figure
 from result_pages.tables import Row, Rows
 
 if TYPE_CHECKING:

@@ -35,12 +35,13 @@ def _case(row: Row) -> tuple[Any, ...]:
 
 
 def equal_plans(rows: Rows) -> Rows:
-    """Returns one row for all configs whose plans have equal sizes and times."""
+    """Returns one row for all configs whose plans for a device have equal sizes and times."""
     plans: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         file = row["case"].partition(":")[0]
         size = (row["documents"], row["tokens"], row["accumulation"], f"{row['total_gb']:.1f}")
-        plans.setdefault((file, *size, f"{row['least_ms']:.3g}"), []).append(row)
+        time = f"{row.get('least_ms', 0):.3g}"
+        plans.setdefault((file, row["device"], *size, time), []).append(row)
     return [
         group[0] | {"case": ", ".join([first, *(row["case"].partition(":")[2] for row in others)])}
         for group in plans.values()

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,16 +45,6 @@ STUDY_PANELS = {
 }
 
 
-class Panel(NamedTuple):
-    """The content of one panel of ``points_figure``: texts, (x, y) by name, scale of the x axis."""
-
-    title: str
-    x: str
-    y: str
-    points: Mapping[str, tuple[float, float]]
-    scale: str = "linear"
-
-
 def curves_figure(runs: Sequence[Run], size: tuple[float, float]) -> "Figure":
     """Plots loss, learning rate and, if there are evaluations, ROUGE over the training steps.
 
@@ -68,8 +58,8 @@ def curves_figure(runs: Sequence[Run], size: tuple[float, float]) -> "Figure":
     ]
     if any("mean_rouge" in run.evaluation for run in runs):
         panels.append(("mean_rouge", "mean ROUGE (0 to 100)"))
-    with _style():
-        figure, axes = _figure(size, 1, len(panels), sharex=True)
+    with plot_style():
+        figure, axes = new_figure(size, 1, len(panels), sharex=True)
         for ax, (name, label) in zip(axes[0], panels, strict=True):
             for number, run in enumerate(runs):
                 _draw_curve(ax, run, name, number)
@@ -93,7 +83,7 @@ def _draw_curve(ax: "Axes", run: Run, name: str, number: int) -> None:
     curve = {**run.training, **run.evaluation}.get(name)
     if curve is None:
         return
-    color, style = _color_and_style(number)
+    color, style = color_and_style(number)
     # a single evaluation has no visible line
     marker = "o" if len(curve.steps) < 20 else None
     ax.plot(
@@ -101,7 +91,7 @@ def _draw_curve(ax: "Axes", run: Run, name: str, number: int) -> None:
     )
 
 
-def _color_and_style(number: int) -> tuple[str, str]:
+def color_and_style(number: int) -> tuple[str, str]:
     """Returns color and line style of a curve by its number, from 0."""
     style = number // len(COLORS) % len(LINE_STYLES)
     return COLORS[number % len(COLORS)], LINE_STYLES[style]
@@ -126,7 +116,7 @@ def _draw_baselines(ax: "Axes", runs: Sequence[Run]) -> None:
             color = "0.4"
         else:
             label = f"lead baseline of {runs[number].name}"
-            color = _color_and_style(number)[0]
+            color = color_and_style(number)[0]
         ax.axhline(score, color=color, linestyle=":")
         ax.set_ylim(top=max(ax.get_ylim()[1], 1.15 * score))
         ax.annotate(
@@ -148,10 +138,10 @@ def kernels_figure(kernels: Kernels, size: tuple[float, float]) -> "Figure":
     edges, shares = memory_histogram(kernels.memory)
     top = kernels.magnitude.max()
     num_layers, num_directions = kernels.magnitude.shape[:2]
-    with _style():
+    with plot_style():
         from matplotlib.colors import LogNorm
 
-        figure, axes = _figure(
+        figure, axes = new_figure(
             size, num_layers, 1 + num_directions, sharex="col", sharey="col"
         )
         norm = LogNorm(top * COLOR_RANGE, top, clip=True)
@@ -212,8 +202,8 @@ def lines_figure(
         size: width and height in inches.
         scale: scale of both axes, as named by matplotlib.
     """
-    with _style():
-        figure, [[ax]] = _figure(size, 1, 1)
+    with plot_style():
+        figure, [[ax]] = new_figure(size, 1, 1)
         for number, name in enumerate(dict.fromkeys(row[by] for row in rows)):
             line = [row for row in rows if row[by] == name]
             _draw_line(
@@ -233,41 +223,8 @@ def _draw_line(
     ax: "Axes", x: Numbers, y: Numbers, name: str, number: int
 ) -> None:
     """Draws line ``number``, from 0, with a marker on each point."""
-    color, style = _color_and_style(number)
+    color, style = color_and_style(number)
     ax.plot(x, y, style, color=color, marker="o", markersize=3, label=name)
-
-
-def points_figure(
-    panels: Sequence[Panel], size: tuple[float, float]
-) -> "Figure":
-    """Plots named points in adjacent panels, for example quality over cost.
-
-    Args:
-        panels: panels from left to right.
-        size: width and height in inches.
-    """
-    with _style():
-        figure, axes = _figure(size, 1, len(panels))
-        for ax, panel in zip(axes[0], panels, strict=True):
-            for number, (name, (x, y)) in enumerate(panel.points.items()):
-                color, _ = _color_and_style(number)
-                ax.plot(x, y, "o", color=color, markersize=5, label=name)
-            ax.set(
-                title=panel.title,
-                xlabel=panel.x,
-                ylabel=panel.y,
-                xscale=panel.scale,
-            )
-            ax.margins(0.1)
-            ax.grid(alpha=0.3, linewidth=0.5)
-            ax.legend(
-                fontsize=6,
-                frameon=False,
-                loc="upper center",
-                bbox_to_anchor=(0.5, -0.2),
-                ncols=2,
-            )
-    return figure
 
 
 def ngrams_figure(
@@ -283,8 +240,8 @@ def ngrams_figure(
     what = {1: "unigrams", 2: "bigrams", 3: "trigrams"}.get(
         ngram, f"{ngram}-grams"
     )
-    with _style():
-        figure, [[ax]] = _figure(size, 1, 1)
+    with plot_style():
+        figure, [[ax]] = new_figure(size, 1, 1)
         for number, (name, curve) in enumerate(curves.items()):
             read = np.linspace(0, 100, len(curve) + 1)
             _draw_line(ax, read, 100 * np.r_[0, curve], name, number)
@@ -312,8 +269,8 @@ def study_figure(
     """
     encoders = list(dict.fromkeys(row["encoder"] for row in rows))
     crosses = list(dict.fromkeys(row["cross"] for row in rows))
-    with _style():
-        figure, axes = _figure(size, 1, len(STUDY_PANELS), sharey=True)
+    with plot_style():
+        figure, axes = new_figure(size, 1, len(STUDY_PANELS), sharey=True)
         for ax, (name, label) in zip(
             axes[0], STUDY_PANELS.items(), strict=True
         ):
@@ -338,124 +295,6 @@ def study_figure(
     return figure
 
 
-def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
-    """Plots two panels per task: correct answers by length, and by length and the fact's distance.
-
-         1 |  o--o__        | model | 512: near ... far | 2,048: near ... far |
-           |        \\_o     | s4d   |  dark colors are for correct answers   |
-         0 +--- length      | full  |                                         |
-
-    Args:
-        rows: rows of studies/probes.py, averaged over seeds, with "model",
-            "task", "length", "mean", "interval" and "mean_by_distance".
-        width: width in inches; the height depends on the numbers of tasks and
-            models.
-    """
-    tasks = list(dict.fromkeys(row["task"] for row in rows))
-    lengths = sorted({row["length"] for row in rows})
-    numbers = {
-        name: i
-        for i, name in enumerate(dict.fromkeys(row["model"] for row in rows))
-    }
-    models = {task: _models_of(rows, task) for task in tasks}
-    heights = [max(1.6, 0.9 + 0.2 * len(models[task])) for task in tasks]
-    with _style():
-        ratios = {"height_ratios": heights, "width_ratios": (2, 3)}
-        size = (width, sum(heights))
-        figure, axes = _figure(size, len(tasks), 2, gridspec_kw=ratios)
-        for (lines, map_axes), task in zip(axes, tasks, strict=True):
-            rows_by_name = {
-                name: [
-                    row
-                    for row in rows
-                    if (row["task"], row["model"]) == (task, name)
-                ]
-                for name in models[task]
-            }
-            _draw_lengths(lines, rows_by_name, numbers)
-            lines.set(ylabel=f"{task}: right answers", xticks=lengths)
-            lines.set_xticklabels(map(_short, lengths), rotation=90)
-            image = _draw_distances(map_axes, rows_by_name, lengths, numbers)
-        axes[-1][0].set_xlabel("length (tokens)")
-        axes[-1][1].set_xlabel("length, and in it the distance of the fact")
-        figure.colorbar(image, ax=axes[:, 1], label="right answers", aspect=40)
-    return figure
-
-
-def _models_of(rows: Sequence[Mapping[str, Any]], task: str) -> list[str]:
-    return list(
-        dict.fromkeys(row["model"] for row in rows if row["task"] == task)
-    )
-
-
-def _short(length: int) -> str:
-    """Returns "512" for 512 and "2K" for 2,048."""
-    if length % 1024 == 0:
-        return f"{length // 1024}K"
-    return str(length)
-
-
-def _draw_lengths(
-    ax: "Axes",
-    rows_by_name: Mapping[str, Sequence[Mapping[str, Any]]],
-    numbers: Mapping[str, int],
-) -> None:
-    """Draws one line per model, in the color of its number, with its intervals."""
-    for name, rows in rows_by_name.items():
-        color, style = _color_and_style(numbers[name])
-        x, y, interval = (
-            np.array([row[key] for row in rows])
-            for key in ("length", "mean", "interval")
-        )
-        # clipped to 0 and 1
-        within = np.minimum(interval, y), np.minimum(interval, 1 - y)
-        options: dict[str, Any] = {
-            "color": color,
-            "linestyle": style,
-            "label": name,
-        }
-        ax.errorbar(
-            x, y, within, marker="o", markersize=3, elinewidth=0.4, **options
-        )
-    ax.set(xscale="log", ylim=(-0.05, 1.05))
-    ax.minorticks_off()
-    ax.grid(alpha=0.3, linewidth=0.5)
-
-
-def _draw_distances(
-    ax: "Axes",
-    rows_by_name: Mapping[str, Sequence[Mapping[str, Any]]],
-    lengths: Sequence[int],
-    numbers: Mapping[str, int],
-) -> Any:
-    """Draws one row per model, with a cell per length and distance, gray without a measurement."""
-    parts = max(
-        len(row["mean_by_distance"])
-        for rows in rows_by_name.values()
-        for row in rows
-    )
-    cells = np.full((len(rows_by_name), len(lengths), parts), np.nan)
-    for line, rows in zip(cells, rows_by_name.values(), strict=True):
-        for row in rows:
-            line[lengths.index(row["length"])] = row["mean_by_distance"]
-    ax.set_facecolor("0.85")
-    image = ax.imshow(
-        cells.reshape(len(rows_by_name), -1),
-        aspect="auto",
-        cmap="Blues",
-        vmin=0,
-        vmax=1,
-    )
-    for border in range(1, len(lengths)):
-        ax.axvline(parts * border - 0.5, color="0.4", linewidth=0.8)
-    ax.set(yticks=range(len(rows_by_name)), yticklabels=list(rows_by_name))
-    for name, label in zip(rows_by_name, ax.get_yticklabels(), strict=True):
-        label.set_color(_color_and_style(numbers[name])[0])
-    middles = parts * (np.arange(len(lengths)) + 0.5) - 0.5
-    ax.set_xticks(middles, map(_short, lengths))
-    return image
-
-
 def plan_figure(
     plans: Mapping[str, Mapping[str, Any]], size: tuple[float, float]
 ) -> "Figure":
@@ -465,8 +304,8 @@ def plan_figure(
         plans: title -> plan from ``records.read_plan``.
         size: width and height in inches.
     """
-    with _style():
-        figure, axes = _figure(size, len(plans), 1)
+    with plot_style():
+        figure, axes = new_figure(size, len(plans), 1)
         for ax, (title, plan) in zip(axes[:, 0], plans.items(), strict=True):
             names, parts = plan_bars(plan)
             left = np.zeros(len(names))
@@ -524,13 +363,14 @@ def require_matplotlib() -> None:
         ) from error
 
 
-def _style() -> Any:
+def plot_style() -> Any:
+    """Returns a context in which figures have the style of the package."""
     from matplotlib import rc_context
 
     return rc_context(STYLE)
 
 
-def _figure(
+def new_figure(
     size: tuple[float, float], rows: int, columns: int, **options: Any
 ) -> tuple["Figure", np.ndarray]:
     """Returns a new figure and its axes, without pyplot's global state and windows."""

@@ -8,6 +8,7 @@ from longsum_jax.checkpoints import hub
 from longsum_jax.errors import InputError, first_line
 
 CARD = "README.md"
+_FILES_LISTED = 20
 
 
 class Upload(NamedTuple):
@@ -143,14 +144,14 @@ def _raise(name: str, error: Exception) -> NoReturn:
     ) from error
 
 
-def describe(upload: Upload, *, limit: int = 20) -> Sequence[str]:
-    """Returns one line per file with its size, at most ``limit`` files."""
+def describe(upload: Upload) -> Sequence[str]:
+    """Returns one line per file with its size, and one line for files beyond the first 20."""
     lines = [
         f"  {name}  {size_text((upload.directory / name).stat().st_size)}"
-        for name in upload.files[:limit]
+        for name in upload.files[:_FILES_LISTED]
     ]
-    if len(upload.files) > limit:
-        lines.append(f"  and {len(upload.files) - limit} more")
+    if len(upload.files) > _FILES_LISTED:
+        lines.append(f"  and {len(upload.files) - _FILES_LISTED} more")
     return lines
 
 

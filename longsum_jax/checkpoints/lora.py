@@ -24,7 +24,6 @@ from longsum_jax.checkpoints.state_dict import (
     LazyArray,
     check_finite,
     to_lazy_state_dict,
-    to_params,
 )
 from longsum_jax.checkpoints.tensor_files import (
     Tensors,
@@ -50,6 +49,7 @@ from longsum_jax.typing import Array, Params
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."  # PEFT's wrappers around the model
 _WEIGHT = ".weight"
+_PIECE = 2**20  # largest number of values of B A in memory, above one row
 # Options of PEFT that change the computation or the base model, with their
 # values in plain LoRA. Other initializations subtract the update from the base.
 _PLAIN: dict[str, tuple[Any, ...]] = {
@@ -542,10 +542,10 @@ def read_adapter(directory: Path) -> Adapter:
 def merge_adapter(
     params: Params, family: Family, config: ModelConfig, adapter: Adapter
 ) -> Params:
-    """Returns the parameters of a base model with an adapter merged in.
+    """Returns the parameters of a base model with an adapter merged in, on devices.
 
-    One kernel (of all layers) is read, changed and placed at a time, and
-    replaces the old one in ``params``, so that no model is in memory twice.
+    NumPy arrays in ``params`` are changed in place, so that no kernel is in
+    memory twice. Other kernels are copied to the host, one at a time.
 
     Args:
         params: parameters of the base model, which are changed.
@@ -574,21 +574,17 @@ def merge_adapter(
             f"{path}: is not for this {family.name} model, which has no linear map "
             f"{first_names(missing)}; give the model that it was trained on (base)"
         )
-    for group in dict.fromkeys(tuple(rows[name]) for name in pairs):
-        kernels = {row.path: _at(params, row.path) for row in group}
-        single = WeightMap(group)
-        tree = flax.traverse_util.unflatten_dict(kernels, sep="/")
-        state = to_lazy_state_dict(tree, single)
-        for name in _module_names(group[0], kernels[group[0].path].shape):
+    for row in dict.fromkeys(row for name in pairs for row in rows[name]):
+        kernel = np.require(_at(params, row.path), requirements=["C", "W"])
+        layers = kernel if "{i}" in row.key else [kernel]
+        for name, layer in zip(
+            _module_names(row, kernel.shape), layers, strict=True
+        ):
             if name in pairs:
-                key = name + _WEIGHT
-                state[key] = _updated(state[key], pairs[name], path)
-        shapes = {path: kernel.shape for path, kernel in kernels.items()}
-        dtype = kernels[group[0].path].dtype
-        tree = to_params(state, single, shapes, str(path), dtype=dtype)
-        flat = flax.traverse_util.flatten_dict(tree, sep="/")
-        for row in group:
-            _replace(params, row.path, flat[row.path])
+                _add_update(layer, row, pairs[name], path)
+        _replace(params, row.path, kernel)
+    for row in weight_map.rows:
+        _replace(params, row.path, jax.device_put(_at(params, row.path)))
     return params
 
 
@@ -601,8 +597,11 @@ def _at(params: Params, path: str) -> Any:
 
 def _replace(params: Params, path: str, value: Any) -> None:
     """Replaces a parameter."""
-    parent, _, name = path.rpartition("/")
-    _at(params, parent)[name] = value
+    *parents, name = path.split("/")
+    tree: Any = params
+    for parent in parents:
+        tree = tree[parent]
+    tree[name] = value
 
 
 def _file_name(name: str, weight_map: WeightMap, names: Container[str]) -> str:
@@ -644,27 +643,32 @@ def _matrices(adapter: Adapter, path: Path) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def _updated(weight: Any, pair: _Pair, path: Path) -> LazyArray:
-    """Returns ``weight`` [outputs, inputs] plus scale * B A, computed on demand."""
-    a, b, scale = pair
-    num_outputs, num_inputs = weight.shape
+def _add_update(
+    kernel: np.ndarray, row: WeightRow, pair: _Pair, path: Path
+) -> None:
+    """Adds scale * B A to the kernel of one layer, a few inputs at a time."""
+    part = PART.fullmatch(row.key)
+    index, count = (int(part[2]), int(part[3])) if part else (0, 1)
+    num_outputs = math.prod(kernel.shape[row.inputs :])
+    kernel = kernel.reshape(-1, num_outputs)  # a view
+    shape = count * num_outputs, len(kernel)
     is_fitting = (
-        len(a.shape) == len(b.shape) == 2
-        and (b.shape[0], a.shape[1]) == (num_outputs, num_inputs)
-        and a.shape[0] == b.shape[1]
+        len(pair.a.shape) == len(pair.b.shape) == 2
+        and (pair.b.shape[0], pair.a.shape[1]) == shape
+        and pair.a.shape[0] == pair.b.shape[1]
     )
     if not is_fitting:
         raise InputError(
-            f"{path}: is for another model: matrices {tuple(b.shape)} and {tuple(a.shape)} for a "
-            f"weight {tuple(weight.shape)}; give the model that it was trained on (base)"
+            f"{path}: is for another model: matrices {tuple(pair.b.shape)} and "
+            f"{tuple(pair.a.shape)} for a weight {shape}; give the model that it was trained on "
+            "(base)"
         )
-
-    def read() -> np.ndarray:
-        factors = [np.asarray(x).astype(np.float32) for x in (a, b)]
-        for matrix in factors:
-            check_finite(matrix, "lora", str(path))
-        update = scale * (factors[1] @ factors[0])
-        base = np.asarray(weight)
-        return (base.astype(np.float32) + update).astype(base.dtype)
-
-    return LazyArray(weight.shape, weight.dtype, read)
+    a, b = (np.asarray(x).astype(np.float32) for x in (pair.a, pair.b))
+    for matrix in (a, b):
+        check_finite(matrix, "lora", str(path))
+    b = b[index * num_outputs : (index + 1) * num_outputs]
+    count = max(1, _PIECE // num_outputs)
+    for first in range(0, len(kernel), count):
+        rows = slice(first, first + count)
+        update = pair.scale * (a.T[rows] @ b.T)
+        kernel[rows] = kernel[rows].astype(np.float32) + update

@@ -239,22 +239,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help=".model file or directory of the tokenizer to save; default: SRC's",
     )
-    parser.add_argument(
-        "--which",
-        choices=("best", "latest"),
-        default="best",
-        help="checkpoint of a training run",
-    )
-    parser.add_argument(
-        "--base",
-        metavar="DIR",
-        help="base model of an adapter; default: as in its adapter_config.json",
-    )
-    parser.add_argument(
-        "--architecture",
-        metavar="NAME",
-        help="transformers class that saved SRC's weights; default: the class in its config.json",
-    )
+    flags.add_checkpoint_flags(parser)
     parser.add_argument(
         "--max_source_length",
         type=int,

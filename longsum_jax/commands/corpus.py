@@ -327,7 +327,7 @@ def _export(args: argparse.Namespace) -> None:
             "give --task=NAME; longsum prepare --help-all lists the names"
         )
     task = flags.task_of(args)
-    if task.objective == "gap_sentences":
+    if task.base_objective == "gap_sentences":
         if task.cache_dir is not None:
             raise InputError(
                 f"--cache_dir={task.cache_dir} holds pieces of documents, without their gap "
@@ -411,7 +411,7 @@ def _export_split(
 
 def _is_complete(task: "Task", document: "DataRow") -> bool:
     has_summary = bool(document.summary and document.only_summary.strip())
-    has_answer = task.objective == "cloze"  # derived from a summary
+    has_answer = task.base_objective == "cloze"  # derived from a summary
     return bool(document.document.strip()) and (
         has_summary or has_answer or not task.needs_summary
     )
@@ -421,7 +421,7 @@ def _field_names(task: "Task") -> dict[str, str]:
     """Returns the names of document fields in a JSON Lines task."""
     from longsum_jax.data.tasks import get_task
 
-    objective = _READERS.get(task.objective, task.objective)
+    objective = _READERS.get(task.base_objective, task.objective)
     reader = get_task(task.name, objective=objective, source="json:OUT")
     return {
         "document": reader.document_key.rpartition("|")[2],

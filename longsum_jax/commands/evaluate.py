@@ -204,7 +204,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
         "examples": args.examples,
         "seed": args.seed,
     }
-    out = _make_directory(Path(args.out))
+    out = flags.make_directory(args.out)
     with locked(out, "evaluates", "give another --out"):
         _check_settings(out, settings)
         with console.spinner("evaluating"):
@@ -234,7 +234,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         _dry_run(args, model, pairs)
         return
     settings = _settings(args, model, metrics)
-    out = _make_directory(Path(args.out))
+    out = flags.make_directory(args.out)
     with locked(out, "evaluates", "give another --out"):
         _evaluate_into(out, args, model, pairs, metrics, aligner, settings)
 
@@ -535,17 +535,6 @@ def _flags_and_model(
 def _as_json(values: dict[str, Any]) -> dict[str, Any]:
     """Returns values after a JSON round trip."""
     return json.loads(json.dumps(values))
-
-
-def _make_directory(out: Path) -> Path:
-    """Creates the output directory, and returns it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{out}: cannot be used ({error.strerror}); give another --out"
-        ) from error
-    return out
 
 
 def _check_settings(out: Path, settings: dict[str, Any]) -> None:

@@ -63,6 +63,25 @@ def add_model_flags(
         metavar="NAME",
         help="branch, tag or commit of a Hub repository; default: main",
     )
+    add_checkpoint_flags(parser)
+    parser.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help=".model file or directory; default: the model's tokenizer",
+    )
+    add_computation_flags(parser)
+    add_param_dtype(parser)
+    parser.add_argument(
+        "--decoder_storage",
+        choices=("float32", "bfloat16", "int8"),
+        help="storage type of decoder weights and document keys on CPUs; smaller types "
+        "read fewer bytes per token; the computation stays in float32; default: "
+        "float32",
+    )
+
+
+def add_checkpoint_flags(parser: Any) -> None:
+    """Adds --which, --base and --architecture to a parser or an argument group."""
     parser.add_argument(
         "--which",
         choices=("best", "latest"),
@@ -78,20 +97,6 @@ def add_model_flags(
         "--architecture",
         metavar="CLASS",
         help="transformers class that saved the weights; default: the class in config.json",
-    )
-    parser.add_argument(
-        "--tokenizer",
-        metavar="PATH",
-        help=".model file or directory; default: the model's tokenizer",
-    )
-    add_computation_flags(parser)
-    add_param_dtype(parser)
-    parser.add_argument(
-        "--decoder_storage",
-        choices=("float32", "bfloat16", "int8"),
-        help="storage type of decoder weights and document keys on CPUs; smaller types "
-        "read fewer bytes per token; the computation stays in float32; default: "
-        "float32",
     )
 
 
@@ -153,7 +158,7 @@ _FILE_FLAGS: dict[str, tuple[type, str, str]] = {
         int,
         "N",
         "maximum size of a file, before and after unpacking; reading uses at most "
-        "twice as much memory plus 2 GiB; default: 1 GiB",
+        "twice as much memory plus 2 GiB, and less for small files; default: 1 GiB",
     ),
     "max_depth": (int, "N", "maximum nesting depth of archives; default: 4"),
     "max_pages": (
@@ -467,6 +472,18 @@ def check_file(flag: str, path: str | None) -> None:
         )
 
 
+def make_directory(path: str) -> Path:
+    """Creates the directory of --out, and returns it."""
+    out = Path(path)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{out}: cannot be used ({error.strerror}); give another --out"
+        ) from error
+    return out
+
+
 def print_notes(
     metrics: Mapping[str, "Metric"], references: Sequence[str]
 ) -> None:
@@ -515,12 +532,18 @@ def add_summary_flags(
     from longsum_jax.summarization.summary_options import (
         READING_OPTIONS,
         SummaryOptions,
+        strategy_names,
     )
 
     for name in names or READING_OPTIONS:
+        choices = None
+        if name == "strategy":  # its type does not have names of others
+            choices = strategy_names()
         # --seed follows the options of sampling
         if name != "seed":
-            _add_field(parser, SummaryOptions, name, defaults.get(name))
+            _add_field(
+                parser, SummaryOptions, name, defaults.get(name), choices
+            )
     add_generation_flags(parser)
 
 
@@ -533,7 +556,11 @@ _SHORT_NAMES = {"length": ("-l",)}
 
 
 def _add_field(
-    parser: Any, cls: type, name: str, default: str | None = None
+    parser: Any,
+    cls: type,
+    name: str,
+    default: str | None = None,
+    choices: Sequence[str] | None = None,
 ) -> None:
     """Adds a flag with the name, type, default and description of a dataclass's field.
 
@@ -543,6 +570,7 @@ def _add_field(
         name: name of the field.
         default: description of the default, if the command replaces it; "" for
             none.
+        choices: allowed values; None for the words of the field's type.
     """
     text, _, described = (
         field_docs(cls).get(name, "").rstrip(".").partition(". None for ")
@@ -550,6 +578,8 @@ def _add_field(
     if name in _NOTES:
         text += f"; {_NOTES[name]}"
     argument = _argument(typing.get_type_hints(cls)[name])
+    if choices is not None:
+        argument["choices"] = choices
     text = text.removeprefix("True to ")
     if default is None:
         argument["default"] = getattr(cls, name)

@@ -116,13 +116,7 @@ def _run(args: argparse.Namespace) -> None:
         summarizer.summary_options(**flags.generation_options(args))
     )
     settings = _settings(args, task, model, unconditional, generation)
-    out = Path(args.out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{out}: cannot be used ({error.strerror}); give another --out"
-        ) from error
+    out = flags.make_directory(args.out)
     with (
         locked(out, "writes pairs", "give another --out"),
         console.memory_errors(console.SUMMARY_ADVICE),

@@ -501,8 +501,8 @@ def _trials(
 
     num_devices = len(target.devices)
     if plan.name in ("train", "loss"):
-        hosts = len({device.process_index for device in target.devices})
-        changes = training_changes(run, num_devices, num_devices // hosts)
+        per_host = num_devices // _num_hosts(target)
+        changes = training_changes(run, num_devices, per_host)
     else:
         changes = evaluation_changes(run)
     trials = find_fit(
@@ -519,11 +519,17 @@ def _faster(
     from longsum_plan.printing import print_faster
     from longsum_plan.trials import find_faster
 
-    changes = faster_changes(run, target.memory / plan.total)
+    changes = faster_changes(
+        run, target.memory / plan.total, _num_hosts(target)
+    )
     trials = find_faster(
         _plan_with(run, target, plan.name), plan, changes, tries=tries
     )
     return print_faster(trials, plan, console.print_stdout)
+
+
+def _num_hosts(target: "Target") -> int:
+    return len({device.process_index for device in target.devices})
 
 
 def _plan_with(

@@ -181,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     task = _task(args)
     beam = _beam_flags(args)
     auxiliary: dict[str, Any] = {}
-    if task.objective == "summarize_segments":
+    if task.base_objective == "summarize_segments":
         # A local import, because jax takes a second to import and other
         # objectives do not need it.
         from longsum_jax.inference.auxiliary import (
@@ -240,7 +240,7 @@ def _task(args: argparse.Namespace) -> Task:
             dataclasses.asdict(task.gap_sentences) | gap_options
         )
     segment_options = flags.given(args, SEGMENT_OPTIONS)
-    if task.objective == "summarize_segments":
+    if task.base_objective == "summarize_segments":
         segments = dataclasses.asdict(task.segments) | segment_options
         options["segments"] = segments | {
             "segment_length": task.max_source_length
@@ -251,7 +251,7 @@ def _task(args: argparse.Namespace) -> Task:
 def _check_flags(args: argparse.Namespace, task: Task) -> None:
     """Refuses flags that have no effect with the objective or the source of the task."""
     for name in flags.given(args, _OBJECTIVES):
-        if task.objective not in _OBJECTIVES[name]:
+        if task.base_objective not in _OBJECTIVES[name]:
             raise InputError(
                 f"--{name} is for --objective={' or '.join(_OBJECTIVES[name])}, not for "
                 f"{task.objective}; leave it out"

@@ -21,7 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from longsum_jax.data.buckets import Buckets, Group, PackedRows, Waiting, joined
+from longsum_jax.data.buckets import (
+    Buckets,
+    Group,
+    PackedRows,
+    Waiting,
+    pack_examples,
+)
 from longsum_jax.data.examples.base import (
     Example,
     ExampleStore,
@@ -284,7 +290,7 @@ class Batches(Iterator[NumpyBatch]):
             for index in row:
                 self._held.pop(index, None)
         if self._packed:
-            examples = [joined(row) for row in rows]
+            examples = [pack_examples(row) for row in rows]
         else:
             examples = [example for [example] in rows]
         return pad_batch(

@@ -171,7 +171,7 @@ def _with_pair(row: _OpenRow, index: int, source: int, target: int) -> _OpenRow:
     )
 
 
-def joined(examples: Sequence[Example]) -> Example:
+def pack_examples(examples: Sequence[Example]) -> Example:
     """Returns a packed row as one example, with the segment ids of its tokens, 1, 2, ..."""
     sources = [example["input_ids"] for example in examples]
     targets = [example["labels"] for example in examples]

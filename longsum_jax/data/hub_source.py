@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from longsum_jax.data import parquet_source
-from longsum_jax.data.mixture import sources_of
+from longsum_jax.data.mixture import mixed_sources
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean, first_line
 from longsum_jax.schema import first_names
@@ -73,9 +73,9 @@ def pin_source(source: str, earlier: str = "") -> str:
         InputError: there is no such data set or revision, or the Hub cannot be
             reached.
     """
-    parts = sources_of(source)
+    parts = mixed_sources(source)
     if parts != (source,):
-        earlier_parts = sources_of(earlier)
+        earlier_parts = mixed_sources(earlier)
         for part, earlier_part in zip_longest(
             parts, earlier_parts[: len(parts)], fillvalue=""
         ):

@@ -66,7 +66,7 @@ def parse_mixture(source: str) -> tuple[MixturePart, ...]:
     return tuple(parts)
 
 
-def sources_of(source: str) -> tuple[str, ...]:
+def mixed_sources(source: str) -> tuple[str, ...]:
     """Returns the sources of a mixture, or the only source.
 
     Raises:
@@ -95,7 +95,7 @@ def whole_weights(rates: Sequence[Fraction]) -> tuple[int, ...]:
     return tuple(weights)
 
 
-def schedule(weights: Sequence[int]) -> Iterator[int]:
+def mixing_order(weights: Sequence[int]) -> Iterator[int]:
     """Yields the part of every position, endlessly, with the period sum(weights).
 
     At each position, the weight of every part is added to its balance. The part
@@ -116,7 +116,7 @@ def counts_before(position: int, weights: Sequence[int]) -> list[int]:
     """Returns the number of positions of each part before ``position`` of the schedule."""
     periods, rest = divmod(position, sum(weights))
     counts = [periods * weight for weight in weights]
-    for _, part in zip(range(rest), schedule(weights), strict=False):
+    for _, part in zip(range(rest), mixing_order(weights), strict=False):
         counts[part] += 1
     return counts
 
@@ -155,7 +155,7 @@ def mix(
             zip(readers, counts, strict=True), start=1
         )
     ]
-    order = schedule(weights)
+    order = mixing_order(weights)
     for _ in range(start % sum(weights)):
         next(order)
     for part in order:
@@ -170,7 +170,7 @@ def _once(
     """Yields every document once; a part that has ended loses its positions."""
     sources = [reader(0) for reader in readers]
     has_ended = [False] * len(sources)
-    for part in schedule(weights):
+    for part in mixing_order(weights):
         if all(has_ended):
             return
         document = next(sources[part], None)

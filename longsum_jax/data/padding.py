@@ -67,7 +67,7 @@ def pad_batch(
             examples.
         pairs: whether the batch has ``rejected`` targets in addition to
             ``labels``, and ``reference``.
-        packed: whether examples are packed rows (``packing.joined``), whose
+        packed: whether examples are packed rows (``buckets.pack_examples``), whose
             segment ids the batch contains.
         pad_id: padding of ``input_ids``.
         label_pad_id: padding of ``labels``; ignored by the loss.

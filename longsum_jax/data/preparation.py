@@ -101,7 +101,7 @@ def write_prepared(
     check_whole("workers", workers, 1)
     _check_target(target, overwrite)
     task.source_split(split)  # raises for an unknown split
-    if task.objective in ("classify", "classify_pairs", "claims", "tag"):
+    if task.base_objective in ("classify", "classify_pairs", "claims", "tag"):
         task = collect_labels(task, split)
     metadata = _settings(task, tokenizer, split, num_shards, seed)
     metadata["auxiliary"] = dict(fingerprints)

@@ -169,9 +169,9 @@ class PreparedExamples(Sequence[Example]):
         here = _content(dataclasses.asdict(task), fingerprints)
         there |= {"splitter": self.metadata.get("splitter")}
         here |= {"splitter": splitter_name()}
-        if task.objective != "summarize_segments":
+        if task.base_objective != "summarize_segments":
             names: tuple[str, ...] = _OF_TEXTS
-            names += ("max_parts",) if task.objective == "extract" else ()
+            names += ("max_parts",) if task.base_objective == "extract" else ()
             names += ("held_out",) if task.holds_out else ()
             names += ("half",) if task.half or there.get("half") else ()
             there = {name: there[name] for name in names if name in there}

@@ -34,10 +34,10 @@ def to_document(task: Task, record: Mapping[str, Any]) -> DataRow:
         query=_text(record, task.query_key) or None,
         label=_label(record, task.label_key) if task.needs_label else None,
         choices=tuple(_lines(record[task.choices_key]))
-        if task.objective == "choose"
+        if task.base_objective == "choose"
         else None,
         rejected=_text(record, task.rejected_key) or None
-        if task.objective == "prefer"
+        if task.base_objective == "prefer"
         else None,
     )
 
@@ -68,7 +68,7 @@ def check_fields(task: Task, fields: Iterable[str]) -> None:
         keys.append(task.summary_key)
     if task.needs_label:
         keys.append(task.label_key)
-    if task.objective == "choose":
+    if task.base_objective == "choose":
         keys.append(task.choices_key)
     for key in keys:
         if key and key not in names:

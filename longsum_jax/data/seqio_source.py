@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from longsum_jax.data.mixture import mix
-from longsum_jax.data.pieces import in_pieces
 from longsum_jax.data.records import check_fields, to_document
 from longsum_jax.data.tasks import TASKS, Task
 from longsum_jax.data.tfds_source import (
@@ -27,7 +26,7 @@ from longsum_jax.data.tfds_source import (
 )
 from longsum_jax.errors import InputError, did_you_mean, first_line
 from longsum_jax.text.documents import DataRow
-from longsum_jax.text.gap_sentences import gap_sentence_texts
+from longsum_jax.text.gap_sentences import gap_sentence_texts, in_pieces
 from longsum_jax.text.rows import DOCUMENT_NAMES, SUMMARY_NAMES, choose_keys
 
 SCHEME = "seqio"
@@ -241,7 +240,7 @@ def selects_before_cache(task: Task) -> bool:
     Random selection is deferred, because it depends on the run's seed.
     """
     return (
-        task.objective == "gap_sentences"
+        task.base_objective == "gap_sentences"
         and task.gap_sentences.strategy != "random"
     )
 
@@ -291,7 +290,7 @@ def _content(task: Task | None) -> dict[str, Any] | None:
         "data_dir",
     )
     content = {key: getattr(task, key) for key in keys}
-    if task.objective == "gap_sentences":
+    if task.base_objective == "gap_sentences":
         content["gap_sentences"] = dataclasses.asdict(task.gap_sentences)
         content["piece_words"] = task.piece_words
     return content | {"splits": dict(task.splits)}

@@ -10,7 +10,6 @@ from itertools import islice
 from longsum_jax.data.derived import DERIVED
 from longsum_jax.data.mixture import SCHEME as MIXTURE
 from longsum_jax.data.mixture import mix
-from longsum_jax.data.pieces import in_pieces
 from longsum_jax.data.tasks import RELEASES, Task, mixture_parts
 from longsum_jax.errors import InputError, counted
 from longsum_jax.lazy_classes import LazyClasses
@@ -20,6 +19,7 @@ from longsum_jax.text.documents import (
     read_json_lines,
     split_row,
 )
+from longsum_jax.text.gap_sentences import in_pieces
 
 _PACKAGE = "longsum_jax.data"
 
@@ -66,8 +66,8 @@ def documents(task: Task, split: str, start: int = 0) -> Iterator[DataRow]:
             names file and line), or no documents left for training.
     """
     task.source_split(split)  # raises for an unknown split
-    if task.objective in DERIVED:
-        derived = DERIVED[task.objective](_read(task, split), task)
+    if task.base_objective in DERIVED:
+        derived = DERIVED[task.base_objective](_read(task, split), task)
         return islice(_checked(task, split, derived), start, None)
     return _read(task, split, start)
 
@@ -302,8 +302,10 @@ def _json_documents(task: Task, pattern: str, split: str) -> Iterator[DataRow]:
         query_key=task.query_key or "",
         id_key=task.id_key or "",
         label_key=task.label_key if task.needs_label else "",
-        choices_key=task.choices_key if task.objective == "choose" else "",
-        rejected_key=task.rejected_key if task.objective == "prefer" else "",
+        choices_key=task.choices_key if task.base_objective == "choose" else "",
+        rejected_key=task.rejected_key
+        if task.base_objective == "prefer"
+        else "",
         require_summary=task.needs_summary,
         list_separator=task.document_separator or "\n",
     )

@@ -3,11 +3,11 @@
 import dataclasses
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from longsum_jax.data.derived import ClaimOptions, ClozeOptions
 from longsum_jax.data.mixture import SCHEME as MIXTURE
-from longsum_jax.data.mixture import parse_mixture, sources_of
+from longsum_jax.data.mixture import mixed_sources, parse_mixture
 from longsum_jax.data.named_tasks import NAMED_TASKS
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import (
@@ -77,6 +77,26 @@ _JSON_QUERY_KEYS = {
     "classify_pairs": "claim",
 }
 
+BaseObjective = Literal[
+    "gap_sentences",
+    "summarize",
+    "summarize_segments",
+    "classify",
+    "tag",
+    "mlm",
+    "lm",
+    "extract",
+    "classify_pairs",
+    "claims",
+    "answer",
+    "choose",
+    "cloze",
+    "prefer",
+]
+# Objectives of other packages -> the objective of this library with the same
+# documents, and with the same examples unless ``MAKERS`` has an entry.
+BASE_OBJECTIVES: dict[str, str] = {}
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -137,7 +157,8 @@ class Task:
         choices_key: field with the texts to choose from ("choose").
         rejected_key: field with a summary that is worse than the reference
             ("prefer").
-        objective: training objective, see above.
+        objective: training objective, see above, or one in
+            ``BASE_OBJECTIVES``.
         max_source_length: maximum tokens of the source, including the end of
             sequence; of one sentence for "extract", of the document with one
             choice for "choose"; see ``segments`` for "summarize_segments".
@@ -187,22 +208,7 @@ class Task:
     label_key: str = "label"
     choices_key: str = "choices"
     rejected_key: str = "rejected"
-    objective: Literal[
-        "gap_sentences",
-        "summarize",
-        "summarize_segments",
-        "classify",
-        "tag",
-        "mlm",
-        "lm",
-        "extract",
-        "classify_pairs",
-        "claims",
-        "answer",
-        "choose",
-        "cloze",
-        "prefer",
-    ] = "summarize"
+    objective: BaseObjective | str = "summarize"
     max_source_length: _Tokens = 4096
     max_target_length: _Tokens = 512
     max_parts: Size = 512
@@ -230,8 +236,14 @@ class Task:
             check_ranges(self)
         except InputError as error:
             raise InputError(f'task "{self.name}": {error}') from None
+        if self.base_objective not in get_args(BaseObjective):
+            names = (*get_args(BaseObjective), *BASE_OBJECTIVES)
+            raise InputError(
+                f'task "{self.name}": objective "{self.objective}" is not allowed; '
+                f"{did_you_mean(self.objective, names)}"
+            )
         self._check_piece_words()
-        if self.document_separator and self.objective != "summarize":
+        if self.document_separator and self.base_objective != "summarize":
             raise InputError(
                 f'task "{self.name}": document_separator="{self.document_separator}" is for '
                 f'objective="summarize", not "{self.objective}"; leave it out'
@@ -244,7 +256,7 @@ class Task:
             return
         if self.needs_label:
             problem = "a seqio cache holds no labels"
-        elif self.objective == "prefer":
+        elif self.base_objective == "prefer":
             problem = "a seqio cache holds no rejected summaries"
         elif len(self.sources) > 1:
             problem = "a seqio cache holds one task, not a mixture"
@@ -259,7 +271,7 @@ class Task:
     def _check_piece_words(self) -> None:
         if self.piece_words is None:
             return
-        if self.objective != "gap_sentences":
+        if self.base_objective != "gap_sentences":
             raise InputError(
                 f'task "{self.name}": piece_words={self.piece_words} is only for '
                 'objective="gap_sentences", since a summary or label belongs to the whole '
@@ -272,9 +284,14 @@ class Task:
             )
 
     @property
+    def base_objective(self) -> str:
+        """The objective of this library with the same documents."""
+        return BASE_OBJECTIVES.get(self.objective, self.objective)
+
+    @property
     def needs_summary(self) -> bool:
         """True if every document must have a summary."""
-        return self.objective in (
+        return self.base_objective in (
             "summarize",
             "summarize_segments",
             "extract",
@@ -285,7 +302,7 @@ class Task:
     @property
     def writes_summaries(self) -> bool:
         """True if models of the task write summaries or gap sentences."""
-        return self.objective in (
+        return self.base_objective in (
             "summarize",
             "summarize_segments",
             "gap_sentences",
@@ -295,7 +312,7 @@ class Task:
     @property
     def needs_label(self) -> bool:
         """True if documents must have labels or answers."""
-        return self.objective in (
+        return self.base_objective in (
             "classify",
             "classify_pairs",
             "tag",
@@ -328,7 +345,7 @@ class Task:
         Raises:
             InputError: a mixture without rates.
         """
-        return sources_of(self.source)
+        return mixed_sources(self.source)
 
     def source_split(self, split: str) -> str:
         """Returns the name of ``split`` in the source.
@@ -425,9 +442,11 @@ def get_task(name: str, **overrides: Any) -> Task:
         field.name: getattr(task, field.name)
         for field in dataclasses.fields(Task)
     }
+    objective = str(overrides.get("objective", task.objective))
+    base = BASE_OBJECTIVES.get(objective, objective)
     if str(overrides.get("source", "")).startswith(_STANDARD_FIELDS):
-        values |= _json_fields(overrides.get("objective", task.objective))
-    if overrides.get("objective", "gap_sentences") != "gap_sentences":
+        values |= _json_fields(base)
+    if base != "gap_sentences":
         values["piece_words"] = None
     return from_dict(Task, values | overrides, f'task "{name}"')
 

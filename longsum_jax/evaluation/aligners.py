@@ -152,44 +152,33 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
     )
 
 
-def nearest_sentences(
-    summary: np.ndarray,
-    source: np.ndarray,
-    *,
-    max_sources: int = MAX_SOURCES,
-    min_gain: float = MIN_GAIN,
-) -> list[Support]:
+def nearest_sentences(summary: np.ndarray, source: np.ndarray) -> list[Support]:
     """Returns for every summary sentence the document sentences that jointly are nearest to it.
 
     The total is the cosine of a sentence's vector with the nearest linear
     combination of the selected sentences' vectors; with one selected sentence
     it is the cosine of the two. Sentences that raise it the most are added
-    greedily (orthogonal matching pursuit, positive steps only).
+    greedily (orthogonal matching pursuit, positive steps only), at most
+    ``MAX_SOURCES``, while each raises the cosine by at least ``MIN_GAIN``.
 
     Args:
         summary, source: unit vectors, float [sentences, d_model].
-        max_sources: maximum number of document sentences per summary sentence.
-        min_gain: minimum gain in cosine of each sentence after the first.
     """
-    return [
-        _nearest(vector, source, max_sources, min_gain) for vector in summary
-    ]
+    return [_nearest(vector, source) for vector in summary]
 
 
-def _nearest(
-    vector: np.ndarray, source: np.ndarray, max_sources: int, min_gain: float
-) -> Support:
+def _nearest(vector: np.ndarray, source: np.ndarray) -> Support:
     support = Support([], [])
     # residuals after projecting out the selected vectors
     remaining = source.astype(np.float64)
     squared = 0.0
-    while len(support.indices) < min(max_sources, len(source)):
+    while len(support.indices) < min(MAX_SOURCES, len(source)):
         lengths = np.linalg.norm(remaining, axis=1)
         steps = remaining @ vector / np.where(lengths > 1e-6, lengths, np.inf)
         best = int(steps.argmax())
         total = np.sqrt(squared + steps[best] ** 2)
         gain = float(total - support.total)
-        if steps[best] <= 0 or gain < (min_gain if support.indices else 0):
+        if steps[best] <= 0 or gain < (MIN_GAIN if support.indices else 0):
             break
         support.indices.append(best)
         support.scores.append(gain)

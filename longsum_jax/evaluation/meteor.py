@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from longsum_jax.evaluation.metric import Scores, WordMetric
-from longsum_jax.text.ngrams import TOKENIZERS
-from longsum_jax.text.stemming import stem
+from longsum_jax.text.ngrams import TOKENIZERS, stem
 
 ALPHA = 0.9  # weight of recall in the harmonic mean
 BETA = 3.0  # exponent of the penalty

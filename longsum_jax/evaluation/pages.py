@@ -1,8 +1,6 @@
 """Self-contained HTML pages, which do not need network access."""
 
-import json
 from importlib import resources
-from typing import Any
 
 
 def read_part(name: str, package: str = "longsum_jax.evaluation") -> str:
@@ -22,8 +20,3 @@ def fill(template: str, **parts: str) -> str:
         has_value = end and name in parts
         filled.append(parts[name] + rest if has_value else "{{" + piece)
     return "".join(filled)
-
-
-def script_json(data: Any) -> str:
-    """Returns data as JSON for a script element, escaped so that no text can end the element."""
-    return json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")

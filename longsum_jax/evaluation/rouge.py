@@ -19,9 +19,8 @@ from rouge_score.scoring import Score, fmeasure
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.metric import PairMetric, Scores, mean_scores
 from longsum_jax.text.lcs import UnionLcs, lcs_length
-from longsum_jax.text.ngrams import TOKENIZERS, is_latin, ngrams_of
+from longsum_jax.text.ngrams import TOKENIZERS, is_latin, ngrams_of, stem
 from longsum_jax.text.sentences import split_sentences, splitter_name
-from longsum_jax.text.stemming import stem
 
 RougeType = Literal["rouge1", "rouge2", "rouge3", "rougeL", "rougeLsum"]
 Word = Hashable

@@ -241,23 +241,19 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def smallest_difference(
-    standard_error: np.ndarray, *, level: float = 0.05, power: float = 0.8
-) -> np.ndarray:
-    """Returns the smallest difference that a test detects with this power.
+def smallest_difference(standard_error: np.ndarray) -> np.ndarray:
+    """Returns the smallest difference that a two-sided test at 5 % detects with a power of 80 %.
 
-    By the normal approximation: (z(1 - level / 2) + z(power)) standard errors.
+    By the normal approximation: z(0.975) + z(0.8) standard errors.
     A significant difference below it was detected by chance.
 
     Args:
         standard_error: standard error of the difference; for means, the
             standard deviation of the differences over the square root of the
             number of documents.
-        level: two-sided significance level.
-        power: probability of detecting the difference.
     """
     normal = statistics.NormalDist()
-    quantiles = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
+    quantiles = normal.inv_cdf(0.975) + normal.inv_cdf(0.8)
     return quantiles * np.asarray(standard_error)
 
 

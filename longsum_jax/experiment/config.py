@@ -353,7 +353,7 @@ def _check_lora(
 
 def _check_loss(loss: LossOptions, task: Task) -> None:
     """Raises InputError for options without effect on the task's objective, or for missing ones."""
-    is_preference = task.objective == "prefer"
+    is_preference = task.base_objective == "prefer"
     if loss.label_smoothing and (is_preference or not task.writes_summaries):
         raise InputError(
             f"config.loss.label_smoothing={loss.label_smoothing} has no effect on the objective "

@@ -26,6 +26,7 @@ _PREFIX = "--config."
 # it.
 _PART = re.compile(r"""(?:"[^"]*"|'[^']*'|\([^()]*\)|\[[^\[\]]*\]|[^,])+""")
 _QUOTED = re.compile(r"""(["'])(.*)\1""", re.DOTALL)
+_ATTENTIONS = ("model.encoder_attention", "model.cross_attention")
 _WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -58,8 +59,10 @@ def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
         quoted = _QUOTED.fullmatch(text)
         values[key] = quoted[2] if quoted else text
     config = _call_get_config(_find(name), mode, values)
-    for key, text in (values | dict(overrides)).items():
-        set_value(config, key, text)
+    values |= overrides
+    # Attentions first, because they determine which options the model has.
+    for key in sorted(values, key=lambda key: key not in _ATTENTIONS):
+        set_value(config, key, values[key])
     return config
 
 
@@ -97,6 +100,8 @@ def set_value(config: dict[str, Any], key: str, text: str) -> None:
             raise InputError(
                 f'config.{".".join(parents[: depth + 1])} is a value; it has no key "{last}"'
             )
+    if parents == ["model"] and _is_option_of_plugin(last, node):
+        node.setdefault(last, None)
     _check_known(last, node, ".".join(parents))
     if isinstance(node[last], dict):
         raise InputError(
@@ -107,6 +112,22 @@ def set_value(config: dict[str, Any], key: str, text: str) -> None:
     else:
         old = node[last]
     node[last] = _parse(text, old, f"config.{key}", allowed_words(key))
+
+
+def _is_option_of_plugin(name: str, model: Mapping[str, Any]) -> bool:
+    """Returns True for an option that only an attention of another package has, if it is in use."""
+    if name in model or "family" not in model:
+        return False
+    # Imported here, so that --help does not wait for it.
+    from longsum_jax.models.registry import get_family
+
+    attentions = {
+        key: model[key]
+        for key in ("encoder_attention", "cross_attention")
+        if model.get(key) is not None
+    }
+    config_class = get_family(model["family"]).config_class
+    return name in config_class.keys(attentions) - config_class.keys({})
 
 
 def _check_known(name: str, node: Mapping[str, Any], where: str) -> None:

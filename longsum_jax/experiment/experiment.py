@@ -45,7 +45,7 @@ from longsum_jax.models.heads import LabelOptions, label_names
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.schema import first_names
 from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
+from longsum_jax.tokenizers.loading import load_tokenizer
 from longsum_jax.training.checkpointing import restore_params
 from longsum_jax.training.loss import (
     LossFn,
@@ -116,7 +116,7 @@ def check_run(run: RunConfig) -> None:
         )
     if (
         getattr(run.model, "has_memory", False)
-        and run.task.objective != "summarize_segments"
+        and run.task.base_objective != "summarize_segments"
     ):
         raise InputError(
             f'config.model has a memory, which config.task.objective "{run.task.objective}" would '
@@ -144,7 +144,7 @@ def check_run(run: RunConfig) -> None:
         raise InputError(
             'config.data.shuffle is "all", which a stream cannot do; give "block" or "none"'
         )
-    if run.data.reader == "stream" and run.task.objective == "prefer":
+    if run.data.reader == "stream" and run.task.base_objective == "prefer":
         raise InputError(
             'config.data.reader is "stream", but the reference model of the objective "prefer" '
             'reads all pairs before training; give "memory" or "prepared"'
@@ -244,7 +244,7 @@ def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:
         objective.auxiliary_models(task),
     )
     setup = Setup(
-        run.family, config, task, tokenizer, run, workdir, model.with_params
+        run.family, config, task, tokenizer, run, workdir, model.make_model
     )
     lora = make_lora(setup, start)
     return Experiment(setup, objective(setup), start, model, lora)
@@ -313,6 +313,9 @@ def _tokenizer(
         return load_tokenizer(workdir / TRAINING_MODEL, vocab_size=vocab_size)
     if start is not None:
         return start.tokenizer
+    # Imported here, because only runs without one train a tokenizer.
+    from longsum_jax.tokenizers.train import train_sentencepiece
+
     texts = (
         document.document for document in documents(run.task, run.data.split)
     )
@@ -432,7 +435,7 @@ def _open_prepared(experiment: Experiment) -> "PreparedExamples":
     auxiliary = experiment.auxiliary
     fingerprints = {} if auxiliary is None else auxiliary.fingerprints()
     store.check_task(setup.task, setup.run.data.split, fingerprints)
-    if setup.task.objective == "summarize_segments":
+    if setup.task.base_objective == "summarize_segments":
         store.check_content()
     return store
 

@@ -45,7 +45,7 @@ def training_changes(
     is_sharded = run.mesh.preset != "replicated"
     if num_devices > 1 and not is_sharded and rows % num_devices == 0:
         says = "parameters and optimizer state are sharded over the devices"
-        yield _mesh("fsdp", sequence=1), says
+        yield _mesh("fsdp"), says
     row_devices = 1 if rows % num_devices else num_devices
     accumulation = 2 * run.training.accumulation
     while rows % (row_devices * accumulation) == 0:
@@ -62,7 +62,9 @@ def training_changes(
     yield from _hepos(run)
 
 
-def faster_changes(run: RunConfig, room: float) -> Iterator[Change]:
+def faster_changes(
+    run: RunConfig, room: float, num_hosts: int
+) -> Iterator[Change]:
     """Yields changes of the training step that take more memory and may take less time.
 
     They do not change the update.
@@ -70,6 +72,7 @@ def faster_changes(run: RunConfig, room: float) -> Iterator[Change]:
     Args:
         run: config of the run.
         room: ratio of the device's memory to the memory of a step.
+        num_hosts: number of hosts of the mesh.
     """
     fewer = run.training.accumulation
     while fewer % 2 == 0 and 2 * run.training.accumulation / fewer <= room:
@@ -84,6 +87,16 @@ def faster_changes(run: RunConfig, room: float) -> Iterator[Change]:
             {"model.remat": False},
             "no layer is computed again for its gradients",
         )
+    if run.mesh.preset != "fsdp":
+        return
+    # Weights are gathered from fewer devices, or from none.
+    if num_hosts > 1 and run.mesh.batch == 1:
+        says = "every host has all parameters, sharded over its devices"
+        yield _mesh("fsdp", batch=num_hosts), says
+    yield (
+        _mesh("replicated", batch=-1, fsdp=1),
+        "every device has all parameters and the optimizer state",
+    )
 
 
 def evaluation_changes(run: RunConfig) -> Iterator[Change]:
@@ -109,8 +122,10 @@ def with_changes(
     return changed
 
 
-def _mesh(preset: str, sequence: int) -> dict[str, Any]:
-    sizes = {"batch": 1, "fsdp": -1, "tensor": 1, "sequence": sequence}
+def _mesh(
+    preset: str, *, batch: int = 1, fsdp: int = -1, sequence: int = 1
+) -> dict[str, Any]:
+    sizes = {"batch": batch, "fsdp": fsdp, "tensor": 1, "sequence": sequence}
     return {
         "mesh.preset": preset,
         **{f"mesh.{axis}": size for axis, size in sizes.items()},

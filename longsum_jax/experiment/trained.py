@@ -84,7 +84,7 @@ def objective_of(
         tokenizer=model.tokenizer,
         run=run,
         workdir=Path(),
-        make_model=lambda _: model,
+        make_model=lambda: model,
     )
     made = objective(setup)
     made.read_evaluation()
@@ -117,13 +117,13 @@ def _source_length(model: Model, task: Task, requested: int | None) -> int:
 
 def _trained_length(model: Model, task: Task, positions: int | None) -> int:
     """Returns the length in tokens of documents, sentences or choices in the model's training."""
-    if task.objective == "extract":
+    if task.base_objective == "extract":
         return model.config.max_sentence_length
     if positions is None:
         return task.max_source_length
     # The document is repeated for each choice: using all positions would
     # multiply the work.
-    if task.objective == "choose":
+    if task.base_objective == "choose":
         return min(task.max_source_length, positions)
     return positions
 

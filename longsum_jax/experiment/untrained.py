@@ -8,7 +8,6 @@ from longsum_jax.checkpoints import huggingface
 from longsum_jax.models.family import Family
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.typing import Params
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import AuxiliaryModels
@@ -35,15 +34,15 @@ class UntrainedModel:
     summarization: dict[str, Any] = field(default_factory=dict)
     auxiliary: "AuxiliaryModels | None" = None
 
-    def with_params(self, params: Params | None) -> "Model":
-        """Returns a model that generates with ``params``."""
+    def make_model(self) -> "Model":
+        """Returns a model whose ``params`` must be set before it generates."""
         # Imported here, because a run without evaluations generates nothing.
         from longsum_jax.summarization.model import Model
 
         return Model(
             self.family,
             self.config,
-            params,
+            None,
             self.tokenizer,
             self.generation_config,
             self.summarization,

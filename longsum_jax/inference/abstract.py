@@ -64,7 +64,7 @@ def summary_programs(
     # Copied weights are on the device in addition to the parameters.
     search_params, copies = params, layers
     # the layers are views of the parameters
-    if layers is not None and storage == "float32":
+    if isinstance(layers, tuple):
         search_params = {
             **params,
             "decoder": jax.tree.map(_nothing, params["decoder"]),

@@ -1,12 +1,16 @@
-"""Decoder weights in bfloat16 or int8, with which decoding steps compute in float32."""
+"""Decoder weights of a search: in bfloat16 or int8 with computation in float32, or gathered."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+from jax.sharding import PartitionSpec
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.partitioning import gathered_specs
+from longsum_jax.ops.device_memory import target_memory
 from longsum_jax.ops.storage import STORAGES, Storage, Stored, store
-from longsum_jax.typing import Array
+from longsum_jax.typing import Array, Params
 
 # Maps that decoding steps apply, with the number of axes they contract. The
 # encoder's key and value maps and the maps of memories are not converted.
@@ -19,6 +23,10 @@ _STORED_MAPS = {
     ("cross_attention", "q"): 1,
     **{("feed_forward", name): 1 for name in ("wi", "wi_0", "wi_1", "wo")},
 }
+
+# Part of a device's memory that the weights of a decoder may use if they are
+# gathered from a mesh.
+_GATHERED_PART = 1 / 8
 
 _store = jax.jit(store, static_argnums=(1, 2))  # one program per shape
 
@@ -85,3 +93,43 @@ def stored_decoder(
                 stored[module][name] = dict(linear, kernel=kernel)
         copies.append(stored)
     return StoredDecoder(tuple(copies), _store(table.T, storage, (0,)))
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class GatheredWeights:
+    """A search on a mesh that gathers sharded parameters once, not in every step.
+
+    Attributes:
+        specs: sharding of every parameter, None to leave it as it is, see
+            ``gathered_specs``.
+    """
+
+    specs: tuple[PartitionSpec | None, ...]
+
+    def gather(self, params: Params) -> Params:
+        """Returns the parameters in their new shardings, inside of a program."""
+        leaves, tree = jax.tree.flatten(params)
+        constrained = [
+            leaf
+            if spec is None
+            else jax.lax.with_sharding_constraint(leaf, spec)
+            for leaf, spec in zip(leaves, self.specs, strict=True)
+        ]
+        return jax.tree.unflatten(tree, constrained)
+
+
+def gathered_weights(params: Params) -> GatheredWeights | None:
+    """Returns the shardings for a search; None without sharded ones, or if too large.
+
+    Args:
+        params: parameters of a module, or their shapes with shardings.
+    """
+    specs = gathered_specs(params)
+    # The search does not read the encoder.
+    read = {name: tree for name, tree in params.items() if name != "encoder"}
+    num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(read))
+    is_sharded = any(spec is not None for spec in specs)
+    if not is_sharded or num_bytes > target_memory() * _GATHERED_PART:
+        return None
+    return GatheredWeights(specs)

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import flax.traverse_util
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from longsum_jax import checksums
 from longsum_jax.checkpoints import huggingface
@@ -81,7 +83,11 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 
 
 def load_model(
-    kind: type[M], path: str | Path, options: LoadOptions = DEFAULTS
+    kind: type[M],
+    path: str | Path,
+    options: LoadOptions = DEFAULTS,
+    *,
+    on_host: bool = False,
 ) -> M:
     """Loads a model as ``summarization.loading.load`` does, as an object of a class.
 
@@ -89,6 +95,7 @@ def load_model(
         kind: ``LoadedModel`` or a subclass.
         path: a directory, a workdir, an adapter, or a repository.
         options: options of loading.
+        on_host: True for parameters in NumPy arrays, except of a training run.
 
     Raises:
         InputError: as ``summarization.loading.load``.
@@ -132,8 +139,15 @@ def load_model(
             )
         else:
             config, params = huggingface.read_params(
-                directory, family, config, dtype=options.param_dtype
+                directory,
+                family,
+                config,
+                dtype=options.param_dtype,
+                place=np.asarray if on_host else jax.device_put,
             )
+        if modules is not None and modules.max_length is None:
+            # What sentence-transformers reads without another limit.
+            modules = modules._replace(max_length=config.max_source_length)
         summarization = huggingface.read_summarization(directory)
         return kind(
             family,
@@ -160,6 +174,8 @@ def _load_adapter(kind: type[M], path: Path, options: LoadOptions) -> M:
         kind,
         base,
         options._replace(tokenizer=tokenizer, revision=None, base=None),
+        # Kernels are changed in place, before they are moved to the device.
+        on_host=True,
     )
     model.params = merge_adapter(
         model.params, model.family, model.config, adapter

@@ -31,7 +31,12 @@ from longsum_jax.decoding.search import (
     start,
 )
 from longsum_jax.errors import InputError
-from longsum_jax.inference.decoder_storage import StoredDecoder, stored_decoder
+from longsum_jax.inference.decoder_storage import (
+    GatheredWeights,
+    StoredDecoder,
+    gathered_weights,
+    stored_decoder,
+)
 from longsum_jax.inference.kernel_cache import kernel_program
 from longsum_jax.layers.decoder_cache import (
     DecoderCache,
@@ -52,7 +57,7 @@ Inputs = Mapping[str, AnyArray]  # optional inputs of some encoders
 _MAX_OPTIONS = 16
 # Weights that decoding steps read besides the parameters: one tree per layer, or
 # None to slice them.
-Weights = tuple[Any, ...] | StoredDecoder | None
+Weights = tuple[Any, ...] | StoredDecoder | GatheredWeights | None
 
 
 class Programs:
@@ -241,7 +246,7 @@ class Search:
                 accelerator or a mesh.
         """
         if self._storage == "float32":
-            return layer_views(params["decoder"])
+            return layer_views(params["decoder"]) or gathered_weights(params)
         table = params[self._module.logits_parameter]
         # Copies are valid as long as these are the same arrays.
         leaves = [*jax.tree.leaves(params["decoder"]), table]
@@ -265,7 +270,7 @@ class Search:
         if self._storage == "float32":
             if is_on_one_cpu():
                 return jax.eval_shape(unstacked_layers, params["decoder"])
-            return None
+            return gathered_weights(params)
         if not is_on_one_cpu():
             raise self._not_on_cpu()
 
@@ -342,7 +347,7 @@ class Search:
         devices of its arguments.
         """
         _, layers, *_ = arguments
-        if layers is None:
+        if layers is None or isinstance(layers, GatheredWeights):
             compile_program = None
         else:
             compile_program = self.program.prepare(*arguments, **sizes)
@@ -538,6 +543,8 @@ def replicated(out: Generated) -> Generated:
 def cached_decoder(
     module: Any, params: Params, layers: Weights, source: DecoderSource
 ) -> CachedDecoder:
+    if isinstance(layers, GatheredWeights):
+        params, layers = layers.gather(params), None
     variables = {"params": params}
     if layers is None:
         layers = unstacked_layers(params["decoder"])

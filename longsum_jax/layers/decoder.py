@@ -107,20 +107,22 @@ class Decoder(nn.Module):
             prevent_cse=False,
             policy=self.stack.remat_policy,
         )
+        of_bias = 0 if self.stack.bias_per_layer else nn.broadcast
         scanned = nn.scan(
             layer,
             variable_axes={"params": 0, LOSSES: 0, "intermediates": 0},
             split_rngs={"params": True, "dropout": True},
-            # ``state`` has a row for each layer, and ``bias`` may; the other
-            # arguments are shared.
+            # ``state`` has a row for each layer, and ``bias`` and ``steps`` may;
+            # the other arguments are shared.
             in_axes=(
                 nn.broadcast,
-                0 if self.stack.bias_per_layer else nn.broadcast,
+                of_bias,
                 nn.broadcast,
                 nn.broadcast,
                 0,
                 nn.broadcast,
                 nn.broadcast,
+                of_bias,
             ),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
@@ -204,7 +206,10 @@ class Decoder(nn.Module):
         """
         positions = jnp.arange(x.shape[1])
         x = self._map_embeddings(self.dropout(x, deterministic=deterministic))
-        bias = self._bias(positions, positions)
+        # The same bias twice: dense for the reference, and as steps for kernels.
+        biases: Any = self._bias(positions, positions), None
+        if biases[0] is not None:
+            biases = biases[0], self.relative_attention_bias.steps()
         encoder_states, cross_mask = self._prepare_source(
             encoder_states, encoder_mask
         )
@@ -218,18 +223,19 @@ class Decoder(nn.Module):
             layers = getattr(self, group.name)
             if self.stack.bias_per_layer:
                 # umT5: each layer has a bias, stacked like the parameters.
-                rows = group.rows(bias)
+                bias, steps = group.rows(biases)
             else:
-                rows = bias
+                bias, steps = biases
             x, state = layers(
                 x,
                 encoder_states,
-                rows,
+                bias,
                 cross_mask,
                 deterministic,
                 state,
                 valid,
                 target_ids,
+                steps,
             )
             next_memory.append(state)
         x = self.output_dropout(self._normalize(x), deterministic=deterministic)

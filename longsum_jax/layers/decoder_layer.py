@@ -20,6 +20,7 @@ from longsum_jax.layers.memory import MemoryState
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.ops.attention.dense import prepend_keys
 from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import same_segment, segment_positions
 from longsum_jax.typing import AnyArray
 
@@ -57,6 +58,7 @@ class DecoderLayer(Layer):
         state: MemoryState | tuple[()],
         valid: Bool[AnyArray, "batch target_length"],
         segment_ids: Int[AnyArray, "batch target_length"] | None = None,
+        steps: StepBias | None = None,
     ) -> tuple[
         Float[AnyArray, "batch target_length d_model"], MemoryState | tuple[()]
     ]:
@@ -71,6 +73,7 @@ class DecoderLayer(Layer):
             state: state of the memory, () without a memory.
             valid: mask of the positions that the memory may store.
             segment_ids: segment ids of packed rows, None for one segment.
+            steps: ``bias`` by distance, for kernels.
 
         Returns:
             The states after the layer; the memory's state after the segment.
@@ -120,6 +123,7 @@ class DecoderLayer(Layer):
                 v,
                 mask=None if is_causal else mask,
                 bias=bias,
+                steps=steps if is_causal else None,
                 causal=is_causal,
                 positions=positions,
                 deterministic=deterministic,

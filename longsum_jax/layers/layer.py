@@ -183,7 +183,7 @@ def stack_of(stack: StackConfig, spec: LayerSpec) -> StackConfig:
     )
 
 
-def check_memory(
+def check_memory_options(
     memory: MemoryOptions,
     encoder_attention: str,
     encoder_layers: int,

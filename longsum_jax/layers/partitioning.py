@@ -8,8 +8,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.linen import spmd
-from jax.sharding import PartitionSpec
-from jaxtyping import Array, Shaped
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Int, Shaped
 
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.sequence_sharding import SequenceSharding
@@ -125,6 +125,21 @@ def constrain(
     return jax.lax.with_sharding_constraint(x, spec)
 
 
+def look_up(
+    table: Shaped[AnyArray, "vocab d_model"], ids: Int[AnyArray, "*shape"]
+) -> Shaped[Array, "*shape d_model"]:
+    """Returns the rows of an embedding table with these ids.
+
+    If there are more ids than rows, every device gathers the columns of the
+    table before it reads the rows of its own ids. XLA would otherwise read
+    slices of all ids, and exchange them by an all-to-all, the routes of which
+    take 15 s to compile for 256 TPUs.
+    """
+    if ids.size > len(table):
+        table = constrain(table, "vocab", None)
+    return jnp.take(table, ids, axis=0)
+
+
 def constrain_rows(tree: Any) -> Any:
     """Constrains the rows of arrays to the mesh's sharding of a batch, and no other axes."""
 
@@ -141,6 +156,38 @@ def constrain_rows(tree: Any) -> Any:
         )
 
     return jax.tree.map(constrained, tree)
+
+
+def gathered_specs(params: Any) -> tuple[PartitionSpec | None, ...]:
+    """Returns the shardings of parameters without the mesh axes that shard rows.
+
+    On such an axis ("fsdp") every device computes other rows, and needs whole
+    parameters for them.
+
+    Args:
+        params: tree of arrays, or of shapes with shardings.
+
+    Returns:
+        One PartitionSpec per leaf; None for a leaf that has none of these axes.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or not mesh.auto_axes:
+        return (None,) * len(jax.tree.leaves(params))
+    row_axes = set(_auto_axes(_mesh_axes(("batch",))[0], mesh))
+
+    def gathered(leaf: Any) -> PartitionSpec | None:
+        sharding = getattr(leaf, "sharding", None)
+        if not isinstance(sharding, NamedSharding):
+            return None
+        spec = []
+        for entry in sharding.spec:
+            axes = _auto_axes(entry, mesh)
+            spec.append(tuple(axis for axis in axes if axis not in row_axes))
+        if spec == [_auto_axes(entry, mesh) for entry in sharding.spec]:
+            return None
+        return PartitionSpec(*spec)
+
+    return tuple(map(gathered, jax.tree.leaves(params)))
 
 
 def is_on_one_cpu() -> bool:

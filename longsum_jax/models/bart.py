@@ -23,7 +23,7 @@ from longsum_jax.layers.attention.global_tokens import NO_TOKEN
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import LayerNorm, normal
 from longsum_jax.layers.encoder import Encoder
-from longsum_jax.layers.partitioning import logical
+from longsum_jax.layers.partitioning import logical, look_up
 from longsum_jax.models.bart_config import (
     RUNTIME_FIELDS,
     SIDES,
@@ -260,7 +260,7 @@ class Bart(EncoderDecoder):
             table = self.shared
         else:
             table = self.target_embedding
-        x = jnp.take(table, ids, axis=0) * scale
+        x = look_up(table, ids) * scale
         return (x + self._positions(positions, side)).astype(c.compute_dtype)
 
     def _positions(

@@ -24,13 +24,15 @@ from longsum_jax.models.config import (
     check_divisible,
     check_known,
     check_token_ids,
+)
+from longsum_jax.models.embedding_tables import EmbeddingOptions
+from longsum_jax.models.flat_config import (
     read_bigbird_attention,
     read_fields,
     read_windows,
     write_bigbird_attention,
     write_windows,
 )
-from longsum_jax.models.embedding_tables import EmbeddingOptions
 from longsum_jax.models.heads import (
     LabelOptions,
     check_labels,
@@ -610,5 +612,7 @@ def write_config(config: BartConfig, name: str) -> dict[str, Any]:
             config, config.encoder_layers
         )
     if isinstance(config, BigBirdPegasusConfig):
-        values["attention_type"] = write_bigbird_attention(config)
+        values["attention_type"] = write_bigbird_attention(
+            config.encoder_attention
+        )
     return values

@@ -40,12 +40,11 @@ from longsum_jax.models.config import (
     ModelConfig,
     check_attention,
     check_decoder_options,
-    check_entries,
     check_token_ids,
-    read_fields,
 )
 from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.models.family import Family
+from longsum_jax.models.flat_config import check_entries, read_fields
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linear
 from longsum_jax.schema import (
     Count,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from longsum_jax.layers.partitioning import look_up
 from longsum_jax.models.bert_config import BertConfig
 from longsum_jax.typing import AnyArray
 
@@ -38,7 +39,7 @@ def sum_embeddings(
         scale = math.sqrt(config.hidden_size)
     else:
         scale = 1.0
-    x = jnp.take(tables.words, ids, axis=0) * scale
+    x = look_up(tables.words, ids) * scale
     # Padding may be beyond the table, and is masked: any row will do.
     x = x + jnp.take(tables.positions, rows, axis=0, mode="clip")
     if tables.types is not None:

@@ -13,7 +13,7 @@ from longsum_jax.models.bert_config import (
     Head,
     LongformerConfig,
 )
-from longsum_jax.models.config import (
+from longsum_jax.models.flat_config import (
     read_bigbird_attention,
     read_fields,
     read_windows,
@@ -135,7 +135,7 @@ def write_config(config: BertConfig) -> dict[str, Any]:
         )
     if isinstance(config, BigBirdConfig):
         values |= {
-            "attention_type": write_bigbird_attention(config),
+            "attention_type": write_bigbird_attention(config.encoder_attention),
             "use_bias": True,
         }
     for name, key in _JSON_NAMES.get(type(config), {}).items():

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.dense import ACTIVATIONS, LayerNorm
 from longsum_jax.layers.encoder import Encoder
+from longsum_jax.layers.partitioning import look_up
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.bert import Bert
 from longsum_jax.models.bert_config import (
@@ -30,8 +30,9 @@ from longsum_jax.models.bert_json import (
     check_structure,
     shared_entries,
 )
-from longsum_jax.models.config import check_known, read_fields
+from longsum_jax.models.config import check_known
 from longsum_jax.models.family import Family
+from longsum_jax.models.flat_config import read_fields
 from longsum_jax.models.heads import head_of, read_labels
 from longsum_jax.models.weight_map import (
     WeightMap,
@@ -148,7 +149,7 @@ class Deberta(Bert):
     ) -> Float[Array, "batch length d_model"]:
         """Returns the normalized embeddings; only attention depends on positions."""
         del token_type_ids
-        return self.embedding_norm(jnp.take(self.word_embeddings, ids, axis=0))
+        return self.embedding_norm(look_up(self.word_embeddings, ids))
 
 
 # config.json

@@ -86,7 +86,7 @@ class ExtractionHead(Layer):
                 jnp.arange(num_sentences), frequencies
             )
             x = x + positions.astype(x.dtype)
-        y = self.attention(x, (mask, None, None), (), deterministic)
+        y = self.attention(x, (mask, None, None, None), (), deterministic)
         x = self.add_residual(self.attention_norm, x, y, deterministic)
         hidden = self.dropout(
             nn.relu(self.dense(x)), deterministic=deterministic

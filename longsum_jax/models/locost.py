@@ -108,7 +108,7 @@ def encoder_rows(config: LocostConfig) -> list[WeightRow]:
 
 def weight_map(config: LocostConfig) -> WeightMap:
     """Returns the key of every parameter in the published state dict."""
-    rows, tied, copies = t5.table_rows(config)
+    rows, tied, copies = t5.t5_embedding_rows(config)
     rows = [*rows, *encoder_rows(config), *t5.decoder_rows(config)]
     return WeightMap(rows, tied=tied, copies=copies)
 

@@ -19,7 +19,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.layers.dense import ACTIVATIONS, NORMS, Dropout, Linear, normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import layer_attentions
-from longsum_jax.layers.partitioning import logical
+from longsum_jax.layers.partitioning import logical, look_up
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.bert import Bert
 from longsum_jax.models.bert_config import (
@@ -32,9 +32,10 @@ from longsum_jax.models.bert_json import (
     RUNTIME_FIELDS,
     shared_entries,
 )
-from longsum_jax.models.config import check_known, read_fields
+from longsum_jax.models.config import check_known
 from longsum_jax.models.extraction_head import ExtractionHead, mean_state
 from longsum_jax.models.family import Family
+from longsum_jax.models.flat_config import read_fields
 from longsum_jax.models.heads import (
     SPAN_OUTPUTS,
     biased_linear,
@@ -293,7 +294,7 @@ class ModernBert(Bert):
     ) -> Float[Array, "batch length d_model"]:
         """Returns the normalized embeddings; only attention depends on positions."""
         del token_type_ids
-        return self.embedding_norm(jnp.take(self.word_embeddings, ids, axis=0))
+        return self.embedding_norm(look_up(self.word_embeddings, ids))
 
 
 # config.json

@@ -11,12 +11,9 @@ from longsum_jax.layers.attention.registry import (
 )
 from longsum_jax.lazy_classes import LazyClasses
 from longsum_jax.models import lsg_layout
-from longsum_jax.models.config import (
-    EncoderDecoderConfig,
-    ModelConfig,
-    check_entries,
-)
+from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
 from longsum_jax.models.family import LIBRARY_PREFIX, Family
+from longsum_jax.models.flat_config import check_entries
 
 _PACKAGE = "longsum_jax.models"
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.errors import InputError, did_you_mean
@@ -17,14 +16,13 @@ from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import FEED_FORWARD_KINDS, normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import layer_attentions
-from longsum_jax.layers.partitioning import logical
+from longsum_jax.layers.partitioning import logical, look_up
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     check_attention,
     check_decoder_options,
     check_known,
     check_token_ids,
-    read_fields,
 )
 from longsum_jax.models.embedding_tables import (
     EmbeddingKeys,
@@ -35,6 +33,7 @@ from longsum_jax.models.embedding_tables import (
 )
 from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.models.family import Family
+from longsum_jax.models.flat_config import read_fields
 from longsum_jax.models.vocabulary import vocabulary_logits
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
 from longsum_jax.ops.precision import scaled
@@ -259,7 +258,7 @@ class T5(EncoderDecoder):
         ids: Int[AnyArray, "batch length"],
         table: Float[AnyArray, "vocab d_model"],
     ) -> Float[Array, "batch length d_model"]:
-        return jnp.take(table.astype(self.config.compute_dtype), ids, axis=0)
+        return look_up(table.astype(self.config.compute_dtype), ids)
 
     def output_logits(
         self, x: Float[AnyArray, "*leading d_model"]
@@ -431,14 +430,14 @@ def encoder_rows(config: T5Config) -> list[WeightRow]:
     return rows
 
 
-def table_rows(config: T5Config) -> EmbeddingRows:
+def t5_embedding_rows(config: T5Config) -> EmbeddingRows:
     """Returns the rows of embeddings and output weights, and the keys of their copies."""
     return embedding_rows(config, EMBEDDING_KEYS, stores_shared=True)
 
 
 def weight_map(config: T5Config) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
-    rows, tied, copies = table_rows(config)
+    rows, tied, copies = t5_embedding_rows(config)
     # T5 1.0 was published with a cross-attention bias that no version of the
     # model has ever read.
     ignored = (r"EncDecAttention\.relative_attention_bias",)

@@ -20,18 +20,17 @@ from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import layer_attentions
-from longsum_jax.layers.partitioning import logical
+from longsum_jax.layers.partitioning import logical, look_up
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
     check_attention,
     check_decoder_options,
-    check_entries,
     check_token_ids,
-    read_fields,
 )
 from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.models.family import Family
+from longsum_jax.models.flat_config import check_entries, read_fields
 from longsum_jax.models.heads import head_of
 from longsum_jax.models.vocabulary import vocabulary_logits
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linear
@@ -351,7 +350,7 @@ class T5Gemma(EncoderDecoder):
         dtype = self.config.compute_dtype
         # The published code rounds the factor to the type of the states.
         factor = jnp.asarray(math.sqrt(table.shape[1]), dtype)
-        return jnp.take(table, ids, axis=0).astype(dtype) * factor
+        return look_up(table, ids).astype(dtype) * factor
 
     def output_logits(
         self, x: Float[AnyArray, "*leading d_model"]

@@ -26,8 +26,8 @@ from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import layer_attentions
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.models.config import read_fields
 from longsum_jax.models.family import Family
+from longsum_jax.models.flat_config import read_fields
 from longsum_jax.models.heads import head_of
 from longsum_jax.models.t5gemma import (
     BUFFERS,

@@ -5,13 +5,17 @@ takes 139 operations per entry in a program for TPUs; their hardware generator
 takes 11 (compiled for a v5e). A step of the base model drops some 40,000
 entries per token, twice if layers are rematerialized. The hardware generator's
 numbers depend on the size of a device's part of an array.
+
+Fused kernels drop attention weights by a hash of their position, in eight
+operations for each weight.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
@@ -40,6 +44,55 @@ def keep_mask(
         words = jnp.tile(words, _WORDS_OF_RBG // words.size)
         rng = jax.random.wrap_key_data(words, impl="rbg")
     return jax.random.bernoulli(rng, share, shape)
+
+
+def head_words(
+    rng: PRNGKeyArray, rows: int, heads: int
+) -> UInt32[Array, "rows heads words"]:
+    """Returns two words for each row and head, from which ``keep_pairs`` draws.
+
+    Args:
+        rng: PRNG key, of any kind.
+        rows, heads: numbers of rows and heads on all devices.
+    """
+    numbers = jnp.arange(rows * heads).reshape(rows, heads)
+    keys = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (None, 0))(
+        rng, numbers
+    )
+    return jax.random.key_data(keys)[..., :2]
+
+
+def keep_pairs(
+    words: tuple[Any, Any],
+    queries: Int[AnyArray, "num_queries 1"],
+    keys: Int[AnyArray, "1 num_keys"],
+    share: float,
+) -> Bool[Array, "num_queries num_keys"]:
+    """Draws a mask of pairs of queries and keys inside a kernel, True with probability ``share``.
+
+    The mask depends on the words and positions only, not on blocks and devices.
+    It is a hash, which takes eight operations for each pair.
+
+    Args:
+        words: the two words of a row and head.
+        queries, keys: indices of the queries and keys.
+        share: probability of True, less than 1.
+    """
+    of_queries, of_keys = (
+        _hashed(jnp.asarray(indices).astype(jnp.uint32) ^ word)
+        for indices, word in zip((queries, keys), words, strict=True)
+    )
+    limit = jnp.uint32(round(share * 2**32))
+    return _hashed(of_queries + of_keys) < limit
+
+
+def _hashed(x: Array) -> Array:
+    """Returns the finalizer of MurmurHash3 (Appleby 2011) of uint32 numbers."""
+    x ^= x >> 16
+    x *= jnp.uint32(0x85EBCA6B)
+    x ^= x >> 13
+    x *= jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)
 
 
 def drop_entries(

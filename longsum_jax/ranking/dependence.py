@@ -8,7 +8,6 @@ import numpy as np
 from longsum_jax.ranking.lexicon import DEPENDENT, STOP_WORDS, light_stem
 from longsum_jax.ranking.parsing import (
     ParsedDocument,
-    speakers,
     without_speaker,
 )
 from longsum_jax.ranking.wording import connective_end, without_openers
@@ -152,8 +151,7 @@ def depend_on_previous(document: ParsedDocument) -> np.ndarray:
     language = document.language or "en"
     if language != "en":
         return _depend_by_list(document, language)
-    names = speakers(document)
-    is_talk = any(names)
+    is_talk = any(document.speakers)
     beginnings = [first_words(sentence) for sentence in document.sentences]
     capitals = sum(words[:1].isupper() for words in beginnings)
     context = _Context(is_talk, 2 * capitals > len(beginnings))

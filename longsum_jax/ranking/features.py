@@ -362,7 +362,7 @@ def _centrality(document: ParsedDocument) -> Features:
     }
 
 
-def lexrank(document: ParsedDocument, steps: int = LEXRANK_STEPS) -> np.ndarray:
+def lexrank(document: ParsedDocument) -> np.ndarray:
     """Returns continuous LexRank (Erkan & Radev, 2004, section 3.3) without damping, [n], sum 1.
 
     The matrix of cosines is never built: its product with a vector is two
@@ -371,7 +371,7 @@ def lexrank(document: ParsedDocument, steps: int = LEXRANK_STEPS) -> np.ndarray:
     words, weights = document.words, document.weights
     n = len(document.sentences)
     rank = np.full(n, 1 / n)
-    for _ in range(steps):
+    for _ in range(LEXRANK_STEPS):
         center = words.by_word(weights * rank[words.row])
         rank = words.by_sentence(weights * center[words.word])
         rank /= max(rank.sum(), 1e-12)

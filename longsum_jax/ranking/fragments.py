@@ -6,7 +6,6 @@ previous one are found here as well.
 """
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,11 +21,11 @@ from longsum_jax.ranking.parsing import (
     class_counts,
     is_stopped,
     is_story,
-    speakers,
     without_speaker,
 )
 from longsum_jax.ranking.signposts import are_signposts, are_verbless
 from longsum_jax.ranking.wording import fluent, without_openers
+from longsum_jax.text.boundaries import NOTE_MARK
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import without_list_mark
@@ -48,7 +47,8 @@ _NOTES = 0.5  # share of words in short lines above which a document is notes
 # sentences.
 _FINISHED = 0.6
 _ENDS = re.compile(
-    r"[.!?\u2026\u0964\u061f\u3002\u06d4\uff01\uff1f][^\w\s]*(?:\[\d+\])*\Z"
+    r"[.!?\u2026\u0964\u061f\u3002\u06d4\uff01\uff1f][^\w\s]*"
+    rf"(?:{NOTE_MARK})*\Z"
 )
 _FEWEST_WORDS_OF_ITEM = 8  # minimum of a list item that needs no stop
 # but not an identifier
@@ -80,6 +80,8 @@ _ANNOUNCEMENT = re.compile(
     rf"(?i:here)(?:['\u2019]s| is) (?:(?i:our|your|the) [\w ,]+, )?{_NAME}[.!]?\Z|"
     r"(?i:"
     r"(?:many )?thank(?:s| you)\b|"
+    r"(?:(?:dr|mr|ms|mrs)\. )?[\w'\u2019-]+(?: [\w'\u2019-]+)?, (?:many )?thank(?:s| you)"
+    r"(?: (?:very|so) much| for (?:joining|being|coming|your time)\b.*)[.!]?\Z|"
     r"good (?:morning|afternoon|evening|day)\b|"
     r"welcome(?: back| everyone|,)|"
     r"ladies and gentlemen|"
@@ -108,13 +110,35 @@ _BROADCAST = re.compile(
     r"before we (?:dive|get|go|hop|jump) (?:in|into|on|started)\b",
     re.IGNORECASE,
 )
+# Pleasantries of letters, newsletters and blogs.
+_PLEASANTRY = re.compile(
+    r"(?:what an? .{1,80}!\Z|(?:hi|hello|hey|dear)\b[^.!?]{0,40}!|"
+    r"have an? (?:great|good|nice|wonderful|lovely|safe|happy|fantastic) (?:day|evening|night|"
+    r"week|weekend|time|trip|break|summer|holidays?|one)\b|"
+    r"happy (?:new year|holidays|\w+day)\b|see you (?:all |soon|there|next)|"
+    r"(?:i|we) (?:do )?hope (?:that )?(?:you|your|this e-?mail|this letter)\b|"
+    r"(?:i am|i['\u2019]m|we are|we['\u2019]re) (?:so |very |really |super )?"
+    r"(?:excited|thrilled|delighted) to (?:finally )?share\b|"
+    r"please (?:do not|don['\u2019]t) hesitate\b|(?:please )?feel free to\b|"
+    r"(?:i |we )?(?:look|looking|am looking|are looking) forward to (?:hear|see|meet))",
+    re.IGNORECASE,
+)
 # Notices of Project Gutenberg and of the magazines that first published its
 # stories.
 _NOTICE = re.compile(
     r"project gutenberg|distributed proofread|\[?transcriber['\u2019]s notes?\b|"
     r"this (?:e-?text|e-?book) (?:was|is)\b|u\.s\. copyright on this publication|"
     r"all rights reserved|no part of this publication may|reproduced,? (?:stored|transmitted)|"
-    r"(?:continued|turn) (?:on|to|from) page \d|\A\W*(?:copyright\b|\u00a9)",
+    r"(?:continued|turn) (?:on|to|from) page \d|\A\W*(?:copyright\b|\u00a9)|"
+    # contracts, reports, change logs, blogs and newsletters
+    r"\bin witness whereof\b|\Arespectfully submitted\b|\bkeep a changelog\b|"
+    r"\ball notable changes to this\b|\baffiliate links\b|"
+    r"\bleave (?:a|your) (?:comment|review|rating)\b|"
+    r"\bfollow (?:us|me) on\b|\bunsubscribe\b|\bsubscribe to (?:our|my|the) "
+    r"(?:newsletter|blog|channel|podcast)\b|\bclick here to\b|"
+    r"\bjump to (?:the )?recipe\b|\bwas this (?:page|article) (?:helpful|useful)\b|"
+    r"\Alast (?:updated|modified|reviewed)\b|\bfor informational purposes only\b|"
+    r"\bdoes not constitute [\w, ]{0,40}advice\b",
     re.IGNORECASE,
 )
 # One of these words is in every notice; faster to search.
@@ -138,6 +162,9 @@ _NOTICE_WORDS = (
         "continued",
         "turn ",
     ),
+    *("witness", "submitted", "changelog", "notable", "affiliate", "leave "),
+    *("follow ", "subscribe", "click here", "jump to"),
+    *("helpful", "useful", "last ", "constitute", "informational"),
 )
 _STARTS_BOOK = re.compile(
     r"\*\*\* ?start of (?:the|this) project gutenberg", re.IGNORECASE
@@ -183,28 +210,26 @@ def are_interruptions(document: ParsedDocument) -> np.ndarray:
 
 def _are_uninformative(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences without content, whether finished or not."""
-    names_of_speakers = speakers(document)
     return (
-        _are_short(document, names_of_speakers)
+        _are_short(document)
         | _are_numbered_headings(document)
         | _lead_in(document)
         | _are_numbers(document)
         | _in_captions(document)
         | _are_markup(document)
         | _are_code(document)
-        | _are_announcements(document, names_of_speakers)
+        | _are_announcements(document)
         | _are_notices(document)
+        | _are_pleasantries(document)
         | _are_open_quotations(document)
         | are_signposts(document)
         | are_verbless(document)
         | _are_loose_questions(document)
-        | _are_broken_talk(document, names_of_speakers)
+        | _are_broken_talk(document)
     )
 
 
-def _are_short(
-    document: ParsedDocument, names_of_speakers: Sequence[str]
-) -> np.ndarray:
+def _are_short(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences of fewer than ``_FEWEST_WORDS`` words; a URL counts as one word.
 
     So are sentences of fewer than ``_FEWEST_CONTENT_WORDS`` words that are not
@@ -215,7 +240,7 @@ def _are_short(
     content = document.words.by_sentence(document.content[document.words.word])
     few = content < _FEWEST_CONTENT_WORDS
     short = (np.minimum(words, document.lengths) < _FEWEST_WORDS) | few
-    in_talk = np.array([name != "" for name in names_of_speakers])
+    in_talk = np.array([name != "" for name in document.speakers])
     for number in np.flatnonzero(in_talk & (words < _LONG_IN_TALK)):
         short[number] = _is_short_in_talk(document.sentences[number])
     return short
@@ -385,21 +410,17 @@ def _are_loose_questions(document: ParsedDocument) -> np.ndarray:
     return are_questions(document)
 
 
-def _are_broken_talk(
-    document: ParsedDocument, names_of_speakers: Sequence[str]
-) -> np.ndarray:
+def _are_broken_talk(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences of talk with a word that breaks off ("the colour and s")."""
     broken = np.zeros(len(document.sentences), bool)
-    for number, name in enumerate(names_of_speakers):
+    for number, name in enumerate(document.speakers):
         if name:
             words = fluent(without_speaker(document.sentences[number]))
             broken[number] = _BROKEN.search(words) is not None
     return broken
 
 
-def _are_announcements(
-    document: ParsedDocument, names_of_speakers: Sequence[str]
-) -> np.ndarray:
+def _are_announcements(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences that greet, thank, advertise or introduce the next speaker.
 
     Outside of talk, only short sentences are announcements: longer ones that
@@ -409,11 +430,24 @@ def _are_announcements(
     for number in np.flatnonzero(document.lengths <= _LONGEST_ANNOUNCEMENT):
         words = without_speaker(document.sentences[number])
         announces[number] = _ANNOUNCEMENT.match(words) is not None
-    for row, name in enumerate(names_of_speakers):
+    for row, name in enumerate(document.speakers):
         if name:
             words = without_openers(without_speaker(document.sentences[row]))
             announces[row] |= _BROADCAST.match(words) is not None
     return announces
+
+
+def _are_pleasantries(document: ParsedDocument) -> np.ndarray:
+    """Returns True for exclamations and wishes of letters ("What a week!"); none in talk."""
+    if any(document.speakers) or is_story(document):
+        return np.zeros(len(document.sentences), bool)
+    return np.array(
+        [
+            _PLEASANTRY.match(first_words(sentence)) is not None
+            for sentence in document.sentences
+        ],
+        bool,
+    )
 
 
 def _are_notices(document: ParsedDocument) -> np.ndarray:

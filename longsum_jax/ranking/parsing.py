@@ -61,6 +61,8 @@ class ParsedDocument(NamedTuple):
         headings: bool [n], True for a short separate line without a stop.
         turns: bool [n], True for a line that begins with a speaker's name and a
             colon.
+        speakers: speaker of each sentence of talk; "" for all sentences of other
+            documents.
         lengths: int [n], word counts by ``num_words``.
         words: stemmed words in the sentences.
         content: bool [words.size], True for words that are not stop words.
@@ -78,6 +80,7 @@ class ParsedDocument(NamedTuple):
     paragraphs: np.ndarray
     headings: np.ndarray
     turns: np.ndarray
+    speakers: list[str]
     lengths: np.ndarray
     words: WordTable
     content: np.ndarray
@@ -125,6 +128,7 @@ def parse_document(text: str) -> ParsedDocument:
         & ~turns
         & _has_words(words),
         turns=turns,
+        speakers=_speakers(sentences, breaks),
         lengths=lengths,
         words=words,
         content=content,
@@ -230,25 +234,25 @@ def speaker_of(sentence: str) -> str:
     return name if is_name else ""
 
 
-def speakers(document: ParsedDocument) -> list[str]:
+def _speakers(sentences: Sequence[str], breaks: np.ndarray) -> list[str]:
     """Returns the speaker of each sentence of talk; "" for all sentences of other documents.
 
     A document is talk if many of its lines are turns of speakers with several
     turns. The rest of a line after words before a colon that need not be a name
     ("the chair:", once) has no speaker: a wrong one is worse.
     """
-    unknown = [""] * len(document.sentences)
+    unknown = [""] * len(sentences)
     names = {
         number: name
-        for number in np.flatnonzero(document.breaks).tolist()
-        if (name := name_before_colon(document.sentences[number]))
+        for number in np.flatnonzero(breaks).tolist()
+        if (name := name_before_colon(sentences[number]))
     }
     num_turns = collections.Counter(names.values())
     repeated = {
         name for name, count in num_turns.items() if count >= FEWEST_TURNS
     }
     turns = [name for name in names.values() if name in repeated]
-    num_lines = int((document.breaks > 0).sum())
+    num_lines = int((breaks > 0).sum())
     # Labels of lists are often in lower case, names seldom.
     num_certain = sum(not name[0].islower() for name in turns)
     is_talk = num_certain >= TALK_SHARE * num_lines or (
@@ -259,7 +263,7 @@ def speakers(document: ParsedDocument) -> list[str]:
     result: list[str] = []
     speaker = ""  # of the last turn
     current = ""  # of the line
-    for number, is_line in enumerate((document.breaks > 0).tolist()):
+    for number, is_line in enumerate((breaks > 0).tolist()):
         line_name = names.get(number)
         if line_name is None:
             if is_line:

@@ -30,13 +30,17 @@ from longsum_jax.ranking.parsing import (
     is_story,
     name_before_colon,
     parse_document,
-    speakers,
 )
 from longsum_jax.ranking.passages import (
     num_passages,
     num_story_parts,
     select_passages,
     without_dialogue,
+)
+from longsum_jax.ranking.pointers import (
+    body,
+    numbers_paragraphs,
+    without_references,
 )
 from longsum_jax.ranking.selection import select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
@@ -227,14 +231,12 @@ class Ranker:
         mixed = self._mixed(features, tree_scores)
         scores = without_fragments(document, mixed)
         scores[_is_layout(document, outline)] = -np.inf
-        names_of_speakers = speakers(document)
-        labels = _labels(document, names_of_speakers)
+        labels = _labels(document)
         selected, is_by_parts = summary_sentences(
             document,
             scores,
             parsed_length,
             has_query=query is not None,
-            names_of_speakers=names_of_speakers,
             label_words=np.array([num_words(label) for label in labels]),
         )
         names, contributions = self._contributions(
@@ -242,7 +244,7 @@ class Ranker:
         )
         explanations = explain(names, contributions, mixed, selected)
         placed = _placed(text, document, outline)
-        is_talk = any(names_of_speakers)
+        is_talk = any(document.speakers)
         texts = _texts(document, placed, selected, labels, is_talk)
         headings = _part_headings(placed, selected, is_by_parts)
         summary, unexplained = _statements(placed, selected, texts, headings)
@@ -308,7 +310,6 @@ def summary_sentences(
     length: Length,
     *,
     has_query: bool = False,
-    names_of_speakers: Sequence[str] | None = None,
     label_words: np.ndarray | None = None,
 ) -> tuple[list[int], bool]:
     """Returns the sentences of a summary, and True if they are passages by parts.
@@ -318,16 +319,13 @@ def summary_sentences(
         scores: float [n]; minus infinity for fragments.
         length: length of the summary.
         has_query: True if the scores are for a topic.
-        names_of_speakers: speaker of each sentence; None to detect them.
         label_words: int [n], words of the label of a sentence; None for no
             labels.
     """
-    if names_of_speakers is None:
-        names_of_speakers = speakers(document)
     dependent = depend_on_previous(document)
     num_words = int(document.lengths.sum())
     limit = length.limit(num_words)
-    is_talk = any(names_of_speakers)
+    is_talk = any(document.speakers)
     num_parts = None
     if length.unit != "sentences" and not has_query:
         count = num_passages(num_words, limit)
@@ -377,11 +375,13 @@ def summary_sentences(
     return selected, num_parts is not None
 
 
-def _labels(document: ParsedDocument, names: Sequence[str]) -> list[str]:
+def _labels(document: ParsedDocument) -> list[str]:
     """Returns a label with the speaker for each sentence of talk that lacks it; "" for others."""
     return [
         f"{name}: " if name and name_before_colon(sentence) != name else ""
-        for name, sentence in zip(names, document.sentences, strict=True)
+        for name, sentence in zip(
+            document.speakers, document.sentences, strict=True
+        )
     ]
 
 
@@ -395,8 +395,14 @@ def _texts(
     """Returns the words of the selected sentences for a reader, see ``wording``."""
     texts = []
     document_words: Set[str] | None = None
+    is_numbered = numbers_paragraphs(placed.text)
     for number in selected:
-        text = plain(placed.source(number, 1.0).text)
+        passage = placed.source(number, 1.0).text
+        if document.breaks[number] and not is_talk:
+            start, end = document.starts[number], document.ends[number]
+            whole = body(placed.text[start:end], is_numbered=is_numbered)
+            passage = _with_same_case(whole, passage)
+        text = without_references(plain(passage))
         # In talk, hyphens end words that break off.
         if not is_talk and is_hyphenated(text):
             if document_words is None:

@@ -8,7 +8,7 @@ import html
 import re
 from collections.abc import Set
 
-from longsum_jax.text.ngrams import unicode_words
+from longsum_jax.text.hyphens import hyphenated_words, keeps_hyphen
 
 _ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{1,6});")
 _PLACEHOLDERS = re.compile(
@@ -19,6 +19,7 @@ _BEFORE_CITATION = re.compile(
     r"\b(?:as|and|by|from|in|of|or|see|than|to|with)\Z", re.IGNORECASE
 )
 _DOUBLED = re.compile(r"([,;])\s*[,;]|(?<!\.)(\.)\s*\.(?!\.)")
+_STOP_AFTER_STOP = re.compile(r"(?<=\w[!?])\.\Z")
 _MARKS = re.compile(r"[`*_\[<>&:\u00b6\\]")
 _REPLACEMENTS = (
     (re.compile(r":(?i:pep):`(\d+)`"), r"PEP \1"),
@@ -45,12 +46,17 @@ _MARKUP_OUTSIDE_CODE = (
     # links of Markdown
     (
         re.compile(
-            r"!?\[([^\[\]]{1,300})\](?:\([^()\s]{0,500}(?:\s+\"[^\"]{0,300}\")?\)|"
-            r"\[[\w-]{0,40}\])"
+            r"!?\[(?!\d{1,3}\]\[)([^\[\]]{1,300})\](?:\([^()\s]{0,500}(?:\s+\"[^\"]{0,300}\")?\)|"
+            r"\[[\w-]{0,40}\]| \(https?://[^()\s]{1,500}\))"
         ),
         r"\1",
     ),
     (re.compile(r"<(https?://[^<>\s]{1,300})>"), r"\1"),
+    # terms of definitions: "**Node** A machine"
+    (
+        re.compile(r"\A\*\*([^*\n]{1,60}[^\W_])\*\*\s+(?=[A-Z])"),
+        r"\1: ",
+    ),
     # emphasis, and labels of notes: "> **Warning**", "[!NOTE]"
     (
         re.compile(
@@ -181,6 +187,7 @@ def plain(sentence: str) -> str:
         sentence = _without_markup(sentence)
     sentence = _SPLIT_WORDS.sub(r"\1\2\3", sentence)
     sentence = _GLUED_HEADING.sub("", sentence)
+    sentence = _STOP_AFTER_STOP.sub("", sentence)
     return _SPACED.sub(r"\1", sentence)
 
 
@@ -218,14 +225,14 @@ def is_hyphenated(sentence: str) -> bool:
 
 def whole_words(text: str) -> set[str]:
     """Returns the words of a text in lower case, without parts of words that line ends cut."""
-    return set(unicode_words(_CUT.sub(" ", text).lower()))
+    return hyphenated_words(_CUT.sub(" ", text))
 
 
 def without_line_hyphens(sentence: str, words: Set[str]) -> str:
     """Joins words that the end of a line cut: "intro- duction", "hour- hand".
 
-    The hyphen stays if both parts are words of the document and their
-    compound is not.
+    The hyphen also stays if both parts are words of the document and their
+    compound is not; see ``keeps_hyphen``.
 
     Args:
         sentence: words of one sentence.
@@ -234,8 +241,11 @@ def without_line_hyphens(sentence: str, words: Set[str]) -> str:
 
     def joined(match: re.Match[str]) -> str:
         first, second = match[1], match[2]
-        parts_are_words = {first.lower(), second} <= words
-        if parts_are_words and (first + second).lower() not in words:
+        parts_are_words = {first.casefold(), second} <= words
+        is_compound = (
+            parts_are_words and (first + second).casefold() not in words
+        )
+        if is_compound or keeps_hyphen(first, second, words):
             return f"{first}-{second}"
         return first + second
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from longsum_jax.errors import counted
 from longsum_jax.readers.document import Block
 from longsum_jax.text.documents import replace_half_characters
+from longsum_jax.text.hyphens import hyphenated_words, keeps_hyphen
 
 # C0 and C1 except tab and line feed, soft hyphens, byte order marks and
 # noncharacters.
@@ -92,7 +93,6 @@ _HYPHEN_AND_SPACE = re.compile(
 )
 _HYPHEN_ENDS = ("- ", "-\n", "\u2010 ", "\u2010\n")
 _FEWEST_CUT_WORDS = 2  # minimum joined words of a document copied from pages
-_WORD = re.compile(r"\w+(?:-\w+)*")
 
 
 def clean(
@@ -187,7 +187,7 @@ def _with_whole_words(blocks: list[Block]) -> list[Block]:
             pairs += _HYPHEN_AND_SPACE.finditer(block.text)
     if not pairs:
         return blocks
-    words = words_of(
+    words = hyphenated_words(
         "\n".join(_HYPHEN_AND_SPACE.sub(" ", block.text) for block in blocks)
     )
 
@@ -204,7 +204,7 @@ def _with_whole_words(blocks: list[Block]) -> list[Block]:
             is_copied and second.casefold() not in words
         ):
             return match.group()
-        return f"{first}{'-' if _keeps_hyphen(first, second, words) else ''}{second}"
+        return f"{first}{'-' if keeps_hyphen(first, second, words) else ''}{second}"
 
     return [_substitute(block, _HYPHEN_AND_SPACE, joined) for block in blocks]
 
@@ -481,39 +481,23 @@ def _counts_lines(
 def join_hyphens(text: str, words: Set[str] | None = None) -> str:
     """Joins words that a hyphen at the end of a line cuts in two; the line ends after the word.
 
-    The hyphen is kept if the word occurs with a hyphen elsewhere, if its first
-    part already contains hyphens, or if its second part does not begin with a
-    lowercase letter.
+    See ``keeps_hyphen`` for hyphens that stay.
 
     Args:
         text: lines of text.
-        words: result of ``words_of`` for the whole document; default: the words
+        words: result of ``hyphenated_words`` for the whole document; default: the words
             of ``text``.
     """
     if _HYPHEN_AT_END.search(text) is None:
         return text
-    vocabulary = words_of(text) if words is None else words
+    vocabulary = hyphenated_words(text) if words is None else words
 
     def joined(match: re.Match[str]) -> str:
         first, second, rest, goes_on = match.groups()
-        if _keeps_hyphen(first, second, vocabulary):
+        if keeps_hyphen(first, second, vocabulary):
             hyphen = "-"
         else:
             hyphen = ""
         return f"{first}{hyphen}{second}{rest}" + ("\n" if goes_on else "")
 
     return _HYPHEN_AT_END.sub(joined, text)
-
-
-def words_of(text: str) -> set[str]:
-    """Returns the case-folded words of a text; compounds include their hyphens."""
-    return {word.casefold() for word in _WORD.findall(text)}
-
-
-def _keeps_hyphen(first: str, second: str, words: Set[str]) -> bool:
-    """Returns True if the hyphen between the parts of a word belongs to it."""
-    if not second[0].islower() or not first[-1].isalpha():
-        return True
-    if f"{first}{second}".casefold() in words:
-        return False
-    return "-" in first or f"{first}-{second}".casefold() in words

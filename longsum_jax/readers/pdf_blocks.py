@@ -5,10 +5,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence, Set
 
-from longsum_jax.readers.cleaning import join_hyphens, words_of
+from longsum_jax.readers.cleaning import join_hyphens
 from longsum_jax.readers.document import Block
 from longsum_jax.readers.pdf_lines import PageLine, style_of
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
+from longsum_jax.text.hyphens import hyphenated_words
 from longsum_jax.text.ngrams import num_words
 
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+\S")
@@ -49,7 +50,7 @@ class Assembler:
         self._pages_of_bookmarks = {page for page, _ in bookmarks}
         self._keep_all = keep_all
         self.num_captions = 0
-        self._words = words_of(
+        self._words = hyphenated_words(
             "\n".join(line.text for page in pages for line in page)
         )
         self._style = style_of(pages)

@@ -15,8 +15,12 @@ from longsum_jax.text.rows import READER_KEYS
 
 # maximum members of the archives in one file, including nested ones
 MAX_MEMBERS = 100_000
-# bytes for reading a file, in addition to twice its content
-_BASE_MEMORY = 2**31
+# Bytes of memory for reading a file, however small. Libraries that unpack
+# without limits, such as PDFium, are stopped here; the largest honest pages take
+# a tenth.
+_BASE_MEMORY = 2**30
+# bytes of memory for each unpacked byte; HTML of many short elements takes 70
+_MEMORY_RATIO = 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,8 +60,17 @@ class ReadOptions:
 
     @property
     def max_memory(self) -> int:
-        """Memory limit of the child process that reads files, in bytes."""
-        return _BASE_MEMORY + 2 * int(self.max_bytes)
+        """Memory limit of the child process that reads large files, in bytes."""
+        return 2**31 + 2 * int(self.max_bytes)
+
+    def memory_for(self, num_bytes: int) -> int:
+        """Returns the memory limit of the child process for one file.
+
+        Args:
+            num_bytes: size of the file, and of everything unpacked from it so
+                far, in bytes.
+        """
+        return min(_BASE_MEMORY + _MEMORY_RATIO * num_bytes, self.max_memory)
 
     def __post_init__(self) -> None:
         for name in ("max_bytes", "max_depth", "max_pages"):
@@ -75,6 +88,10 @@ class Unpacked:
     def __init__(self) -> None:
         self.num_bytes = 0
         self.num_members = 0
+
+    def add_bytes(self, num_bytes: int) -> None:
+        """Counts unpacked bytes."""
+        self.num_bytes += num_bytes
 
 
 class Source:
@@ -150,7 +167,7 @@ class Source:
 
     def count_bytes(self, num_bytes: int) -> None:
         """Counts unpacked bytes; raises InputError if they exceed the limit."""
-        self.unpacked.num_bytes += num_bytes
+        self.unpacked.add_bytes(num_bytes)
         self.check_size(self.unpacked.num_bytes)
 
     def count_members(self, num_members: int) -> None:
@@ -279,8 +296,10 @@ def too_large(name: str, options: ReadOptions) -> str:
     if not options.sandbox:
         return f"{name}: too large for the memory of this machine"
     return (
-        f"{name}: reading takes more than {options.max_memory / 2**30:.3g} GiB of memory; "
-        f"split the document, or raise max_bytes={options.max_bytes} (--max_bytes) and so the limit"
+        f"{name}: reading takes more memory than the size allows ({_BASE_MEMORY / 2**30:.3g} GiB "
+        f"plus {_MEMORY_RATIO} times the unpacked size, at most "
+        f"{options.max_memory / 2**30:.3g} GiB); split the document, or read it without limits if "
+        "you trust it (sandbox=False, --no_sandbox)"
     )
 
 

@@ -13,7 +13,7 @@ from longsum_jax.files import beyond
 from longsum_jax.readers.contents import read_folder, read_source
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.sandbox import FileRequest, as_message, receive, send
-from longsum_jax.readers.source import ReadOptions, Source, too_large
+from longsum_jax.readers.source import Source, Unpacked, too_large
 
 try:
     import resource
@@ -39,10 +39,10 @@ def main() -> None:
         if content is None:
             return
         request: FileRequest = pickle.loads(message)
-        _limit(request.options)
-        for result in _results(request, content):
+        limits = _Limits(request, len(content))
+        for result in _results(request, content, limits):
             send(answers, _bounded(result, request))
-            _limit(request.options)
+            limits.set_time()
         del content
         send(answers, as_message(None))
 
@@ -57,14 +57,52 @@ def _limit_once() -> None:
         _set_limit(resource.RLIMIT_CORE, 0)
 
 
-def _limit(options: ReadOptions) -> None:
-    """Limits the memory of the process, and its processor time for the next document."""
-    if resource is not None:
-        _set_limit(resource.RLIMIT_DATA, options.max_memory)
-        seconds = time.process_time() + options.max_seconds + _GRACE_SECONDS
-        _set_limit(
-            resource.RLIMIT_CPU, math.ceil(min(seconds, _LARGEST_SECONDS))
-        )
+class _Limits(Unpacked):
+    """The limits of the process for one file; the memory grows with what is unpacked.
+
+    Args:
+        request: file to be read.
+        size: size of the file in bytes.
+    """
+
+    def __init__(self, request: FileRequest, size: int) -> None:
+        super().__init__()
+        self._options = request.options
+        self._size = size
+        self._held = _held_bytes()
+        # The files in a folder are not counted.
+        self._is_folder = request.directory is not None
+        self._set_memory()
+        self.set_time()
+
+    def add_bytes(self, num_bytes: int) -> None:
+        super().add_bytes(num_bytes)
+        self._set_memory()
+
+    def set_time(self) -> None:
+        """Limits the processor time for the next document."""
+        if resource is not None:
+            allowed = self._options.max_seconds + _GRACE_SECONDS
+            seconds = min(time.process_time() + allowed, _LARGEST_SECONDS)
+            _set_limit(resource.RLIMIT_CPU, math.ceil(seconds))
+
+    def _set_memory(self) -> None:
+        if resource is not None:
+            memory = self._options.max_memory
+            if not self._is_folder:
+                size = self._size + self.num_bytes
+                needed = self._held + self._options.memory_for(size)
+                memory = min(needed, memory)
+            _set_limit(resource.RLIMIT_DATA, memory)
+
+
+def _held_bytes() -> int:
+    """Returns the memory that earlier files have left in this process; 0 except on Linux."""
+    try:
+        sizes = Path("/proc/self/statm").read_text(encoding="ascii").split()
+        return int(sizes[5]) * resource.getpagesize()
+    except OSError:
+        return 0
 
 
 def _set_limit(which: int, value: int) -> None:
@@ -79,9 +117,11 @@ def _set_limit(which: int, value: int) -> None:
 
 
 def _results(
-    request: FileRequest, content: bytes
+    request: FileRequest, content: bytes, limits: _Limits
 ) -> Iterator[Document | Failure]:
-    source = Source(request.name, request.path, content, request.options)
+    source = Source(
+        request.name, request.path, content, request.options, unpacked=limits
+    )
     try:
         if request.directory is None:
             yield from read_source(source)

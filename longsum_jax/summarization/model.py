@@ -29,7 +29,10 @@ from longsum_jax.models.registry import max_input_length
 from longsum_jax.summarization.documents import DocumentSummarizer
 from longsum_jax.summarization.segments import SegmentSummarizer
 from longsum_jax.summarization.strategies import SEGMENT_LENGTH, Reader
-from longsum_jax.summarization.strategy_engine import StrategyEngine
+from longsum_jax.summarization.strategy_engine import (
+    SegmentDecoding,
+    StrategyEngine,
+)
 from longsum_jax.summarization.stream import Result, summarize_stream
 from longsum_jax.summarization.summary import Request, Strategy, Summary
 from longsum_jax.summarization.summary_options import (
@@ -476,18 +479,18 @@ def make_engine(
     limits = None
     if room is not None:
         generation, limits = with_room(generation, room)
+    decode = partial(
+        summarizer.decode,
+        model.params,
+        options=generation,
+        seed=options.seed,
+        limits=limits,
+    )
     return engine(
         model.segment_decoder,
         dataclasses.replace(reader, carries_state=carries_state),
         generation=generation,
-        segments=summarizer,
-        decode_segments=partial(
-            summarizer.decode,
-            model.params,
-            options=generation,
-            seed=options.seed,
-            limits=limits,
-        ),
+        segments=SegmentDecoding(summarizer, decode),
     )
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
@@ -34,9 +34,19 @@ from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_jax.text.coverage import summary_coverage
 from longsum_jax.text.segment_inputs import SegmentInputs
 
-# (inputs of documents, batch_size=) -> summaries of their first segments, of
-# their second segments, and so on
-DecodeSegments = Callable[..., Iterator[list[Summary]]]
+
+class SegmentDecoding(NamedTuple):
+    """Strategy "memory" in one call.
+
+    Attributes:
+        summarizer: summarizer that reads the segments.
+        decode: function of (inputs of documents, batch_size=) that yields the
+            summaries of their first segments, of their second segments, and so
+            on, see ``SegmentSummarizer.decode``.
+    """
+
+    summarizer: SegmentSummarizer
+    decode: Callable[..., Iterator[list[Summary]]]
 
 
 class StrategyEngine:
@@ -52,10 +62,8 @@ class StrategyEngine:
         options: options of the call.
         generation: generation options.
         longest_input: number of positions of the model; None for no limit.
-        segments: summarizer that reads segments for strategy "memory"; None for
-            other strategies.
-        decode_segments: function that decodes segments in order, see
-            ``SegmentSummarizer.decode``; None for other strategies.
+        segments: reading and decoding of segments for strategy "memory"; None
+            for other strategies.
     """
 
     def __init__(
@@ -65,8 +73,7 @@ class StrategyEngine:
         options: SummaryOptions,
         generation: GenerationOptions,
         longest_input: int | None,
-        segments: SegmentSummarizer | None = None,
-        decode_segments: DecodeSegments | None = None,
+        segments: SegmentDecoding | None = None,
     ) -> None:
         self._documents = documents
         self._reader = reader
@@ -74,7 +81,6 @@ class StrategyEngine:
         self._generation = generation
         self._longest_input = longest_input
         self._segments = segments
-        self._decode_segments = decode_segments
 
     @property
     def reads_segments(self) -> bool:
@@ -132,10 +138,11 @@ class StrategyEngine:
         )
         on_overflow = self._options.on_overflow
         if self._segments is not None:
-            segments = self._segments.read(
+            summarizer = self._segments.summarizer
+            segments = summarizer.read(
                 request, self._reader.prompt, limit, on_overflow
             )
-            document = self._segments.read_ids(segments)
+            document = summarizer.read_ids(segments)
             return strategy, StrategyInput(
                 self._reader, request, document, segments=segments
             )
@@ -151,7 +158,7 @@ class StrategyEngine:
         )
         source = StrategyInput(self._reader, request, document)
         if strategy == "auto":
-            strategy = choose(source)
+            strategy = choose_strategy(source)
         if strategy == "direct":
             self._documents.check_whole(document, request.name)
         # Strategies cut the text, so it must be truncated like the tokens.
@@ -259,11 +266,11 @@ class StrategyEngine:
     ) -> Iterator[list[tuple[int, Summary]]]:
         """Yields indices of plans of strategy "memory" with their summaries, as they finish."""
         assert self._segments is not None
-        assert self._decode_segments is not None
+        summarizer, decode_segments = self._segments
         if not self._reader.in_order:
             plans = list(plans)
-            self._segments.release_auxiliary()
-            length = self._segments.length
+            summarizer.release_auxiliary()
+            length = summarizer.length
             decode = partial(
                 self._decode,
                 batch_size=batch_size,
@@ -276,9 +283,9 @@ class StrategyEngine:
         remaining = iter(plans)
         start = 0
         while batch := list(itertools.islice(remaining, rows)):
-            self._segments.release_auxiliary()
+            summarizer.release_auxiliary()
             documents = [cast(SegmentInputs, plan.segments) for plan in batch]
-            rounds = self._decode_segments(documents, batch_size=rows)
+            rounds = decode_segments(documents, batch_size=rows)
             summaries = sorted(
                 run_plans(batch, partial(_decode_next_segments, rounds))
             )
@@ -303,7 +310,7 @@ def _decode_next_segments(
         yield index, summary
 
 
-def choose(source: StrategyInput) -> Strategy:
+def choose_strategy(source: StrategyInput) -> Strategy:
     """Returns the strategy that "auto" selects.
 
     A document that fits is read whole. Longer ones are read with

@@ -23,7 +23,6 @@ from longsum_jax.text.lengths import Length, parse_length
 
 def strategy_names() -> list[str]:
     """Returns the names of all strategies; names from other packages come last."""
-    # imports jax, which the parsers of commands do without
     return list(dict.fromkeys([*get_args(Strategy), *STRATEGIES]))
 
 
@@ -89,13 +88,10 @@ class SummaryOptions:
         check_option_names(
             self.generation, {*READING_OPTIONS, "join", "names", "queries"}
         )
-        if self.strategy not in get_args(Strategy):
-            strategies = strategy_names()
-            if self.strategy not in strategies:
-                hint = did_you_mean(str(self.strategy), strategies)
-                raise InputError(
-                    f'strategy="{self.strategy}" is not known; {hint}'
-                )
+        strategies = strategy_names()
+        if self.strategy not in strategies:
+            hint = did_you_mean(str(self.strategy), strategies)
+            raise InputError(f'strategy="{self.strategy}" is not known; {hint}')
         if self.on_overflow not in get_args(Overflow):
             hint = did_you_mean(str(self.on_overflow), get_args(Overflow))
             raise InputError(

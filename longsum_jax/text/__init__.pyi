@@ -47,4 +47,4 @@ from .statements import SourceSentence as SourceSentence
 from .statements import Statement as Statement
 from .support import find_flags as find_flags
 from .support import find_statements as find_statements
-from .tfidf import tfidf_vectors as tfidf_vectors
+from .word_table import tfidf_vectors as tfidf_vectors

@@ -28,7 +28,9 @@ class AbbreviationRules(NamedTuple):
 
     Attributes:
         language: code of the language; "" if unknown.
-        classes: class of each abbreviation.
+        classes: class of each abbreviation, of any language.
+        capitals: class of each abbreviation of this language in capitals;
+            others are acronyms, such as "CCA", the Czech "cca", in English.
         units: abbreviations of class "unit".
         beginnings: first parts of abbreviations of several parts ("i.d" of
             "i.d.R").
@@ -37,6 +39,7 @@ class AbbreviationRules(NamedTuple):
 
     language: str
     classes: dict[str, str]
+    capitals: dict[str, str]
     units: frozenset[str]
     beginnings: frozenset[str]
     starters: frozenset[str]
@@ -49,9 +52,7 @@ class AbbreviationRules(NamedTuple):
         small = token[:1].lower() + token[1:]
         if small in classes:
             return classes[small]
-        if len(token) > 1 and token.isupper() and "." not in token:
-            return classes.get(token.lower()) or classes.get(token.capitalize())
-        return None
+        return self.capitals.get(token)
 
     def guess(self, token: str) -> str | None:
         """Returns the class of a word that looks like an abbreviation; None for others."""
@@ -109,6 +110,14 @@ def rules_of(language: str) -> AbbreviationRules:
     for kind, words in abbreviations.items():
         if kind != "unit":
             classes.update(dict.fromkeys(_words(words), kind))
+    tables = [abbreviations] if language else list(ABBREVIATIONS.values())
+    capitals = {
+        word.upper(): classes[word]
+        for table in tables
+        for words in table.values()
+        for word in _words(words)
+        if len(word) > 1 and "." not in word and word in classes
+    }
     if not language:
         for words in STARTERS.values():
             starters.update(word for word in words.split() if len(word) > 2)
@@ -122,6 +131,7 @@ def rules_of(language: str) -> AbbreviationRules:
     return AbbreviationRules(
         language,
         classes,
+        capitals,
         frozenset(_words(abbreviations["unit"])),
         frozenset(beginnings),
         frozenset(starters),

@@ -24,9 +24,8 @@ from longsum_jax.text.abbreviations import (
     UNITS,
 )
 from longsum_jax.text.languages import LANGUAGE_WORDS, Style, language_of
-from longsum_jax.text.quotations import quotations
 
-RULES_VERSION = 2  # increase whenever the sentences of any text change
+RULES_VERSION = 3  # increase whenever the sentences of any text change
 MOST_PARTS = 4  # maximum parts of an abbreviation with white space in it
 
 _LEFT, _RIGHT = 48, 64  # characters examined before and after a stop
@@ -42,6 +41,41 @@ _STOP_CHARACTERS = frozenset(".!?\u2026\u3002\uff01\uff1f;\u037e")
 _AFTER_STOP = frozenset(
     "\"'\u201d\u2019\u201c\u00ab\u00bb\u203a\u300d\u300f)]\uff09\u300b \u00a0\u202f"
 )
+LONGEST_QUOTATION = 1500  # characters; marks further apart are not a pair
+# The rest of a quotation for each opening mark. No pattern looks far beyond the
+# next opening mark of its kind, so the time is linear. Groups are never repeated
+# possessively: before Python 3.11.5, `re` matches such groups wrongly.
+_QUOTATIONS = {
+    "\u201c": r"[^\u201c\u201d]*+\u201d",
+    "\u201e": r"[^\u201e\u201c\u201d]*+[\u201c\u201d]",
+    "\u00ab": r"[^\u00ab\u00bb]*+\u00bb",
+    "\u00bb": r"(?<![^\s(\[\u2014\u2013-]\u00bb)(?=\S)[^\u00ab\u00bb]*+\u00ab",
+    "\u300c": r"[^\u300c\u300d]*+\u300d",
+    "\u300e": r"[^\u300e\u300f]*+\u300f",
+    "\u300a": r"[^\u300a\u300b]*+\u300b",
+    "\uff08": r"[^\uff08\uff09]*+\uff09",
+    "(": r"[^()]*+(?:\([^()]*+\)[^()]*+)*\)",
+    "[": r"[^\[\]]*+\]",
+    '"': r'(?<![\w.,!?]")[^"]*+(?:(?<=[\s(])"(?=\w)[^"]*+(?<!\s)"(?!\w)[^"]*+){0,40}(?<!\s)"(?!\w)',
+    "\u2018": r"(?<!\w\u2018)[^\u2018\u2019]*+(?:\u2019(?=\w)[^\u2018\u2019]*+)*\u2019(?!\w)",
+    "'": r"(?<!\w')(?=[A-Z])[^']*+(?:(?<=\w)'(?=\w)[^']*+)*(?<=[.,!?])'(?!\w)",
+}
+_REST_OF_QUOTATION = {
+    mark: re.compile(rest) for mark, rest in _QUOTATIONS.items()
+}
+_OPENING_MARK = re.compile("[" + re.escape("".join(_QUOTATIONS)) + "]")
+# Without apostrophes, which are frequent.
+_OPENING_MARK_BUT_APOSTROPHE = re.compile(
+    "[" + re.escape("".join({*_QUOTATIONS} - {"'"})) + "]"
+)
+_QUOTING_APOSTROPHE = re.compile(r"'(?<!\w')[A-Z]")
+
+
+# Marks of notes after a stop, as in encyclopedias: "[12]", "[a]", "[12]: 40"
+NOTE_MARK = (
+    r"\[(?:\d{1,3}|[a-z]|(?:note|nb) \d{1,2}|[a-z]{4,13} needed)\]"
+    r"(?::\s?\d{1,4}(?:[\u2013-]\d{1,4})?(?=\s|\[|\Z))?"
+)
 
 
 def _stops(marks: str = "") -> re.Pattern[str]:
@@ -55,7 +89,7 @@ def _stops(marks: str = "") -> re.Pattern[str]:
     stop = f"[.!?\u2026{_OTHER_STOPS}{marks}]"
     return re.compile(
         rf"({stop}(?:{stop}|[ \u00a0](?=\.(?!\d)))*)"
-        rf"((?:[{_CLOSING}]|\u201c(?!\w)|[ \u00a0\u202f]\u00bb(?=[\s.,;:]|\Z)|\[\d{{1,3}}\])*)"
+        rf"((?:[{_CLOSING}]|\u201c(?!\w)|[ \u00a0\u202f]\u00bb(?=[\s.,;:]|\Z)|{NOTE_MARK})*)"
         r"(\s*)"
     )
 
@@ -472,3 +506,19 @@ class _StopLine:
         if is_quoted and kind == "initial":
             return True
         return not self.rules.is_starter(word, following) and not is_quoted
+
+
+def quotations(line: str) -> Iterator[tuple[int, int]]:
+    """Yields the start and end of quotations and brackets."""
+    start = 0
+    has_apostrophes = _QUOTING_APOSTROPHE.search(line) is not None
+    if has_apostrophes:
+        pattern = _OPENING_MARK
+    else:
+        pattern = _OPENING_MARK_BUT_APOSTROPHE
+    while opening := pattern.search(line, start):
+        start = opening.end()
+        rest = _REST_OF_QUOTATION[opening[0]].match(line, start)
+        if rest is not None and rest.end() - start < LONGEST_QUOTATION:
+            yield opening.start(), rest.end()
+            start = rest.end()

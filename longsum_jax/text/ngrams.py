@@ -1,6 +1,9 @@
-"""Splits texts into the words of ROUGE, and counts n-grams of many texts at a time."""
+"""Splits texts into the words of ROUGE, stems them (Porter with the extensions of NLTK), and counts
+n-grams of many texts at a time.
+"""
 
 import collections
+import functools
 import itertools
 import re
 import unicodedata
@@ -8,8 +11,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-
-from longsum_jax.text.stemming import stem
 
 Tokenize = Callable[[str], Sequence[Hashable]]
 
@@ -260,3 +261,23 @@ def _counts(
         np.bincount(owners, minlength=num_texts),
         size,
     )
+
+
+def stem(word: str) -> str:
+    """Returns the lowercase stem of an English word; other words are unchanged.
+
+    Words with characters beyond ASCII are not stemmed.
+    """
+    return _cached_stem(word) if word.isascii() else word
+
+
+@functools.lru_cache(maxsize=1 << 18)
+def _cached_stem(word: str) -> str:
+    return _porter()(word)
+
+
+@functools.cache
+def _porter() -> Callable[[str], str]:
+    from nltk.stem.porter import PorterStemmer
+
+    return PorterStemmer().stem

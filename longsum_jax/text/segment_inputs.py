@@ -26,7 +26,7 @@ from longsum_jax.text.segmentation import (
     SplitMoves,
     segment_document,
 )
-from longsum_jax.text.tfidf import tfidf_vectors
+from longsum_jax.text.word_table import tfidf_vectors
 from longsum_jax.tokenizers.base import Tokenizer
 
 # (sentences of a document, query or None) -> indices of the important

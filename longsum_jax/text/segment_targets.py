@@ -6,9 +6,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.text.ngrams import count_ngrams, unicode_words
+from longsum_jax.text.ngrams import count_ngrams, stem, unicode_words
 from longsum_jax.text.sentences import split_sentences
-from longsum_jax.text.stemming import stem
 
 TargetMetric = Literal["precision", "f1"]
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.text.sentences import sentence_ends, split_sentences
-from longsum_jax.text.tfidf import tfidf_vectors
+from longsum_jax.text.word_table import tfidf_vectors
 from longsum_jax.tokenizers.base import Tokenizer
 
 # sentences -> float [n, d], of any length

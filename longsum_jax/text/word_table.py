@@ -1,4 +1,4 @@
-"""Numbers the words of a document, and counts them sentence by sentence."""
+"""Numbers the words of a document, counts them by sentence, and weights the counts by TF-IDF."""
 
 import collections
 import itertools
@@ -6,6 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from longsum_jax.text.ngrams import unicode_words
+
+WIDTH = 1024  # columns: documents with at most as many distinct words are exact
 
 
 class WordTable(NamedTuple):
@@ -85,3 +89,30 @@ def word_table(
     pairs, counts = np.unique(rows * size + ids, return_counts=True)
     row, word = np.divmod(pairs, size)
     return WordTable(ids, rows, row, word, counts, list(numbers), len(words))
+
+
+def tfidf_vectors(sentences: Sequence[str], width: int = WIDTH) -> np.ndarray:
+    """Returns TF-IDF vectors of the sentences of a document, for comparison by cosine.
+
+    The weight of a word is its count in the sentence times ln((1 + n) / (1 +
+    df)) + 1, where df of the n sentences contain it (smoothed inverse document
+    frequency). Words are ``unicode_words``, numbered in order of appearance,
+    and share columns modulo ``width``, which limits the table size for whole
+    books; words of one passage rarely collide.
+
+    Args:
+        sentences: the n sentences of the document.
+        width: maximum number of columns.
+
+    Returns:
+        float32 [n, width or fewer]; zeros for a sentence without words.
+    """
+    words = word_table(sentences, unicode_words)
+    weight = words.counts * words.inverse_frequencies()[words.word]
+    vectors = np.zeros(
+        (words.num_sentences, min(words.size, width)), np.float32
+    )
+    np.add.at(
+        vectors, (words.row, words.word % width), weight.astype(np.float32)
+    )
+    return vectors

@@ -6,8 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longsum_jax.tokenizers.files import checked_ids, fingerprint
-from longsum_jax.tokenizers.sentencepiece import write_config
+from longsum_jax.tokenizers.files import (
+    CHAT_TEMPLATE,
+    checked_ids,
+    fingerprint,
+)
+from longsum_jax.tokenizers.sentencepiece import SPECIAL_TOKENS, write_config
 from longsum_jax.tokenizers.special_tokens import (
     SpecialTokens,
     SpecialTokenTemplate,
@@ -29,18 +33,22 @@ class ByteTokenizer(SpecialTokenTemplate):
         unused_ids: number of rows without a token at the end of the embedding.
         added: additional tokens in the order of their ids, {"content": text, "special":
             ...}; special ones are dropped from decoded text.
+        chat_template: Jinja template of conversations; None for none.
     """
 
     pad_id, eos_id, unk_id = NAMED.values()
     mask_id: int | None = None
     middle_ids = suffix_ids = (eos_id,)
+    named_tokens = SPECIAL_TOKENS
 
     def __init__(
         self,
         extra_ids: int = 0,
         unused_ids: int = 0,
         added: Sequence[Mapping[str, Any]] = (),
+        chat_template: str | None = None,
     ):
+        self.chat_template = chat_template
         self.extra_ids, self.unused_ids = extra_ids, unused_ids
         self._added = [
             {"content": token["content"], "special": bool(token.get("special"))}
@@ -88,10 +96,11 @@ class ByteTokenizer(SpecialTokenTemplate):
         return content.decode(errors="ignore")
 
     def save(self, directory: str | Path) -> None:
+        entries = {}
         if self._added:
             entries = self._added_entries()
-        else:
-            entries = {}
+        if self.chat_template is not None:
+            entries[CHAT_TEMPLATE] = self.chat_template
         write_config(
             directory,
             "ByT5Tokenizer",

@@ -24,6 +24,7 @@ from typing import Any
 from longsum_jax.errors import InputError, did_you_mean, first_line
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.bytes import NAMED, NUM_BYTE_IDS, ByteTokenizer
+from longsum_jax.tokenizers.chat_template import default_template
 from longsum_jax.tokenizers.fast import JsonTokenizer
 from longsum_jax.tokenizers.files import (
     BYTE_PAIRS,
@@ -70,7 +71,6 @@ from longsum_jax.tokenizers.sentencepiece import (
     SentencePieceTokenizer,
     open_sentencepiece,
 )
-from longsum_jax.tokenizers.train import train_sentencepiece
 from longsum_jax.tokenizers.unigram_json import read_tokenizer_json
 
 __all__ = [
@@ -82,7 +82,6 @@ __all__ = [
     "Tokenizer",
     "has_tokenizer",
     "load_tokenizer",
-    "train_sentencepiece",
 ]
 
 T5_EXTRA_IDS = 100
@@ -206,6 +205,8 @@ def _load(path: Path, vocab_size: int | None) -> Tokenizer:
             {},
         )
     config = read_config(path)
+    if (path / CHAT_FILE).exists():
+        config[CHAT_TEMPLATE] = read_text(path / CHAT_FILE)
     name = _class_name(path, config)
     if name == "ByT5Tokenizer":
         return _open_byte_directory(path, config, vocab_size)
@@ -272,10 +273,12 @@ def _open_byte_directory(
         for text, token in tokens.items()
         if text not in {*NAMED, *sentinels}
     ]
+    chat = default_template(config.get(CHAT_TEMPLATE), where)
     if not added:
-        return ByteTokenizer(
-            *_fit_rows(NUM_BYTE_IDS, extra_ids, unused_ids, vocab_size, where)
+        counts = _fit_rows(
+            NUM_BYTE_IDS, extra_ids, unused_ids, vocab_size, where
         )
+        return ByteTokenizer(*counts, chat_template=chat)
     first = NUM_BYTE_IDS + extra_ids
     if vocab_size is not None:
         unused_ids = unused_rows(first + len(added), vocab_size, where)
@@ -284,7 +287,7 @@ def _open_byte_directory(
         _check_added_to_bytes(
             token, ids.get(token["content"], index), index, where
         )
-    return ByteTokenizer(extra_ids, unused_ids, added)
+    return ByteTokenizer(extra_ids, unused_ids, added, chat)
 
 
 def _check_byte_names(special: Mapping[str, Any], where: Path) -> None:
@@ -342,16 +345,22 @@ def _open_sentencepiece_directory(
     added = named_tokens(directory, {**config, **special})
     added += read_json(directory / JSON).get("added_tokens") or []
     lacking = _lacking(tokenizer, added)
-    if not lacking:
+    if not lacking and not _has_chat(config):
         return tokenizer
-    # The SentencePiece model lacks these tokens, but a tokenizer.json may
-    # contain them.
+    # The SentencePiece model lacks these tokens, or does not mark the tokens of
+    # a chat template as special, but a tokenizer.json may contain them.
     if not (directory / JSON).exists():
+        name = f'"{lacking[0]}"' if lacking else "a chat template"
         raise InputError(
-            f'{directory}: "{lacking[0]}" was added to {SENTENCE_PIECES}; '
+            f"{directory}: {name} was added to {SENTENCE_PIECES}; "
             f"save the tokenizer as {JSON}"
         )
     return _open_json_tokenizer(directory, config, name, vocab_size)
+
+
+def _has_chat(config: Mapping[str, Any]) -> bool:
+    """Returns True for a tokenizer with a chat template."""
+    return config.get(CHAT_TEMPLATE) is not None
 
 
 def _lacking(
@@ -374,14 +383,12 @@ def _open_json_tokenizer(
 ) -> Tokenizer:
     """Opens a tokenizer.json, or builds one from older vocabulary files."""
     config = {**config, **read_special_tokens(directory, config)}
-    if (directory / CHAT_FILE).exists():
-        config[CHAT_TEMPLATE] = read_text(directory / CHAT_FILE)
     where = directory / JSON
     more: list[Any] = []  # tokens that the content may lack
     pieces = directory / _PIECES_OF_CLASS.get(name or "", FAIRSEQ_PIECES)
     if where.exists():
         content = with_source_language(read_text(where), config, name, where)
-        if name == "PegasusTokenizer":
+        if name == "PegasusTokenizer" or _has_chat(config):
             t5 = None
         else:
             t5 = read_tokenizer_json(content, where)

@@ -28,7 +28,8 @@ from longsum_jax.tokenizers.special_tokens import (
 from longsum_jax.tokenizers.unigram_json import unigram_json
 
 PEGASUS_OFFSET = 103
-_SPECIAL_TOKENS = {
+# Names of special tokens of T5 and ByT5.
+SPECIAL_TOKENS = {
     "pad_token": "<pad>",
     "eos_token": "</s>",
     "unk_token": "<unk>",
@@ -381,7 +382,7 @@ def _write_config(
     unused_ids: int,
 ) -> Path:
     directory = cleared(directory)
-    config = {"tokenizer_class": tokenizer_class, **config, **_SPECIAL_TOKENS}
+    config = {"tokenizer_class": tokenizer_class, **config, **SPECIAL_TOKENS}
     if unused_ids:
         config["unused_ids"] = unused_ids
     write_json(directory / CONFIG, config)
@@ -389,5 +390,5 @@ def _write_config(
         more = {"additional_special_tokens": additional}
     else:
         more = {}
-    write_json(directory / SPECIAL_MAP, {**_SPECIAL_TOKENS, **more})
+    write_json(directory / SPECIAL_MAP, {**SPECIAL_TOKENS, **more})
     return directory

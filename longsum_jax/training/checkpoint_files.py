@@ -37,7 +37,9 @@ def find_directory(path: str | Path) -> Path:
     return directory
 
 
-def choose(directory: Path, which: str) -> tuple[int, dict[str, Any]]:
+def choose_checkpoint(
+    directory: Path, which: str
+) -> tuple[int, dict[str, Any]]:
     """Returns the step and metadata of the best or the latest checkpoint.
 
     Steps without metadata are ignored: they remain if an older version was

@@ -296,7 +296,7 @@ def restore_params(
     check_utf8_name(directory)
     # Only the files that are read are checked: a damaged optimizer state does
     # not matter for inference.
-    step, metadata = checkpoint_files.choose(directory, which)
+    step, metadata = checkpoint_files.choose_checkpoint(directory, which)
     folders = ("meta/", "params/")
     checkpoint_files.check_sums(
         directory / str(step), lambda name: name.startswith(folders)
@@ -334,7 +334,7 @@ def read_meta(
     Raises:
         InputError: a missing or damaged checkpoint, or another format version.
     """
-    step, metadata = checkpoint_files.choose(
+    step, metadata = checkpoint_files.choose_checkpoint(
         checkpoint_files.find_directory(directory), which
     )
     return {**metadata, "step": step}

@@ -197,15 +197,12 @@ def join(
     cluster: Cluster | None,
     *,
     timeout: int = _CONNECT_SECONDS,
-    heartbeat: int = HEARTBEAT_SECONDS,
 ) -> None:
     """Connects this process with the others; call it before any computation.
 
     Args:
         cluster: result of ``find_cluster``; None does nothing.
         timeout: number of seconds to wait for the others.
-        heartbeat: number of seconds of silence after which a process counts as
-            dead.
 
     Raises:
         InputError: process 0 does not answer, its port is in use, or
@@ -225,8 +222,8 @@ def join(
             cluster.process_id,
             local_device_ids=cluster.local_devices,
             initialization_timeout=timeout,
-            heartbeat_timeout_seconds=heartbeat,
-            shutdown_timeout_seconds=heartbeat,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=HEARTBEAT_SECONDS,
         )
     except ValueError as error:
         if cluster.found_by != "the TPU":  # a TPU may have no other hosts

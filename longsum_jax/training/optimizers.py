@@ -12,7 +12,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import flax.traverse_util
 import jax
@@ -46,8 +46,10 @@ _OF_OPTAX: Mapping[
     "nadamw": functools.partial(optax.scale_by_adam, nesterov=True),
     "sgd": lambda b1, b2, eps: optax.trace(b1),
 }
-NAMES = (*_OF_OPTAX, "adamw_hf", "adafactor")
-SCHEDULES = ("constant", "t5", "linear", "cosine")
+Name = Literal["adamw", "lion", "nadamw", "sgd", "adamw_hf", "adafactor"]
+Schedule = Literal["constant", "t5", "linear", "cosine"]
+NAMES = get_args(Name)
+SCHEDULES = get_args(Schedule)
 SPIKE_DECAY = 0.98  # decay of the mean gradient norm
 SPIKE_WARMUP = 20  # number of steps before the mean is used
 # schedules multiply it by at most 1; float32 ends at 3.4e38
@@ -94,13 +96,11 @@ class OptimizerOptions:
             schedule that ends (``total_steps``) before the warm-up does.
     """
 
-    name: Literal["adamw", "lion", "nadamw", "sgd", "adamw_hf", "adafactor"] = (
-        "adamw"
-    )
+    name: Name = "adamw"
     learning_rate: Annotated[float, Range(0, MAX_LEARNING_RATE, above=True)] = (
         1e-3
     )
-    schedule: Literal["constant", "t5", "linear", "cosine"] = "constant"
+    schedule: Schedule = "constant"
     warmup_steps: Count = 0
     total_steps: int | None = None
     b1: Rate = 0.9

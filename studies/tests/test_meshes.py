@@ -27,6 +27,21 @@ def test_cases_are_drawn_again_alike(meshes):
         assert meshes.ROWS % (case.mesh.batch * case.mesh.fsdp * case.accumulation) == 0
 
 
+def test_every_model_after_the_first_has_dropout(meshes):
+    drawn = list(itertools.islice(meshes.cases(0), 100, 160))
+    assert all(case.setup.has_dropout and case.accumulation == 1 for case in drawn)
+    assert {case.setup.family for case in drawn} == set(meshes.FAMILIES)
+    for case in drawn:
+        config = meshes.make_config(case.setup)
+        assert config.dropout_rate == meshes.DROPOUT
+        assert not (case.setup.has_memory and case.mesh.batch > 1)
+        if case.mesh.sequence > 1:
+            assert config.encoder_stack.attention_dropout_rate == 0
+    assert any(case.mesh.sequence > 1 for case in drawn)
+    assert any(case.setup.has_memory for case in drawn)
+    assert any(case.setup.options["attention_dropout"] for case in drawn)
+
+
 def test_rows_are_of_their_kinds(meshes):
     kinds = ("full", "short", "empty", "no target", "padding", "full", "short", "empty")
     setup = meshes.Setup("t5", {}, "whole", 9, kinds, "padding", 0)

@@ -51,3 +51,33 @@ def test_a_refused_plan_is_a_row(plans):
     [row] = plans.plan_rows("case", ("--config=configs/locost_c4.py", "--device=v99"))
     assert row["case"] == "case"
     assert "v99" in row["note"]
+
+
+def test_bytes_of_parts_are_beside_those_by_hand(plans):
+    def part(module, stage, num_bytes):
+        seconds = {"memory": num_bytes / 1e12, "compute": 0.0, "links": 0.0}
+        sizes = {"moved_bytes": num_bytes, "operations": {"bfloat16": 1e12}}
+        return {"module": module, "pass": stage, "roofline_seconds": seconds, **sizes}
+
+    parts = [
+        part("encoder/layers/self_attention", "gradient", 3e9),
+        part("encoder/layers/self_norm", "again", 2e9),
+        part("encoder/layers/feed_forward", "forward", 1e9),
+        part("", "forward", 5e9),
+    ]
+    program = {"program": "train", "memory_bytes": {"parameters": 80e6}, "parts": parts}
+    program |= {"roofline_seconds": {"memory": 0.05, "compute": 0.01, "links": 0.0}}
+    report = {"device": "v5e:16x16", "num_devices": 256, "programs": [program]}
+    report |= {"config": str(ROOT / "configs/locost_c4.py"), "changes": {}}
+    rows = {(row["part"], row["pass"]): row for row in plans.part_rows("c4", report)}
+    gradient = rows["state-space layers", "backward"]
+    assert (gradient["moved_gb"], gradient["tflop"], gradient["memory_ms"]) == (5, 2, 5)
+    # 12 layers of 3 maps of 768 x 768 over one document
+    forward = rows["state-space layers", "forward"]
+    assert forward["model_tflop"] == 12 * 6 * 4096 * 768**2 / 1e12
+    parameters = 2 * 3 * 768**2 + 4 * 768 * (8 * 256 + 2)
+    assert forward["least_gb"] == pytest.approx(12 * (2 * 2 * 4096 * 768 + parameters) / 1e9)
+    assert rows["embeddings, weights, optimizer", "both"]["moved_gb"] == 5
+    total = rows["all", "both"]
+    assert (total["moved_gb"], total["tflop"]) == (11, 4)
+    assert total["utilization"] == pytest.approx(total["model_tflop"] / 197 / 0.05)

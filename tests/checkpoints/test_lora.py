@@ -5,6 +5,7 @@ written out here.
 """
 
 import json
+import tracemalloc
 
 import flax.traverse_util
 import jax
@@ -248,6 +249,31 @@ def test_layers_and_patterns_of_an_adapter(tmp_path):
     assert merged is base  # in place: the old kernels are freed one by one
     for key, value in to_state_dict(merged, weight_map).items():
         np.testing.assert_allclose(value, expected[key], rtol=1e-5, atol=1e-5)
+
+
+def test_merging_needs_little_more_memory_than_the_base(tmp_path, monkeypatch):
+    """Kernels on the host are changed in place, a few rows at a time."""
+    monkeypatch.setattr("longsum_jax.checkpoints.lora._PIECE", 2**12)
+    config = CONFIG.replace(d_model=256, d_ff=512)
+    shapes = T5.parameter_shapes(config)
+    base = flax.traverse_util.unflatten_dict(
+        {path: np.ones(shape, np.float32) for path, shape in shapes.items()}, sep="/"
+    )
+    module = base["encoder"]["layers"]["feed_forward"]["wo"]
+    kernel = module["kernel"]
+    a, b = np.ones((1, 512), np.float32), np.full((256, 1), 2, np.float32)
+    name = f"base_model.model.{MODULES['wo'][2]}"
+    write_adapter(tmp_path, {f"{name}.lora_A.weight": a, f"{name}.lora_B.weight": b}, r=1)
+    adapter = read_adapter(tmp_path)
+    tracemalloc.start()
+    merge_adapter(base, T5, config, adapter)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < kernel.nbytes / 4
+    scale = adapter.scale(MODULES["wo"][2])
+    np.testing.assert_array_equal(kernel[0], np.ones((512, 256)))  # the first layer
+    np.testing.assert_array_equal(kernel[1], np.full((512, 256), 1 + 2 * scale))
+    np.testing.assert_array_equal(module["kernel"], kernel)
 
 
 @pytest.mark.parametrize("family", ["modernbert", pytest.param("t5gemma2", marks=pytest.mark.slow)])

@@ -223,9 +223,27 @@ def test_memory_that_is_left_is_used_for_a_faster_step(tiny_run, capsys, uncompi
     )
     assert lines[-1] == "memory is left for a faster train: --config.training.accumulation=2"
     # Where the device is full, or its rates are not known, nothing is tried.
-    assert not list(faster_changes(described(tiny_run), 1.5))
+    assert not list(faster_changes(described(tiny_run), 1.5, 1))
     uncompiled(40)
     assert plan.plan_run(run, target, programs=["train"], tries=5)["faster"] == []
+
+
+def test_a_faster_step_may_have_more_whole_parameters():
+    on_hosts = {
+        "mesh.preset": "fsdp", "mesh.batch": 2, "mesh.fsdp": -1, "mesh.tensor": 1,
+        "mesh.sequence": 1,
+    }  # fmt: skip
+    on_devices = on_hosts | {"mesh.preset": "replicated", "mesh.batch": -1, "mesh.fsdp": 1}
+    sharded = {"mesh.preset": "fsdp", "mesh.batch": "1", "mesh.fsdp": "-1"}
+    changes = sharded | {"training.accumulation": "1", "model.remat": "False"}
+    run = described("configs/locost_c4.py", **changes)
+    assert [values for values, _ in faster_changes(run, 4.0, 2)] == [on_hosts, on_devices]
+    assert [values for values, _ in faster_changes(run, 4.0, 1)] == [on_devices]
+    # Documents that are sharded may not fit otherwise, and devices already have everything.
+    for preset in ("fsdp+sequence", "replicated"):
+        sizes = {"mesh.fsdp": "1"} if preset == "replicated" else {}
+        other = described("configs/locost_c4.py", **(changes | {"mesh.preset": preset} | sizes))
+        assert not list(faster_changes(other, 4.0, 2))
 
 
 def test_changes_keep_batches_and_meshes_legal():

@@ -204,6 +204,17 @@ def test_tables_of_other_sizes(rows, chosen):
     assert len(np.unique(result, axis=0)) == 512
 
 
+def test_a_stride_of_all_positions_keeps_their_order():
+    family, config, params = make("bert", BERT | {"max_position_embeddings": 512})
+    choices = {"first_id": 2, "mask_id": 4, "block_size": 32, "global_positional_stride": 512}
+    _, converted = to_lsg(family, config, params, **choices)
+    positions, words, types = (
+        params[f"{key}_embeddings"] for key in ("position", "word", "token_type")
+    )
+    expected = positions[1:] + words[4] + types[0]
+    np.testing.assert_allclose(globals_of(converted)[1:], expected, atol=1e-6)
+
+
 # Family -> the published code's module and class names.
 NAMES = {
     "bert": "bert.LSGBertForMaskedLM",

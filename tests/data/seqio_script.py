@@ -15,7 +15,6 @@ from longsum_jax.data import seqio_source
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples.base import Counts
 from longsum_jax.data.examples.registry import make_examples
-from longsum_jax.data.pieces import cut_text
 from longsum_jax.data.preparation import write_prepared
 from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
@@ -23,6 +22,7 @@ from longsum_jax.data.stores import ExampleStream
 from longsum_jax.data.tasks import TASKS, Task, get_task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import DataRow
+from longsum_jax.text.gap_sentences import cut_text
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 TOKENIZER = load_tokenizer("bytes")

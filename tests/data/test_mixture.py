@@ -7,7 +7,7 @@ import pytest
 
 from longsum_jax.data import mixture, stores
 from longsum_jax.data.batches import Batches
-from longsum_jax.data.mixture import counts_before, mix, parse_mixture, schedule, whole_weights
+from longsum_jax.data.mixture import counts_before, mix, mixing_order, parse_mixture, whole_weights
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleStream
 from longsum_jax.data.tasks import get_task
@@ -77,7 +77,7 @@ def test_weights_and_counts(monkeypatch):
     assert whole_weights([Fraction("0.7"), Fraction("0.3")]) == (7, 3)
     assert whole_weights([Fraction(203037), Fraction(119924)]) == (203037, 119924)
     assert whole_weights([Fraction(1), Fraction(10**9)]) == (1, 10**6)
-    order = schedule((5, 3, 1))
+    order = mixing_order((5, 3, 1))
     result = [next(order) for _ in range(30)]
     for position in range(30):
         before = [result[:position].count(part) for part in range(3)]

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from longsum_jax.data.tasks import TASKS, Task, get_task
+from longsum_jax.data.tasks import BASE_OBJECTIVES, TASKS, Task, get_task
 from longsum_jax.errors import InputError
 from longsum_jax.text.gap_sentences import GapSentenceOptions
 
@@ -161,3 +161,12 @@ def test_unknown_split_lists_the_known():
 
 def test_a_task_can_be_written_from_scratch():
     assert Task("mine", "json:mine.jsonl").splits["test"] == "test"
+
+
+def test_objectives_of_other_packages_have_the_documents_of_their_base(monkeypatch):
+    monkeypatch.setitem(BASE_OBJECTIVES, "unlikelihood", "summarize")
+    task = get_task("minutes", objective="unlikelihood")
+    assert (task.objective, task.base_objective) == ("unlikelihood", "summarize")
+    assert task.needs_summary
+    assert task.writes_summaries
+    assert not task.needs_label

@@ -138,6 +138,20 @@ def test_bad_words(scores, history, lengths, word):
     np.testing.assert_array_equal(got, expected)
 
 
+def test_an_end_is_no_bad_word(scores, history):
+    options = GenerationOptions(
+        max_new_tokens=_T - 1,
+        decoder_start_token_id=0,
+        eos_token_id=2,
+        bad_words_ids=((2,), (4,)),
+    )
+    got = processors.process_scores(
+        jnp.asarray(scores), jnp.asarray(history), jnp.full(_B, 1), options
+    )
+    assert np.isfinite(got[..., 2]).all()
+    assert np.isneginf(got[..., 4]).all()
+
+
 def test_suppressed_and_forced_tokens(scores):
     suppressed = np.asarray(processors.forbid_tokens(jnp.asarray(scores), [2, 4, -1, 99]))
     assert np.isinf(suppressed[..., [2, 4]]).all()

@@ -14,6 +14,7 @@ PAGES = Path(__file__).resolve().parents[2] / "docs" / "extend"
 @pytest.fixture
 def registries():
     """Takes out again what a recipe registers."""
+    from longsum_jax.data.tasks import BASE_OBJECTIVES
     from longsum_jax.evaluation.registry import METRICS
     from longsum_jax.experiment.objectives.registry import OBJECTIVES
     from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, ENCODER_ATTENTIONS
@@ -26,6 +27,7 @@ def registries():
         CROSS_ATTENTIONS,
         FAMILIES,
         OBJECTIVES,
+        BASE_OBJECTIVES,
         METRICS,
         KINDS,
         STRATEGIES,

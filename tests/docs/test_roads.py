@@ -53,9 +53,9 @@ RUN = ("experiment.experiment", "experiment.objectives.summarization")
 @pytest.mark.parametrize(
     ("modules", "limit"),
     [
-        (("inference.model",), 83),
-        (RUN, 144),
-        ((*RUN, "experiment.objectives.summary_evaluation"), 211),
+        (("inference.model",), 84),
+        (RUN, 139),
+        ((*RUN, "experiment.objectives.summary_evaluation"), 204),
     ],
     ids=["model", "run", "run with evaluations"],
 )

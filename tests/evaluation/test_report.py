@@ -14,7 +14,7 @@ import pytest
 from longsum_jax.evaluation import report
 from longsum_jax.evaluation.aligners import VectorAligner
 from longsum_jax.evaluation.comparison import Prediction, Sampling, compare, score_system
-from longsum_jax.evaluation.pages import fill, read_part, script_json
+from longsum_jax.evaluation.pages import fill, read_part
 from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.evaluation.published import find_published
 from longsum_jax.evaluation.registry import make_metrics
@@ -288,8 +288,6 @@ def test_all_scripts_are_in_the_page():
 
 def test_templates():
     assert fill("{{a}} {{b}} {{c}", a="{{b}}", b="1") == "{{b}} 1 {{c}"
-    assert json.loads(script_json({"a": "</script>"})) == {"a": "</script>"}
-    assert "<" not in script_json({"a": "</script>"})
 
 
 # In a browser

@@ -1,9 +1,15 @@
+import dataclasses
 import sys
 
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config, set_value, split_overrides
+from longsum_jax.layers.attention.full import FullAttention
+from longsum_jax.layers.attention.options import EncoderAttentionOptions
+from longsum_jax.layers.attention.registry import ENCODER_ATTENTIONS
+from longsum_jax.schema import Size
 
 CONFIG = """
 MODES = ("base", "other")
@@ -272,3 +278,22 @@ def test_set_value_replaces_in_place():
     config = {"a": {"b": {"c": 1}}}
     set_value(config, "a.b.c", "2")
     assert config == {"a": {"b": {"c": 2}}}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DilatedOptions(EncoderAttentionOptions):
+    dilation: Size = 8
+
+
+class DilatedAttention(FullAttention):
+    Options = DilatedOptions
+
+
+def test_options_of_attentions_of_other_packages_are_keys(monkeypatch):
+    monkeypatch.setitem(ENCODER_ATTENTIONS, "dilated", DilatedAttention)
+    option = {"model.dilation": "3"}
+    spec = "configs/quickstart.py:tiny"
+    run = run_config(read_config(spec, option | {"model.encoder_attention": "dilated"}))
+    assert run.model.attention == DilatedOptions(dilation=3)
+    with pytest.raises(InputError, match='unknown key "dilation"'):
+        read_config(spec, option)

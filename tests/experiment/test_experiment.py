@@ -398,7 +398,7 @@ def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_
     result = model.summary_options()
     assert {name: getattr(result, name) for name in options} == options
     assert result.length_penalty == 2.0  # the start's
-    assert result == experiment.setup.make_model(None).summary_options()
+    assert result == experiment.setup.make_model().summary_options()
 
 
 def test_options_for_summaries_of_the_start_go_on(config, small_model, tmp_path):
@@ -416,7 +416,7 @@ def test_options_for_summaries_of_the_start_go_on(config, small_model, tmp_path)
     config = changed(
         config, "evaluation", max_new_tokens=None, num_beams=None, no_repeat_ngram_size=None
     )
-    result = experiment_of(config, tmp_path / "run").setup.make_model(None).summary_options()
+    result = experiment_of(config, tmp_path / "run").setup.make_model().summary_options()
     assert result == load(start).summary_options()
     assert (result.num_beams, result.length_penalty, result.no_repeat_ngram_size) == (4, 2.0, 3)
     planned = [program for program in run_programs(run_config(config), jax.devices())]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from longsum_jax.data.buckets import joined
+from longsum_jax.data.buckets import pack_examples
 from longsum_jax.data.examples.base import Example
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.errors import InputError
@@ -63,7 +63,7 @@ def test_losses_and_gradients_equal_those_of_unpacked_rows(family, in_pieces, mo
     loss_fn = objective.loss_fn()
     examples = [example(number) for number in range(4)]
     unpacked = pad_batch(examples, rows=4, **LENGTHS)
-    rows = [joined([examples[number] for number in row]) for row in ROWS]
+    rows = [pack_examples([examples[number] for number in row]) for row in ROWS]
     packed = pad_batch(rows, rows=3, packed=True, **LENGTHS)  # the last row is empty
     params = meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
 

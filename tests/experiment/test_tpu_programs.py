@@ -168,14 +168,23 @@ def test_the_base_model_reads_16384_tokens():
 
 @pytest.mark.weekly
 def test_devices_decode_their_own_documents():
-    """Weights are sharded over the devices that share eight documents: each has keys of two."""
+    """Weights are sharded over the devices that share eight documents: each has keys of two.
+
+    Weights are gathered once. In the loop, devices only sum the number of finished documents.
+    """
     mesh = {"mesh.preset": "fsdp", "mesh.batch": "1", "mesh.fsdp": "4"}
     evaluation = {"evaluation.batch_size": "8", "evaluation.max_new_tokens": "48"}
     run = run_config(read_config(str(ROOT / "configs/locost_c4.py:tiny"), mesh | evaluation))
     *_, search = run_programs(run, devices.find_target("v5e:2x2").devices)
-    computations, _ = parse(search.lower().compile().as_text())
+    text = search.lower().compile().as_text()
+    computations, _ = parse(text)
     instructions = [x for each in computations.values() for x in each.instructions.values()]
     shapes = {array.shape for x in instructions for array in x.arrays}
     keys = {shape for shape in shapes if len(shape) == 4 and 48 in shape}
     assert keys
     assert not any(shape[0] == 8 for shape in keys)
+    work, with_one_step = (program_work(text, trips=trips).collectives for trips in (48, 1))
+    assert set(work) == {"all-gather", "all-reduce"}
+    assert work["all-gather"] == with_one_step["all-gather"]
+    assert work["all-reduce"].count - with_one_step["all-reduce"].count == 47
+    assert work["all-reduce"].num_bytes - with_one_step["all-reduce"].num_bytes == 47 * 4

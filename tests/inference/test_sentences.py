@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from longsum_jax import load
+from longsum_jax.checkpoints.sentence_modules import SentenceModules, write_sentence_modules
 from longsum_jax.errors import InputError
 from longsum_jax.inference.sentences import sentence_encoder, taken_sentences
 from longsum_jax.models.registry import get_family
@@ -60,6 +61,20 @@ def test_sentence_vectors_are_means_of_states(make):
     options = SegmentOptions(min_tokens=50, max_tokens=80)
     document = segment_document(text, model.tokenizer, options, sentence_encoder(model))
     assert "".join(document.segment_text(i) for i in range(len(document.segments))) == text
+
+
+def test_modules_without_a_limit_read_as_many_tokens_as_the_encoder(make, tmp_path):
+    model = make()
+    assert model.config.max_source_length < 1900
+    Model(model.family, model.config, model.params).save(tmp_path / "first")
+    write_sentence_modules(tmp_path / "first", SentenceModules(("mean",)), 16)
+    first = load(tmp_path / "first", tokenizer="bytes")
+    vectors = sentence_encoder(first, max_sentence_length=2000)(["a" * 1900, "a" * 1950])
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
+    first.save(tmp_path / "second")
+    again = load(tmp_path / "second")
+    assert again.sentence_modules == first.sentence_modules
+    assert again.text_fingerprint == first.text_fingerprint
 
 
 def test_sentence_vectors_without_global_tokens(draw_params):

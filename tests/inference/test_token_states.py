@@ -43,9 +43,9 @@ def _neighbours(place, window, length):
 
 def test_states_of_windows():
     special = SurroundingTokens((101,), (102, 103))
-    texts = [list(range(1, 10)), [], [7, 8]]
+    texts = [list(range(1, 10)), [], [7, 8], [4, 5, 6]]  # the last as long as what surrounds it
     options = {"limit": 6, "layer": 3, "batch_size": 2}
-    long, empty, short = token_states(Reader(), texts, special, **options)
+    long, empty, short, full = token_states(Reader(), texts, special, **options)
     ids, places, firsts, lengths = long.T.astype(int)
     assert ids.tolist() == [101, *range(1, 10), 102, 103]
     assert (lengths == 6).all()
@@ -55,6 +55,7 @@ def test_states_of_windows():
     assert (places[0], places[-2:].tolist()) == (0, [4, 5])
     assert empty[:, 0].tolist() == [101, 102, 103]
     assert short[:, 0].tolist() == [101, 7, 8, 102, 103]
+    assert full[:, 0].tolist() == [101, 4, 5, 6, 102, 103]
     (whole,) = token_states(Reader(), texts[:1], special, limit=None, layer=3, batch_size=1)
     assert whole[:, 1].tolist() == list(range(12))
 

@@ -27,6 +27,7 @@ from jax.sharding import PartitionSpec as P
 from longsum_jax.layers import decoder_cache
 from longsum_jax.layers.attention.full import FullAttention
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues
+from longsum_jax.layers.partitioning import look_up
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.t5 import T5, T5Config
@@ -387,6 +388,30 @@ def check_stored_states(attention, length=30):
         return largest_difference(jax.jit(stored)(params, ids, mask), expected)
 
 
+def check_look_up(count):
+    """Rows of a table with sharded columns, and its gradient, on a mesh and on one device."""
+    rng = np.random.default_rng(0)
+    table = np.asarray(rng.normal(size=(96, 32)), np.float32)
+    ids = rng.integers(0, 96, (8, count)).astype(np.int32)
+
+    def rows_and_gradient(table, ids):
+        rows, pull_back = jax.vjp(lambda table: look_up(table, ids), table)
+        return rows, *pull_back(jnp.sin(rows))
+
+    expected = jax.jit(rows_and_gradient)(table, ids)
+    mesh = make_mesh(FSDP)
+    columns = NamedSharding(mesh, P(None, "fsdp"))
+    documents = NamedSharding(mesh, P(("batch", "fsdp")))
+    with activate(mesh, FSDP.rules):
+        sharded = jax.jit(rows_and_gradient, out_shardings=(documents, columns))
+        arguments = jax.device_put(table, columns), jax.device_put(ids, documents)
+        compiled = sharded.lower(*arguments).compile()
+        return {
+            "collectives": collectives(compiled),
+            "difference": largest_difference(compiled(*arguments), expected),
+        }
+
+
 def check_memory(length=4096):
     """Temporary bytes of one device for the gradients of an encoder, on one device and on eight."""
     config = T5Config.of(
@@ -412,6 +437,7 @@ def daily():
     """Returns results on one mesh of every kind, with one attention for every way to shard."""
     report = {f"operation over {name}": check_operation(spec) for name, spec in SPECS.items()}
     report["memory"] = check_memory()
+    report |= {f"look up {count} rows": check_look_up(count) for count in (8, 24)}
     shards = {name: PRESETS[name] for name in ("fsdp+tensor", "fsdp+sequence")}
     report |= check_model(CONFIG, shards, 24)
     report |= named("lsg", check_model(LSG, {"fsdp+sequence": LONG}, 30))

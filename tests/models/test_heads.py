@@ -1,5 +1,6 @@
 """Heads in config.json: their names, their labels, and what is refused."""
 
+import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
@@ -89,3 +90,17 @@ def test_dropout_is_that_of_the_class(family, head, rates):
     values |= further.get(family, {})
     config = get_family(family).config(values)
     assert (config.head_input_dropout, config.head_dropout) == rates
+
+
+def test_answers_of_big_bird_are_not_in_the_question(draw_params):
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 9}
+    sizes |= {"num_attention_heads": 2, "encoder_attention": "full", "sep_token_id": 5}
+    family = get_family("big_bird")
+    config = family.config(sizes | {"head": "question_answering"})
+    ids = np.array([[1, 2, 3, 5, 6, 7, 5]])
+    variables = {"params": draw_params(family.init_params(config))}
+    logits = family.module_class(config).apply(variables, ids, np.ones(ids.shape, bool))
+    logits = np.asarray(logits)
+    refused = (logits < -1e5).all(-1)
+    assert refused.tolist() == [[False, True, True, True, False, False, False]]
+    assert np.abs(logits[~refused]).max() < 1e3

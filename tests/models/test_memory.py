@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from longsum_jax.analysis.device_memory import step_bytes
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.models.registry import get_family
+from longsum_jax.ops.device_memory import held_bytes
 from longsum_jax.training.gradients import gradient_fn
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
+from longsum_jax.training.state import init_state
+from longsum_jax.training.step import make_train_step
 
 FAMILY = get_family("bart")
 SIZES = {
@@ -334,6 +336,8 @@ def test_memory_of_a_step_does_not_depend_on_the_number_of_segments(make):
     loss, optimizer = segment_loss_fn(module, config), make_optimizer(OptimizerOptions())
     loss = loss._replace(loss_fn=jax.jit(loss.loss_fn))  # traced once for both batches
     batches = [make_batch(segments=segments) for segments in (8, 64)]
-    few, many = (step_bytes(loss, optimizer, params, batch) for batch in batches)
+    state = jax.eval_shape(lambda params: init_state(params, optimizer), params)
+    step = make_train_step(loss, optimizer)
+    few, many = (held_bytes(step.lower(state, batch).compile()) for batch in batches)
     assert few > 3 * sum(leaf.nbytes for leaf in jax.tree.leaves(params))  # of Adam, at least
     assert many < 1.02 * few

@@ -34,12 +34,15 @@ from longsum_jax.ops.attention.local import (
     block_sums,
     local_attention,
     local_distances,
+    side_distances,
     transient_blocks,
     transient_global_attention,
 )
 from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.attention.staggered import block_staggered_attention
+from longsum_jax.ops.random_masks import head_words, keep_pairs
 from longsum_jax.ops.sequence_sharding import SequenceSharding, halo_exchange, shard_map_sequence
 
 B, L, H, K, G, C = 2, 64, 2, 4, 3, 4
@@ -323,33 +326,73 @@ def check_pieces():
         blockwise.MAX_SCORE_BYTES_CPU = before
 
 
-def check_fused():
-    """Compares a kernel on shards of rows and heads, with gradients, with the reference."""
-    q, k, v = (normal(B, n, 4, K) for n in (70, 140, 140))
+def check_fused(kernel):
+    """Compares a kernel on shards of rows and heads, with gradients, with the reference.
+
+    Triton's also has a position bias, whose gradients are sums over all rows, and dropout, which
+    does not depend on the shards.
+    """
+    arrays = [normal(B, n, 4, K) for n in (70, 140, 140)]
+    dropout = None
+    if kernel == "triton":
+        arrays.append(normal(4, 3))
+        dropout = WeightDropout(jax.random.key(0), 0.5)
     mask = np.arange(140) < np.array([140, 0])[:, None, None]
     spec = jax.sharding.PartitionSpec("batch", None, "sequence", None)
 
-    def reference(q, k, v):
-        return dot_product_attention(q, k, v, mask=mask[:, :, None])
+    def reference(q, k, v, values=None):
+        options = {}
+        if values is not None:
+            queries, keys = np.arange(70)[:, None], np.arange(140)[None]
+            steps = np.searchsorted((-3, 50), keys - queries, side="right")
+            words = head_words(dropout.rng, B, 4)
+            keep = jnp.array([[keep_pairs(tuple(x), queries, keys, 0.5) for x in r] for r in words])
+            options = {
+                "bias": values[None, :, steps],
+                "dropout": lambda x: jnp.where(keep, 2 * x, 0),
+            }
+        return dot_product_attention(q, k, v, mask=mask[:, :, None], **options)
 
-    def by_shards(q, k, v):
-        return fused_attention(q, k, v, mask, kernel="splash", spec=spec)
+    def by_shards(q, k, v, values=None):
+        biases = [] if values is None else [StepBias(values, (-3, 50))]
+        options = {"biases": biases, "dropout": dropout, "spec": spec}
+        return fused_attention(q, k, v, mask, kernel=kernel, **options)
 
     def gradients(attend, *arrays):
-        return jax.grad(lambda *x: jnp.sin(attend(*x)).sum(), (0, 1, 2))(*arrays)
+        numbers = tuple(range(len(arrays)))
+        return jax.grad(lambda *x: jnp.sin(attend(*x)).sum(), numbers)(*arrays)
 
-    compiled = jax.jit(functools.partial(gradients, by_shards)).lower(q, k, v).compile()
-    expected = jax.jit(functools.partial(gradients, reference))(q, k, v)
-    pairs = zip(compiled(q, k, v), expected, strict=True)
-    difference = max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs)
+    compiled = jax.jit(functools.partial(gradients, by_shards)).lower(*arrays).compile()
+    expected = jax.jit(functools.partial(gradients, reference))(*arrays)
+    pairs = zip(compiled(*arrays), expected, strict=True)
+    pairs = [(np.asarray(x), np.asarray(y)) for x, y in pairs]
+    # Gradients of the bias are sums over thousands of pairs.
+    difference = max(float(np.abs(x - y).max() / max(1, np.abs(y).max())) for x, y in pairs)
     return {"difference": difference, "moved": moved(compiled)}
+
+
+def biased_windows(values, **arrays):
+    """LongT5's attention with the same biases twice: dense, and as steps."""
+    starts = (-2, 1)
+
+    def dense(distances):
+        return values[:, np.searchsorted(starts, distances, side="right")]
+
+    biases = {"bias": dense(local_distances(C, 3)), "side_bias": dense(side_distances(L // C))}
+    steps = [StepBias(values, starts)] * 2
+    return transient_global_attention(radius=3, block_size=C, **biases, **arrays, steps=steps)
 
 
 def check_fused_windows(names):
     """Compares windows that kernels compute, two rows of each shard, with the reference."""
     before, fused.MAX_ROW = fused.MAX_ROW, 8
     try:
-        return {name: compare(*case, kernel="splash") for name, case in fused_cases(names)}
+        result = {name: compare(*case, kernel="splash") for name, case in fused_cases(names)}
+        if names == FUSED:
+            _, text, rows, *_ = cases()["transient_global"]
+            case = biased_windows, text, rows, {"values": normal(H, 3)}, C
+            result["biased windows"] = compare(*case, kernel="triton")
+        return result
     finally:
         fused.MAX_ROW = before
 
@@ -372,7 +415,8 @@ def main(is_weekly):
     result["fused windows"] = check_fused_windows(FUSED_WEEKLY if is_weekly else FUSED)
     if not is_weekly:
         result |= {"halo_exchange": check_halo_exchange(), "dropout": check_dropout()}
-        result |= {"pieces": check_pieces(), "fused": check_fused()}
+        result |= {"pieces": check_pieces(), "fused": check_fused("splash")}
+        result |= {"fused bias": check_fused("triton")}
     return result
 
 

@@ -32,7 +32,7 @@ def test_memory_is_that_of_the_kind_of_device():
     with use_abstract_mesh(mesh_of("TPU v5p", 1, "tpu")):
         assert target_memory() > 6 * lite
     with jax.default_device("gpu"):  # a name alone
-        assert target_memory() < min(DEVICE_MEMORY.values())
+        assert 2**33 < target_memory() < min(DEVICE_MEMORY.values())
 
 
 def test_memory_is_what_plans_compare_with():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.ops import random_masks
-from longsum_jax.ops.random_masks import drop_entries, keep_mask
+from longsum_jax.ops.random_masks import drop_entries, head_words, keep_mask, keep_pairs
 
 SHAPE = (64, 500)
 
@@ -81,3 +81,34 @@ def test_each_tpu_of_a_mesh_draws_its_own_part():
         text = step.lower(state, batch).compile().as_text()
     drawn = re.findall(r"= u32\[([\d,]+)\]\S* rng-bit-generator", text)
     assert drawn == ["2,128,256"]
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_masks_of_pairs_are_as_independent_draws(impl):
+    share, n, rows, heads = 0.9, 512, 3, 4
+    indices = np.arange(n)
+    words = head_words(jax.random.key(3, impl=impl), rows, heads).reshape(-1, 2)
+    draw = jax.jit(lambda x: keep_pairs((x[0], x[1]), indices[:, None], indices[None], share))
+    masks = np.stack([draw(x) for x in words])
+    # A block of pairs has the mask of its positions.
+    block = keep_pairs(tuple(words[5]), indices[64:128, None], indices[None, 256:320], share)
+    np.testing.assert_array_equal(block, masks[5, 64:128, 256:320])
+    # Standard scores of means, and of products of neighbors: queries, keys, and heads.
+    entries = (masks - share) / np.sqrt(share * (1 - share))
+    flat = entries.reshape(len(words), -1)
+    scores = [flat, (entries[:, 1:] * entries[:, :-1]).reshape(len(words), -1)]
+    scores += [(entries[:, :, 1:] * entries[:, :, :-1]).reshape(len(words), -1)]
+    scores += [flat[1:] * flat[:-1]]
+    for x in scores:
+        assert np.abs(x.mean(1) * np.sqrt(x.shape[1])).max() < 4.5
+    # The largest correlation of two rows, and of two columns, of half a million products.
+    for x in (entries[0], entries[0].T):
+        correlations = x @ x.T / np.sqrt(n)
+        assert np.abs(np.triu(correlations, 1)).max() < 8
+
+
+def test_words_do_not_depend_on_the_number_of_rows():
+    rng = jax.random.key(0)
+    few, many = head_words(rng, 1, 4), head_words(rng, 3, 4)
+    np.testing.assert_array_equal(few, many[:1])
+    assert len(np.unique(many.reshape(-1, 2), axis=0)) == 12

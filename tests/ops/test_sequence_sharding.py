@@ -47,13 +47,14 @@ def test_halos_are_the_neighbours_of_the_whole_sequence(report):
     assert set(report["halo_exchange"].values()) == {0.0}
 
 
-@pytest.mark.parametrize("name", [*WANTED, "uneven window", "pieces", "fused"])
+@pytest.mark.parametrize("name", [*WANTED, "uneven window", "pieces", "fused", "fused bias"])
 def test_values_and_gradients_are_those_of_the_whole_sequence(report, name):
     assert report[name]["difference"] < 1e-5
 
 
 def test_kernels_of_rows_and_heads_exchange_nothing(report):
     assert report["fused"]["moved"] == {}
+    assert set(report["fused bias"]["moved"]) == {"all-reduce"}  # the bias's gradient, over rows
 
 
 def check_fused_windows(found):
@@ -65,7 +66,7 @@ def check_fused_windows(found):
 
 def test_kernels_compute_windows_of_shards(report):
     """Halos come from the neighbours; nothing is gathered."""
-    assert len(report["fused windows"]) == 2
+    assert len(report["fused windows"]) == 3
     check_fused_windows(report["fused windows"])
 
 

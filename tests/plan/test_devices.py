@@ -80,6 +80,9 @@ def test_every_device_has_a_rate_for_every_kind_of_product():
             for name in ("bfloat16", "float32", "float32, high", "float32, highest")
         )
         assert bfloat16 >= float32 >= high > highest > 0
+        mixed = hardware.products["mixed, high"], hardware.products["mixed, highest"]
+        assert mixed[0] >= high
+        assert mixed[1] >= highest
         assert hardware.link >= hardware.host_link > 0
     assert set(devices._GPU_CHIPS) == set(devices.GPUS)
     assert set(devices._SMALLEST_TPU) == set(devices.TPUS)

@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 from longsum_jax.errors import InputError
 from longsum_plan import devices
+from longsum_plan.compilation import compile_program
 from longsum_plan.plan import (
     ProgramPlan,
     device_bytes,
@@ -56,6 +57,64 @@ def test_notes_are_entries_of_the_report():
     plan = plan_program(program(jnp.sin, (2,)), cpu())
     noted = dataclasses.replace(plan, notes={"attention": {"a": "splash"}})
     assert noted.report() == plan.report() | {"attention": {"a": "splash"}}
+
+
+class Counted:
+    """A lowered program that counts its compilations."""
+
+    def __init__(self, function):
+        self.lowered = program(function, (2, 3)).lower()
+        self.count = 0
+
+    def as_text(self, **options):
+        return self.lowered.as_text(**options)
+
+    def compile(self):
+        self.count += 1
+        return self.lowered.compile()
+
+
+def chip(version="1"):
+    device = types.SimpleNamespace(
+        platform="tpu",
+        device_kind="Chip",
+        client=types.SimpleNamespace(platform_version=version),
+    )
+    return devices.Target("chip", [device], CHIP, 10**9)
+
+
+def test_a_program_is_compiled_once_if_there_is_a_cache(monkeypatch, tmp_path):
+    lowered = Counted(jnp.sin)
+    without = compile_program(lowered, chip())
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
+    first = compile_program(lowered, chip())
+    assert compile_program(lowered, chip()) == first
+    assert lowered.count == 2
+    assert first._replace(seconds=0) == without._replace(seconds=0)
+    assert first.is_used == [True]
+    assert first.memory["arguments"] == 4 * 2 * 3
+
+    other = Counted(jnp.cos)
+    assert compile_program(other, chip()).text != first.text
+    compile_program(lowered, chip(version="2"))
+    assert (other.count, lowered.count) == (1, 3)
+    compile_program(lowered, cpu())
+    assert lowered.count == 4
+    monkeypatch.setenv("XLA_FLAGS", "--xla_a=b")
+    compile_program(lowered, chip())
+    assert lowered.count == 5
+
+
+def test_a_damaged_entry_of_the_cache_is_written_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+    lowered = Counted(jnp.sin)
+    first = compile_program(lowered, chip())
+    (entry,) = tmp_path.iterdir()
+    entry.write_bytes(entry.read_bytes()[:-9])
+    second = compile_program(lowered, chip())
+    assert (lowered.count, second.text) == (2, first.text)
+    assert compile_program(lowered, chip()) == second
+    assert list(tmp_path.iterdir()) == [entry]
 
 
 def test_roofline_is_work_over_peaks():

@@ -80,3 +80,22 @@ def test_products_of_a_step_by_module_and_pass(optimized_compilation):
     assert sum(part.work.operations for part in parts) == work.operations
     (head_gradient,) = (x for x in parts if (x.module, x.stage) == ("head", "gradient"))
     assert head_gradient.largest.shape == (rows, 32)
+
+
+def test_copies_that_the_compiler_inserts_belong_to_the_module_that_uses_them():
+    text = """\
+HloModule step
+
+ENTRY %main (w: f32[64]) -> (f32[64], f32[64]) {
+  %w = f32[64]{0} parameter(0)
+  %copy-start.1 = (f32[64]{0:S(1)}, f32[64]{0}, u32[]{:S(2)}) copy-start(%w)
+  %copy-done.1 = f32[64]{0:S(1)} copy-done(%copy-start.1)
+  %y = f32[64]{0} tanh(%copy-done.1), metadata={op_name="jit(f)/encoder/layers/maps/tanh" id=1}
+  %copy.1 = f32[64]{0} copy(%y)
+  %copy.2 = f32[64]{0} copy(%w)
+  ROOT %t = (f32[64]{0}, f32[64]{0}) tuple(%copy.1, %copy.2)
+}
+"""
+    num_bytes = {part.module: part.work.num_bytes for part in program_parts(text)}
+    # The copies into the chip and of the result; the copy of an argument has no module.
+    assert num_bytes == {"encoder/layers/maps": 256 + 256 + 2 * 256, "": 2 * 256}

@@ -62,7 +62,8 @@ HloModule jit_f, is_scheduled=true, num_partitions=4
 
 %condition (q.1: (s32[], bf16[6,8,8], f32[4,8])) -> pred[] {
   %q.1 = (s32[], bf16[6,8,8]{2,1,0}, f32[4,8]{1,0}) parameter(0)
-  ROOT %more = pred[] custom-call(%q.1), custom_call_target="SomethingElse"
+  %j.1 = s32[] get-tuple-element(%q.1), index=0
+  ROOT %more = pred[] custom-call(%j.1), custom_call_target="SomethingElse"
 }
 
 ENTRY %main (stack.1: bf16[6,8,8], x.1: f32[4,8]) -> f32[4,8] {
@@ -86,8 +87,9 @@ def test_bodies_of_loops_count_as_often_as_they_run():
     reduced = Traffic(18, 18 * 128, 18 * 128.0, 0)  # twice half of the operand
     assert work.collectives == {"all-gather": gathered, "all-reduce": reduced}
     # The fusion reads one layer and keeps it on the chip; the product reads y; collectives read
-    # and write.
-    assert work.num_bytes == 6 * ((layer + 4) + 4 * layer + 128 + 3 * (128 + 128))
+    # and write. Conditions read a counter, the inner one also a limit, and write one byte.
+    inner = 128 + 128 + (4 + 4 + 1)
+    assert work.num_bytes == 6 * ((layer + 4) + 4 * layer + 128 + 3 * inner + (4 + 1))
 
 
 def test_loops_that_end_by_their_data_take_the_callers_number():
@@ -96,6 +98,19 @@ def test_loops_that_end_by_their_data_take_the_callers_number():
     assert work.open_loops == 1
     assert work.products == {"float32": 2 * 2 * 4 * 8 * 8}
     assert work.collectives["all-reduce"].count == 6
+
+
+def test_a_number_that_a_condition_computes_does_not_count_iterations():
+    # number of finished rows on all devices < number of rows
+    limit = "compare(%i.1, %limit)"
+    finished = """%i.2 = s32[] all-reduce(%i.1), replica_groups={}, to_apply=%add
+  ROOT %less = pred[] compare(%i.2, %limit), direction=LT"""
+    text = LOOPS.replace(f"ROOT %less = pred[] {limit}, direction=LT", finished)
+    assert text != LOOPS
+    work = program_work(text, trips=5)
+    assert work.open_loops == 1
+    # one all-reduce in the body and one in the condition
+    assert work.collectives["all-reduce"].count == 6 * (5 + 5)
 
 
 def test_groups_that_reach_over_hosts():
@@ -176,6 +191,25 @@ dim_labels=b0f_0io->b0f, operand_precision={highest,highest}
         dimension_numbers=("NWC", "WIO", "NWC"),
     ).sum()
     assert program_work(text).products == {"float32, highest": 2 * 3 * 5 * 7 * float(taps)}
+
+
+@pytest.mark.parametrize("factors", ["bf16 f32", "f32 bf16", "f32 pred"])
+@pytest.mark.parametrize(
+    ("precision", "name"),
+    [("", "float32"), ("high", "mixed, high"), ("highest", "mixed, highest")],
+)
+def test_the_precision_of_products_of_two_dtypes(factors, precision, name):
+    """Compiled for a v5e they take two and three passes, whichever factor is first."""
+    first, second = factors.split()
+    text = convolution(
+        f"""\
+  %x = {first}[16,32]{{1,0}} parameter(0)
+  %w = {second}[32,8]{{1,0}} parameter(1)
+  ROOT %y = f32[16,8]{{1,0}} convolution(%x, %w), dim_labels=bf_io->bf, \
+operand_precision={{{precision},{precision}}}
+"""
+    )
+    assert program_work(text).products == {name: 2 * 16 * 32 * 8}
 
 
 CUBLAS_CALL = """\

@@ -12,8 +12,7 @@ from longsum_jax.ranking.gains import SHRINKAGE, reference_gains
 from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.training import RowOptions, asked, draw_rows, train_trees
 from longsum_jax.text.documents import DataRow
-from longsum_jax.text.ngrams import words_of
-from longsum_jax.text.stemming import stem
+from longsum_jax.text.ngrams import stem, words_of
 
 
 def words(text):

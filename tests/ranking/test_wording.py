@@ -18,6 +18,10 @@ from longsum_jax.ranking.wording import (
         ("Use ``len`` or `Other`_ [1]_.", "Use `len` or Other."),
         ('In [part 4](https://a.b/c#d "Part") we **ask** _twice_.', "In part 4 we ask twice."),
         ("Buffalo <cit> carry it<sup>2</sup> &amp; more.", "Buffalo carry it & more."),
+        ("It [fell][4], as told.[14][15]", "It fell, as told.[14][15]"),
+        ("In [part 4] (https://a.b/c) we ask.", "In part 4 we ask."),
+        ("**Node Network** A space of nodes.", "Node Network: A space of nodes."),
+        ("The end is cool!.", "The end is cool!"),
         ("> **Warning** The old bridge is closed.", "The old bridge is closed."),
         ("\u00b6 5 We do not agree.", "We do not agree."),
         ("Spores <cit>, as in <cit>, of Lee et al. <cit>.", "Spores, as in <cit>, of Lee et al."),
@@ -56,12 +60,13 @@ def test_talk_has_no_hesitations(words, expected):
 
 
 def test_words_that_line_ends_cut():
-    words = whole_words("Hand, hour; heat, killed; a note, a book, a note-\nbook. A Notebook.")
+    words = whole_words("Hand, hour; heat, killed, up-beat; note, book, a note-\nbook. Notebook.")
     words |= whole_words("Intro- duction: the cut ends of words are none.")
     for sentence, expected in (
         ("An intro- duction to first- and last.", "An introduction to first- and last."),
         ("The hour- hand of heat- killed cells.", "The hour-hand of heat-killed cells."),
         ("A note- book.", "A notebook."),
+        ("An up- beat end.", "An up-beat end."),
     ):
         assert without_line_hyphens(sentence, words) == expected
 

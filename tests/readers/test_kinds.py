@@ -1223,6 +1223,14 @@ def test_columns_of_pdf_that_are_drawn_row_by_row(read_one, make, names, up):
     assert text == " ".join([title, *itertools.chain(*columns)])
 
 
+def test_a_last_line_of_pdf_below_columns_of_other_lengths(read_one, make):
+    left, right = prose("left"), prose("right")
+    last = "A line of the page that is as wide as both of the columns above it, and ends the page."
+    rows = [*in_rows(left[:-1], right[:-1]), [(left[-1], 10, 0, 0)]]
+    text = " ".join(read_one("a.pdf", make.pdf([*rows, last])).text.split())
+    assert text == " ".join([*left, *right[:-1], last])
+
+
 def test_tables_and_wide_gaps_of_pdf_stay_in_rows(read_one, make):
     cells = [["Cost of the dam", "12.5"], ["of it, wood", "3.5"], ["and stone for it", "9.0"]] * 5
     words = [
@@ -1310,6 +1318,23 @@ def test_docx(read_one, make):
     assert document.text == "Heading\n\nOne two.\nThree\n\nLow\n\na | b"
     assert headings(document) == [("Heading", 1), ("Low", 3)]
     assert document.notes == ("headers and footers left out",)
+
+
+def test_titles_and_footnotes_of_docx(read_one, make):
+    def paragraph(text):
+        return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    note = f'<w:footnotes xmlns:w="{word}"><w:footnote>{paragraph("A note.")}</w:footnote>'
+    members = {
+        "docProps/core.xml": "<p><title/><title>On dams</title></p>",
+        "word/footnotes.xml": f"{note}</w:footnotes>",
+    }
+    content = make.docx(paragraph("Text."), **members)
+    document = read_one("a.docx", content)
+    assert (document.title, document.text) == ("On dams", "Text.")
+    assert document.notes == ("1 footnote left out",)
+    assert read_one("b.docx", content, keep_all=True).text == "Text.\n\nA note."
 
 
 def test_transcripts_in_docx_are_turns(read_one, make):

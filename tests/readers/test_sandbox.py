@@ -1,19 +1,23 @@
 """Files are read in a child process, which a file cannot make to fill the memory or to hang."""
 
+import gzip
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.readers import KINDS, ReadOptions, read_documents, sandbox
+from longsum_jax.readers import KINDS, ReadOptions, read_documents, sandbox, worker
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 
+resource = pytest.importorskip("resource")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of other systems")
 
 # A child process whose reader does what the file says.
@@ -77,7 +81,8 @@ def read(monkeypatch, tmp_path):
     sandbox._stop_all()
 
 
-CRASH = "0.txt: reading takes more than 4 GiB of memory; split .* the limit"
+CRASH = r"0.txt: reading takes more memory than the size allows \(1 GiB plus 64 times .* 4 GiB\)"
+CRASH += r"; split the document, or .*no_sandbox\)"
 
 
 @pytest.mark.parametrize(
@@ -101,9 +106,75 @@ def test_the_operating_system_sets_the_limits(read):
     [first, second], problems = read("limits", "limits", max_bytes=2**20, max_seconds=9.0)
     assert problems == []
     memory, seconds, core = eval(first)
-    assert (memory, core) == (2**31 + 2**21, 0)
+    # what the process had already is added
+    assert 2**30 < memory - 64 * len("limits") < 2**30 + 2**28
+    assert core == 0
     assert 11 < seconds < 20
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "size", "limit"),
+    [
+        (2**30, 2**20, 2**30 + 2**26),
+        (2**30, 2**26, 2**32),  # not more than 2 GiB and twice max_bytes
+        (2**20, 2**20, 2**30 + 2**26),
+    ],
+)
+def test_memory_is_limited_by_the_size(max_bytes, size, limit):
+    assert ReadOptions(max_bytes=max_bytes).memory_for(size) == limit
+
+
+def test_the_memory_limit_grows_with_what_is_unpacked(monkeypatch):
+    limits = []
+    monkeypatch.setattr(worker, "_set_limit", lambda which, value: limits.append(value))
+    monkeypatch.setattr(worker, "_held_bytes", lambda: 2**24)
+    content = gzip.compress(b"A cat sat. " * 2**20)
+    request = sandbox.FileRequest("a.txt.gz", "a.txt.gz", ReadOptions(), None)
+    counts = worker._Limits(request, len(content))
+    assert limits[0] == 2**24 + 2**30 + 64 * len(content)
+    [result] = worker._results(request, content, counts)
+    assert len(result.text) == 11 * 2**20 - 1
+    assert limits[-1] == 2**24 + 2**30 + 64 * (len(content) + 11 * 2**20)
+    folder = sandbox.FileRequest("a", "a", ReadOptions(), "/")
+    worker._Limits(folder, 0)
+    assert limits[-2] == ReadOptions().max_memory
+
+
+def test_a_page_that_unpacks_to_gigabytes_takes_one(tmp_path):
+    """An honest page with many letters and a large picture is read; its pictures stay packed."""
+    pytest.importorskip("pypdfium2")
+    sandbox._stop_all()
+    (tmp_path / "bomb.pdf").write_bytes(pdf_page(b"(aaa. ) Tj " * 20_000_000))
+    (tmp_path / "page.pdf").write_bytes(pdf_page(b"(A cat sat. ) Tj " * 20_000, picture=2**26))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with pytest.raises(InputError, match=r"bomb\.pdf: reading takes more memory than the size"):
+        list(read_documents(tmp_path / "bomb.pdf"))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 15
+    assert after.ru_maxrss < max(1.5 * 2**20, before.ru_maxrss + 1)  # KiB
+    [document] = read_documents(tmp_path / "page.pdf")
+    assert document.text.count("A cat sat.") == 20_000
+
+
+def pdf_page(content: bytes, picture: int = 0) -> bytes:
+    """Returns a PDF of one page that draws a text, and a gray picture of so many bytes."""
+    stream = zlib.compress(b"BT /F 12 Tf " + content + b"ET /I Do", 9)
+    pixels = zlib.compress(bytes(picture), 1)
+    side = math.isqrt(picture)
+    parts = (
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R"
+        b"/Resources<</Font<</F 5 0 R>>/XObject<</I 6 0 R>>>>>>",
+        b"<</Filter/FlateDecode/Length %d>>stream\n%s\nendstream" % (len(stream), stream),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        b"<</Type/XObject/Subtype/Image/Width %d/Height %d/ColorSpace/DeviceGray"
+        b"/BitsPerComponent 8/Filter/FlateDecode/Length %d>>stream\n%s\nendstream"
+        % (side, side, len(pixels), pixels),
+    )
+    body = b"".join(b"%d 0 obj\n%s\nendobj\n" % (i + 1, part) for i, part in enumerate(parts))
+    return b"%PDF-1.7\n" + body + b"trailer<</Root 1 0 R/Size 9>>\n"
 
 
 def test_one_process_reads_all_files(read, monkeypatch):

@@ -63,6 +63,13 @@ def test_forms_of_transcripts(form, names):
     assert read_turns(text) == turns_of(*names)
 
 
+def test_a_time_at_the_end_begins_no_turn():
+    names = "Eva", "Jan", "Eva", "Jan"
+    said = zip(names, (ONE, TWO, THREE, ONE), strict=True)
+    lines = [f"9:0{i}\n{name}\n{text}" for i, (name, text) in enumerate(said)]
+    assert read_turns("\n".join([*lines, "9:05"])) == turns_of(*names)
+
+
 def test_what_a_speaker_says_in_several_lines_is_a_turn():
     text = (
         f"Eva: {ONE}\nEva: {TWO}\nJan: {THREE}\nand pay it.\n\nA pause.\n\nEva: {ONE}\nJan: {TWO}"

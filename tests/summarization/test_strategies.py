@@ -12,7 +12,11 @@ from longsum_jax.summarization.documents import DocumentSummarizer, TokenizedDoc
 from longsum_jax.summarization.registry import STRATEGIES
 from longsum_jax.summarization.rounds import Plan, run_plans
 from longsum_jax.summarization.strategies import Reader, StepInput, StrategyInput, budget_of
-from longsum_jax.summarization.strategy_engine import StrategyEngine, choose, summarize_steps
+from longsum_jax.summarization.strategy_engine import (
+    StrategyEngine,
+    choose_strategy,
+    summarize_steps,
+)
 from longsum_jax.summarization.summary import Request, Summary
 from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_jax.text.joining import join_documents
@@ -290,8 +294,8 @@ def test_extract_keeps_documents_apart():
 )
 def test_auto_reads_whole_what_fits(num_words, chosen):
     text = " ".join(["word"] * num_words)
-    assert choose(Played("segments", text).source) == chosen
-    assert choose(Played("segments", text, longest_whole=None).source) == "direct"
+    assert choose_strategy(Played("segments", text).source) == chosen
+    assert choose_strategy(Played("segments", text, longest_whole=None).source) == "direct"
 
 
 # Lengths
@@ -379,6 +383,9 @@ def test_segments_are_asked_for_one_by_one_where_they_are_shown():
 def test_a_query_that_leaves_no_room(name):
     with pytest.raises(InputError, match=r'a.txt: the query "why why .* leaves 9 of the 40 tokens'):
         Played(name, document(40), query="why " * 30)
+    with pytest.raises(InputError, match="leaves 15 of the 40 tokens of an input, fewer than 16"):
+        Played(name, document(40), query="why " * 24)
+    assert Played(name, document(40), query="why " * 23).summary.text
 
 
 # Rounds of many documents
@@ -400,7 +407,7 @@ def test_documents_share_rounds():
         ids = [*text.split(), END]
         request = Request(text, "a.txt", None)
         source = StrategyInput(reader, request, TokenizedDocument(ids, len(ids)))
-        return Plan(summarize_steps(source, choose(source)))
+        return Plan(summarize_steps(source, choose_strategy(source)))
 
     result = dict(run_plans(map(plan, texts), decode))
     alone = [Played("hierarchical", text, max_new_tokens=5) for text in texts]

@@ -9,6 +9,7 @@ import pytest
 from longsum_jax.commands import flags
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
+from longsum_jax.summarization.registry import STRATEGIES
 from longsum_jax.summarization.summary_options import (
     READING_OPTIONS,
     OptionChanges,
@@ -66,3 +67,11 @@ def test_every_option_has_a_flag_with_its_default():
         top_p=0.5,
         on_overflow="error",
     )
+
+
+def test_the_flag_selects_strategies_of_other_packages(monkeypatch):
+    monkeypatch.setitem(STRATEGIES, "both_ends", STRATEGIES["segments"])
+    parser = argparse.ArgumentParser()
+    flags.add_summary_flags(parser)
+    args = parser.parse_args(["--strategy=both_ends"])
+    assert flags.summary_options(args) == SummaryOptions(strategy="both_ends")

@@ -18,6 +18,7 @@ SHOWN = {
     "[a page](docs/a_(b).md)": "a page",
     "![a picture](a.png)": "a picture",
     "5 \\* 3": "5 * 3",
+    "`*a*` and \\*b\\*": "*a* and *b*",
     "```py\n# a *b*\n```\nc": "# a *b*\nc",
     "|a  |b|\n|---|:-:|\n| 1 | 2 |": "a |b\n1 | 2",
 }

@@ -113,6 +113,42 @@ def test_saving_keeps_the_chat_template(gemma, tmp_path):
     assert load_tokenizer(tmp_path).chat_template == TURNS
 
 
+@pytest.mark.parametrize("in_config", [False, True])
+def test_byte_tokenizers_use_their_chat_template(in_config, tmp_path):
+    twin = transformers.ByT5Tokenizer(extra_ids=3)
+    twin.add_special_tokens({"additional_special_tokens": ["<start_of_turn>", "<end_of_turn>"]})
+    twin.chat_template = TURNS.replace("bos_token", "pad_token")
+    twin.save_pretrained(tmp_path / "twin", save_jinja_files=not in_config)
+    assert (tmp_path / "twin/chat_template.jinja").exists() != in_config
+    tokenizer = load_tokenizer(tmp_path / "twin")
+    prompt = make_prompt(tokenizer, None, None)
+    message = {"role": "user", "content": f"{INSTRUCTION}\n\nThe cät sat."}
+    expected = twin.apply_chat_template([message], add_generation_prompt=True, return_dict=False)
+    assert ids_of(prompt, tokenizer, "The cät sat.") == expected
+    tokenizer.save(tmp_path / "saved")
+    assert load_tokenizer(tmp_path / "saved").chat_template == twin.chat_template
+    control = tokenizer.control_ids
+    attacked = [index for index in ids_of(prompt, tokenizer, ATTACK) if index in control]
+    assert attacked == [index for index in expected if index in control]
+
+
+def test_sentencepiece_with_a_chat_template_needs_a_tokenizer_json(tiny_tokenizer, tmp_path):
+    tiny_tokenizer.save(tmp_path / "pieces")
+    twin = transformers.AutoTokenizer.from_pretrained(tmp_path / "pieces")
+    (tmp_path / "pieces/chat_template.jinja").write_text(TURNS)
+    with pytest.raises(InputError, match=r"a chat template was added to spiece\.model; save"):
+        load_tokenizer(tmp_path / "pieces")
+    turns = ["<start_of_turn>", "<end_of_turn>"]
+    twin.add_special_tokens({"bos_token": "<s>", "additional_special_tokens": turns})
+    twin.chat_template = TURNS
+    twin.save_pretrained(tmp_path / "twin")
+    tokenizer = load_tokenizer(tmp_path / "twin")
+    message = {"role": "user", "content": f"{INSTRUCTION}\n\nThe cat sat."}
+    expected = twin.apply_chat_template([message], add_generation_prompt=True, return_dict=False)
+    prompt = make_prompt(tokenizer, None, None)
+    assert ids_of(prompt, tokenizer, "The cat sat.") == expected
+
+
 @pytest.mark.parametrize(
     ("template", "query", "expected"),
     [
@@ -156,7 +192,7 @@ def test_prompts_that_do_not_fit(template, query, problem):
         ("{{ ''.__class__.__mro__ }}", "chat template fails .*unsafe"),
         ("{{ messages.append(1) }}", "chat template fails"),
         ("{{ missing.field }}", "chat template fails"),
-        ("hello", "chat template changes the message"),
+        ("hello", r"changes the message of the user; correct chat_template\.jinja, or chat_temp"),
     ],
 )
 def test_chat_templates_that_fail(gemma, chat, problem):

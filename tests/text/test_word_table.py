@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from longsum_jax.text.word_table import word_table
+from longsum_jax.text.word_table import tfidf_vectors, word_table
 
 SENTENCES = ["the cats sat", "", "a cat and the cat", "dogs"]
 
@@ -38,3 +38,55 @@ def test_no_words():
     assert (table.size, table.names) == (1, [])
     assert table.by_sentence(table.counts).tolist() == [0, 0]
     assert table.by_word(table.counts).dtype == np.float64
+
+
+LINES = [
+    "The cat sat on the mat.",
+    "A CAT!",
+    "...",
+    "The dog and the dog.",
+    "mat, mat, mat; dog",
+]
+
+
+def slow_weights(sentences):
+    """A dictionary of weights for each sentence, by the formula."""
+    bags = [
+        collections.Counter("".join(c if c.isalnum() else " " for c in s.lower()).split())
+        for s in sentences
+    ]
+    df = collections.Counter(word for bag in bags for word in bag)
+    n = len(sentences)
+    return [{w: c * (math.log((1 + n) / (1 + df[w])) + 1) for w, c in bag.items()} for bag in bags]
+
+
+def test_inner_products_are_those_of_the_formula():
+    bags = slow_weights(LINES)
+    vectors = tfidf_vectors(LINES)
+    expected = [
+        [sum(weight * b.get(word, 0) for word, weight in a.items()) for b in bags] for a in bags
+    ]
+    np.testing.assert_allclose(vectors @ vectors.T, expected, rtol=1e-5)
+    assert not vectors[2].any()
+    assert vectors.shape == (5, 8)
+    assert vectors.dtype == np.float32
+
+
+def test_words_of_other_scripts():
+    vectors = tfidf_vectors(["Кошка спит.", "Спит собака.", "Дождь.", "猫在睡觉", "狗在睡觉"])
+    similar = vectors @ vectors.T
+    assert similar[0, 1] > 0
+    assert similar[3, 4] > 0
+    assert not similar[2, [0, 1, 3, 4]].any()
+
+
+def test_columns_are_shared_beyond_the_width():
+    wide, narrow = tfidf_vectors(LINES), tfidf_vectors(LINES, width=3)
+    folded = np.zeros((5, 3), np.float32)
+    for column in range(wide.shape[1]):
+        folded[:, column % 3] += wide[:, column]
+    np.testing.assert_allclose(narrow, folded, rtol=1e-6)
+
+
+def test_no_words_at_all():
+    assert tfidf_vectors(["...", "--"]).tolist() == [[0.0], [0.0]]

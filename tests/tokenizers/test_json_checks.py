@@ -21,6 +21,7 @@ CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
         r"\w{1,30}\w{1,30}",
         " {2,}a{0,99}b*?",
         "((?:a|b)c)d",
+        "a" * 1000,
     ],
 )
 def test_patterns_that_take_little_time(pattern):
@@ -41,6 +42,11 @@ def test_patterns_that_take_little_time(pattern):
 def test_too_many_ways_to_match_are_refused(pattern):
     with pytest.raises(ValueError, match="match in more than 1024 ways"):
         check_regex(pattern)
+
+
+def test_long_patterns_are_refused():
+    with pytest.raises(ValueError, match="a pattern of more than 1000 characters"):
+        check_regex("a" * 1001)
 
 
 def test_a_table_of_normalization_is_at_least_as_long_as_its_trie():

@@ -5,12 +5,8 @@ import pytest
 import sentencepiece
 
 from longsum_jax.errors import InputError
-from longsum_jax.tokenizers.loading import (
-    ByteTokenizer,
-    SentencePieceTokenizer,
-    load_tokenizer,
-    train_sentencepiece,
-)
+from longsum_jax.tokenizers.loading import ByteTokenizer, SentencePieceTokenizer, load_tokenizer
+from longsum_jax.tokenizers.train import train_sentencepiece
 
 TEXT = 'The "for" statement\nis used  to iterate; naïve, ﬁne, 中文, 😀.'
 

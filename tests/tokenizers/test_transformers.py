@@ -19,8 +19,9 @@ from transformers import (
 
 from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.bytes import ByteTokenizer
-from longsum_jax.tokenizers.loading import JsonTokenizer, load_tokenizer, train_sentencepiece
+from longsum_jax.tokenizers.loading import JsonTokenizer, load_tokenizer
 from longsum_jax.tokenizers.loading import PegasusTokenizer as OurPegasusTokenizer
+from longsum_jax.tokenizers.train import train_sentencepiece
 
 TEXTS = [
     "",

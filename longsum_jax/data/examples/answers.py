@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 
-from longsum_jax.data.examples.base import Example
+from longsum_jax.data.examples.base import Example, pair_example
 from longsum_jax.data.examples.classification import label_tuple
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
@@ -53,15 +53,8 @@ def answer_examples(
     labels = np.full(2, IGNORED_LABEL, np.int32)
     if answer_span is not None:
         labels = np.array(answer_span, np.int32) + pair.second.start
-    example = Example(
-        id=document.id,
-        input_ids=np.array(pair.ids, np.int32),
-        token_type_ids=np.array(pair.token_type_ids, np.int32),
-        labels=labels,
-        source_tokens=len(tokenizer.join_pair(question, ids).ids),
-        target_tokens=len(labels),
-    )
-    return [example]
+    source_tokens = len(tokenizer.join_pair(question, ids).ids)
+    return [pair_example(document.id, pair, labels, source_tokens)]
 
 
 def cloze_examples(

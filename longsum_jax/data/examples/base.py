@@ -9,6 +9,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.tokenizers.special_tokens import TokenPair
 from longsum_jax.typing import IGNORED_LABEL
 
 
@@ -176,6 +177,27 @@ def add_special_tokens(
         max_length: maximum length of the result, to which ``ids`` are cut.
     """
     return np.array(tokenizer.add_special_tokens(ids, max_length), np.int32)
+
+
+def pair_example(
+    document_id: str, pair: TokenPair, labels: np.ndarray, source_tokens: int
+) -> Example:
+    """Returns the example of two joined texts.
+
+    Args:
+        document_id: id of the document.
+        pair: result of ``Tokenizer.join_pair``, cut to the maximum length.
+        labels: int32 [labels], labels of the pair.
+        source_tokens: length of the pair before truncation.
+    """
+    return Example(
+        id=document_id,
+        input_ids=np.array(pair.ids, np.int32),
+        token_type_ids=np.array(pair.token_type_ids, np.int32),
+        labels=labels,
+        source_tokens=source_tokens,
+        target_tokens=len(labels),
+    )
 
 
 # Keys of examples that have a different name in records.

@@ -7,6 +7,7 @@ import numpy as np
 from longsum_jax.data.examples.base import (
     Example,
     add_special_tokens,
+    pair_example,
     source_text,
 )
 from longsum_jax.data.tasks import Task
@@ -126,12 +127,5 @@ def pair_examples(
     claim = tokenizer.encode(document.query)
     pair = tokenizer.join_pair(ids, claim, task.max_source_length)
     labels = class_numbers(task, document)
-    example = Example(
-        id=document.id,
-        input_ids=np.array(pair.ids, np.int32),
-        token_type_ids=np.array(pair.token_type_ids, np.int32),
-        labels=labels,
-        source_tokens=len(tokenizer.join_pair(ids, claim).ids),
-        target_tokens=len(labels),
-    )
-    return [example]
+    source_tokens = len(tokenizer.join_pair(ids, claim).ids)
+    return [pair_example(document.id, pair, labels, source_tokens)]

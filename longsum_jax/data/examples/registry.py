@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 from longsum_jax.data.examples.base import Counts, Example, Maker
-from longsum_jax.data.pieces import is_first_piece
 from longsum_jax.data.tasks import Task
 from longsum_jax.lazy_classes import LazyClasses
 from longsum_jax.text.documents import DataRow
+from longsum_jax.text.gap_sentences import is_first_piece
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
@@ -45,7 +45,7 @@ def make_examples(
     """Yields the examples of documents in their order, skipping documents that are too short.
 
     Args:
-        task: task, whose objective selects the maker.
+        task: task, whose objective, else its base objective, selects the maker.
         tokenizer: tokenizer that produces the ids.
         docs: documents as yielded by ``sources.documents``.
         seed: random seed of random choices, such as gap sentences.
@@ -53,7 +53,7 @@ def make_examples(
         auxiliary: functions that compare sentences and find important ones, for
             "summarize_segments".
     """
-    make = MAKERS[task.objective]
+    make = MAKERS.get(task.objective) or MAKERS[task.base_objective]
     for document in docs:
         made = make(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
         examples: list[Example | None] = [*made] or [None]

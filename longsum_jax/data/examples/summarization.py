@@ -99,7 +99,7 @@ def source_and_target(
     marks a document as too short.
     """
     source, target = document.document, document.only_summary
-    if target is None and task.objective in (
+    if target is None and task.base_objective in (
         "gap_sentences",
         "summarize_segments",
         "prefer",

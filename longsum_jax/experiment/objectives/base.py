@@ -48,8 +48,9 @@ class Setup:
         tokenizer: tokenizer of the run.
         run: config of the run.
         workdir: directory of the run.
-        make_model: function from parameters to a ``Model`` for generation,
-            which reads documents as the task does.
+        make_model: function that returns a ``Model`` for generation, which
+            reads documents as the task does; ``params`` are set for every
+            evaluation.
         devices: devices of the mesh; None for all of the process.
     """
 
@@ -59,7 +60,7 @@ class Setup:
     tokenizer: Tokenizer
     run: RunConfig
     workdir: Path
-    make_model: "Callable[[Params | None], Model]"
+    make_model: "Callable[[], Model]"
     devices: Sequence[jax.Device] | None = None
 
 

@@ -57,7 +57,7 @@ class Classification(HeadObjective):
         return ClassLabels(len(task.labels), task.multi_label)
 
     def batch_options(self) -> dict[str, Any]:
-        is_of_pairs = self.setup.task.objective != "classify"
+        is_of_pairs = self.setup.task.base_objective != "classify"
         return {"classes": self.classes, "token_types": is_of_pairs}
 
     def loss_of(self, outputs: Array, batch: Mapping[str, Array]) -> LossOutput:

@@ -59,7 +59,7 @@ class SummaryEvaluation:
             generation=run.evaluation.generation(),
         )
         # One model for all evaluations compiles generation once per length.
-        self._model: Model = setup.make_model(None)
+        self._model: Model = setup.make_model()
         # checks the options
         self._model.summaries([], self._options)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from longsum_jax.data.derived import ClaimOptions
-from longsum_jax.data.pieces import cut_text
 from longsum_jax.errors import check_whole
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import (
@@ -17,6 +16,7 @@ from longsum_jax.evaluation.model_metric import (
     label_number,
     longest_text,
 )
+from longsum_jax.text.gap_sentences import cut_text
 from longsum_jax.text.sentences import split_sentences, splitter_name
 from longsum_jax.tokenizers.special_tokens import TokenPair
 

@@ -7,7 +7,6 @@ evaluated like one with human labels.
 from collections.abc import Iterable, Iterator
 
 from longsum_jax.data.derived import ClaimOptions, ClozeOptions
-from longsum_jax.data.pieces import cut_text
 from longsum_jax.data.tasks import Task
 from longsum_jax.experimental.tasks.claims import claims_of
 from longsum_jax.experimental.tasks.cloze import (
@@ -18,6 +17,7 @@ from longsum_jax.text.documents import DataRow
 from longsum_jax.text.entities import find_entities
 from longsum_jax.text.gap_sentences import (
     GapSentenceOptions,
+    cut_text,
     gap_sentence_texts,
 )
 from longsum_jax.text.sentences import split_sentences

@@ -35,6 +35,7 @@ from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.key_sets import WeightDropout
 from longsum_jax.ops.attention.local import local_block_size, local_distances
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.sequence_sharding import (
     ByHead,
     Output,
@@ -357,6 +358,11 @@ def layer_radii(
     check_num_windows(windows, num_layers)
     # Half of a window is on either side of a token.
     return jnp.broadcast_to(jnp.asarray(windows) // 2, (num_layers,))
+
+
+def step_biases(*modules: RelativePositionBias | None) -> list[StepBias]:
+    """Returns T5's biases for fused kernels; modules may be missing."""
+    return [module.steps() for module in modules if module is not None]
 
 
 def window_bias(

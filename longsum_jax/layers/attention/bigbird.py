@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.base import window_bias
-from longsum_jax.layers.attention.full import FullAttention, FullContext
+from longsum_jax.layers.attention.full import FullAttention, PackedContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import RandomBlockOptions
 from longsum_jax.ops.attention.bigbird import (
@@ -31,12 +31,12 @@ def bigbird_is_full(options: RandomBlockOptions, length: int) -> bool:
     return length <= (5 + 2 * options.num_random_blocks) * options.block_size
 
 
-class BigBirdContext(FullContext):
+class BigBirdContext(PackedContext):
     """The context of full attention for short inputs. For long inputs the mask, T5's
     bias inside the window and, in training, the random blocks of each layer.
     """
 
-    def prepare(
+    def prepare(  # type: ignore[override]  # without segments
         self,
         x: Float[AnyArray, "batch length d_model"],
         mask: Bool[AnyArray, "batch length"],
@@ -95,10 +95,7 @@ class BigBirdAttention(FullAttention):
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
         if bigbird_is_full(options, x.shape[1]):
-            # without segments
-            return super().__call__(
-                x, (*context, None), layer_input, deterministic
-            )
+            return super().__call__(x, context, layer_input, deterministic)
         self.without_kernel("random blocks")
         mask, bias = context
         k, v = self.project_kv(x)

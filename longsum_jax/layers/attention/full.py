@@ -18,7 +18,10 @@ from longsum_jax.ops.attention.dense import QKV, prepend_keys
 from longsum_jax.ops.attention.full import full_attention
 from longsum_jax.ops.attention.fused import Kernel
 from longsum_jax.ops.attention.key_sets import KeySet
-from longsum_jax.ops.attention.relative_position import distance_entries
+from longsum_jax.ops.attention.relative_position import (
+    StepBias,
+    distance_entries,
+)
 from longsum_jax.ops.packing import same_segment
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
@@ -47,7 +50,9 @@ class FullContext(Context):
 
 
 class PackedContext(FullContext):
-    """The context of ``FullContext``, and the segment ids of packed rows or None."""
+    """The context of ``FullContext``, the segment ids of packed rows or None, and the bias as
+    steps, for kernels.
+    """
 
     def prepare(
         self,
@@ -60,7 +65,10 @@ class PackedContext(FullContext):
         x, context, layer_inputs = super().prepare(
             x, mask, relative_bias, deterministic
         )
-        return x, (*context, segment_ids), layer_inputs
+        steps = None if relative_bias is None else relative_bias.steps()
+        if self.stack.bias_per_layer:
+            return x, (*context, segment_ids, None), (layer_inputs, steps)
+        return x, (*context, segment_ids, steps), layer_inputs
 
 
 class FullAttention(EncoderSelfAttention):
@@ -79,9 +87,9 @@ class FullAttention(EncoderSelfAttention):
         deterministic: bool,
         extra: ExtraKeyValues | None = None,
     ) -> Float[Array, "batch length d_model"]:
-        mask, bias, segment_ids = context
-        if not isinstance(layer_input, tuple):  # the bias of this layer
-            bias = layer_input
+        mask, bias, segment_ids, steps = context
+        if layer_input:  # the bias of this layer
+            bias, steps = layer_input
         # Rotary positions are relative, and need not begin again in a segment.
         k, v = self.project_kv(x)
         key_mask = mask[:, None, None, :]
@@ -97,6 +105,7 @@ class FullAttention(EncoderSelfAttention):
                 k,
                 mask=key_mask,
                 bias=bias,
+                steps=steps,
                 causal=self.causal,
                 deterministic=deterministic,
                 by_heads=True,
@@ -105,7 +114,9 @@ class FullAttention(EncoderSelfAttention):
             self.without_kernel("states of a memory among the keys")
             extra_arrays = (*self.project_extra(extra), extra.valid)
         if kernel is not None:
-            return self.o(self._attend_fused(kernel, self.q(x), k, v, mask))
+            tokens = QKV(self.q(x), k, v)
+            y = self._attend_fused(kernel, tokens, mask, steps, deterministic)
+            return self.o(y)
 
         length = mask.shape[1]
         if self.causal:
@@ -139,16 +150,19 @@ class FullAttention(EncoderSelfAttention):
     def _attend_fused(
         self,
         kernel: Kernel,
-        q: Float[AnyArray, "batch length heads head_dim"],
-        k: Float[AnyArray, "batch length heads head_dim"],
-        v: Float[AnyArray, "batch length heads head_dim"],
+        tokens: QKV,
         mask: Bool[AnyArray, "batch length"],
+        steps: StepBias | None,
+        deterministic: bool,
     ) -> Float[Array, "batch length heads head_dim"]:
-        """Attends by a kernel, without a bias or dropout."""
+        """Attends by a kernel."""
         attend = partial(attend_fused, kernel=kernel, causal=self.causal)
-        text = {"q": q, "k": k, "v": v}
         return self.attend_by_heads(
-            attend, True, text=text, rows={"mask": mask[:, None]}, heads={}
+            attend,
+            deterministic,
+            text=tokens._asdict(),
+            rows={"mask": mask[:, None]},
+            heads={"biases": ByHead([] if steps is None else [steps])},
         )
 
     def _needs_pieces(

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from longsum_jax.layers.attention.base import (
     Context,
     EncoderSelfAttention,
+    step_biases,
     window_bias,
 )
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
@@ -37,7 +38,9 @@ from longsum_jax.typing import AnyArray
 
 
 class LocalContext(Context):
-    """The mask, T5's bias inside the window, and the segment ids of packed rows or None."""
+    """The mask, T5's bias inside the window, the segment ids of packed rows or None, and the
+    bias for kernels.
+    """
 
     def prepare(
         self,
@@ -49,7 +52,8 @@ class LocalContext(Context):
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         options = WindowSizeOptions.of(self.stack.attention)
         bias = window_bias(relative_bias, options.local_radius)
-        return x, (mask, bias, segment_ids), ()
+        steps = step_biases(relative_bias)
+        return x, (mask, bias, segment_ids, steps), ()
 
 
 class LocalAttention(EncoderSelfAttention):
@@ -70,12 +74,16 @@ class LocalAttention(EncoderSelfAttention):
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
         radius = options.local_radius
-        mask, bias, segment_ids = context
+        mask, bias, segment_ids, steps = context
         # Rotary positions are relative, and need not begin again in a segment.
         k, v = self.project_kv(x)
         if segment_ids is None:
             fused = self.fused_rows(
-                *mask.shape, bias=bias, deterministic=deterministic
+                *mask.shape,
+                bias=bias,
+                has_steps=bool(steps),
+                can_drop=True,
+                deterministic=deterministic,
             )
         else:
             self.without_kernel("segments of packed rows")
@@ -95,7 +103,7 @@ class LocalAttention(EncoderSelfAttention):
                 "mask": mask,
                 "segment_ids": segment_ids,
             },
-            shared={"bias": bias},
+            shared={"bias": bias, "steps": steps},
             block=local_block_size(radius),
             has_kernels=fused is not None,
         )
@@ -104,7 +112,7 @@ class LocalAttention(EncoderSelfAttention):
 
 class TransientGlobalContext(Context):
     """The mask, T5's bias inside the window, the blocks of the input and, with
-    relative positions, a second bias by distance in blocks.
+    relative positions, a second bias by distance in blocks; both biases for kernels.
     """
 
     def setup(self) -> None:
@@ -126,13 +134,16 @@ class TransientGlobalContext(Context):
             mask, options.global_block_size
         )
         side_bias = None
+        steps = step_biases(relative_bias)
         if self.stack.relative_attention:
+            steps += step_biases(self.global_relative_attention_bias)
             distances = jnp.asarray(side_distances(global_mask.shape[1]))
             side_bias = self.global_relative_attention_bias.of_distances(
                 distances
             )
         bias = window_bias(relative_bias, options.local_radius)
-        return x, (mask, block_ids, global_mask, bias, side_bias), ()
+        biases = (bias, side_bias, steps)
+        return x, (mask, block_ids, global_mask, biases), ()
 
 
 class TransientGlobalAttention(EncoderSelfAttention):
@@ -167,7 +178,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
         radius = self.options.local_radius
-        mask, block_ids, global_mask, bias, side_bias = context
+        mask, block_ids, global_mask, (bias, side_bias, steps) = context
         k, v = self.project_kv(x)
         # Global tokens are normalized sums of blocks, projected like the other
         # tokens.
@@ -183,7 +194,11 @@ class TransientGlobalAttention(EncoderSelfAttention):
             global_k, global_v, global_mask[:, None, None, None]
         )
         fused = self.fused_rows(
-            *mask.shape, bias=bias, deterministic=deterministic
+            *mask.shape,
+            bias=bias,
+            has_steps=bool(steps),
+            can_drop=True,
+            deterministic=deterministic,
         )
         y = self.attend_sharded(
             functools.partial(
@@ -196,7 +211,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
                 "block_ids": block_ids,
             },
             rows={"global_keys": global_keys},
-            shared={"bias": bias, "side_bias": side_bias},
+            shared={"bias": bias, "side_bias": side_bias, "steps": steps},
             block=local_block_size(radius),
             has_kernels=fused is not None,
         )

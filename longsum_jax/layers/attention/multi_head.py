@@ -31,8 +31,12 @@ from longsum_jax.ops.attention.fused import (
     fused_attention,
     note_choice,
 )
-from longsum_jax.ops.attention.key_sets import KeySet
-from longsum_jax.ops.attention.relative_position import relative_position_bucket
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
+from longsum_jax.ops.attention.relative_position import (
+    StepBias,
+    bucket_steps,
+    relative_position_bucket,
+)
 from longsum_jax.ops.positions import Rotary, rotated
 from longsum_jax.ops.storage import Stored, stored_attention
 from longsum_jax.typing import AnyArray
@@ -290,6 +294,7 @@ class MultiHeadAttention(nn.Module):
         | None = None,
         bias: Float[AnyArray, "#batch #heads #query_length #num_keys"]
         | None = None,
+        steps: StepBias | None = None,
         positions: Int[AnyArray, "#batch query_length"] | None = None,
         causal: bool = False,
         deterministic: bool = True,
@@ -302,6 +307,8 @@ class MultiHeadAttention(nn.Module):
             mask: boolean mask, broadcastable to [batch, heads, query_length,
                 num_keys]; True on keys to read.
             bias: bias of the scores, of the same shape.
+            steps: the same bias by distance, for kernels; None if it does not
+                depend on the distance only.
             positions: positions of ``x``; None for 0, 1, ...
             causal: True if queries see no later keys; requires as many queries
                 as keys.
@@ -312,17 +319,30 @@ class MultiHeadAttention(nn.Module):
             k,
             mask=mask,
             bias=bias,
+            steps=steps,
             causal=causal,
             deterministic=deterministic,
         )
         if kernel is not None:
             # Kernels only take masks of keys, [batch, heads, num_keys].
             key_mask = None if mask is None else mask[:, :, 0]
-            options = {"kernel": kernel, "causal": causal, "scale": self.scale}
             k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
-            return self.o(
-                attend_fused(self.q(x, positions), k, v, key_mask, **options)
+            weight_dropout = None
+            if self.dropout_rate and not deterministic:
+                rng = self.make_rng("dropout")
+                weight_dropout = WeightDropout(rng, self.dropout_rate)
+            y = attend_fused(
+                self.q(x, positions),
+                k,
+                v,
+                key_mask,
+                kernel=kernel,
+                causal=causal,
+                biases=[] if steps is None else [steps],
+                dropout=weight_dropout,
+                scale=self.scale,
             )
+            return self.o(y)
         if causal:
             earlier = causal_mask(x.shape[1])
             mask = earlier if mask is None else mask & earlier
@@ -347,6 +367,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
         bias: AnyArray | None,
+        steps: StepBias | None = None,
         causal: bool,
         deterministic: bool,
         by_heads: bool = False,
@@ -363,7 +384,9 @@ class MultiHeadAttention(nn.Module):
         return self._kernel(
             len(x),
             bias=bias,
+            has_steps=steps is not None,
             deterministic=deterministic,
+            can_drop=True,
             by_heads=by_heads,
             num_queries=x.shape[1],
             num_keys=k.shape[1],
@@ -378,7 +401,9 @@ class MultiHeadAttention(nn.Module):
         num_keys: int | None = None,
         *,
         bias: AnyArray | None,
+        has_steps: bool = False,
         deterministic: bool,
+        can_drop: bool = False,
         has_pattern: bool = True,
     ) -> FusedAttention | None:
         """Returns the kernel for sparse attention in rows (``ops.attention.fused``), or None.
@@ -389,7 +414,9 @@ class MultiHeadAttention(nn.Module):
                 keys as queries. With a pattern a row is at most a device's part
                 of a sequence that a mesh shards.
             bias: bias of the scores.
+            has_steps: True if the kernel gets the bias by distance.
             deterministic: False in training.
+            can_drop: True if the kernel gets the dropout of the weights.
             has_pattern: True if queries read different keys of a row.
         """
         sharding = active_sequence_sharding(batch)
@@ -399,7 +426,9 @@ class MultiHeadAttention(nn.Module):
         kernel = self._kernel(
             batch,
             bias=bias,
+            has_steps=has_steps,
             deterministic=deterministic,
+            can_drop=can_drop,
             by_shards=True,
             num_queries=num_queries,
             num_keys=num_queries if num_keys is None else num_keys,
@@ -414,7 +443,9 @@ class MultiHeadAttention(nn.Module):
         batch: int,
         *,
         bias: AnyArray | None,
+        has_steps: bool = False,
         deterministic: bool,
+        can_drop: bool = False,
         by_heads: bool = False,
         by_shards: bool = False,
         **sizes: Any,
@@ -422,6 +453,7 @@ class MultiHeadAttention(nn.Module):
         """Returns the result of ``choose_kernel`` if a kernel can compute the layer's scores.
 
         Args:
+            can_drop: True if the kernel gets the dropout of the weights.
             by_heads, by_shards: True if devices compute some heads of whole
                 sequences, or all heads of their part, when a mesh shards the
                 sequences.
@@ -433,9 +465,9 @@ class MultiHeadAttention(nn.Module):
         is_sharded = sharding is not None and not by_shards
         if sharding is not None and is_sharded and by_heads:
             is_sharded = self.num_heads % sharding.num_shards > 0
-        if bias is not None:
+        if bias is not None and not has_steps:
             choice = KernelChoice(None, "position biases")
-        elif drops_weights:
+        elif drops_weights and not can_drop:
             choice = KernelChoice(None, "dropout of attention weights")
         elif is_sharded:
             choice = KernelChoice(None, "a mesh shards its sequences")
@@ -445,6 +477,8 @@ class MultiHeadAttention(nn.Module):
                 self.dtype,
                 head_dim=self.d_kv,
                 has_cap=isinstance(self.scale, CappedScale),
+                has_bias=has_steps,
+                has_dropout=drops_weights,
                 **sizes,
             )
         self._note(choice)
@@ -620,14 +654,25 @@ class RelativePositionBias(nn.Module):
         """
         # Half of the buckets are exact distances, the others grow with their
         # logarithm (Raffel et al. 2020, section 2.1).
-        buckets = relative_position_bucket(
-            distances,
-            bidirectional=self.bidirectional,
-            num_buckets=self.num_buckets,
-            max_distance=self.max_distance,
+        return self._of_buckets(
+            relative_position_bucket(distances, **self._buckets)
         )
-        # [layers, *distances, heads] -> [layers, heads, *distances], or the
-        # same without layers
+
+    def steps(self) -> StepBias:
+        """Returns the bias of all distances, for fused kernels."""
+        starts, buckets = bucket_steps(**self._buckets)
+        return StepBias(self._of_buckets(jnp.array(buckets)), starts)
+
+    @property
+    def _buckets(self) -> dict[str, Any]:
+        return {
+            "bidirectional": self.bidirectional,
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+        }
+
+    def _of_buckets(self, buckets: Int[AnyArray, "*shape"]) -> Array:
+        """Returns [heads, *shape], or [layers, heads, *shape]."""
         head_axis = 0 if self.num_layers is None else 1
         return jnp.moveaxis(
             jnp.take(self.embedding, buckets, axis=-2), -1, head_axis

@@ -147,7 +147,7 @@ class HeposCrossAttention(nn.Module):
 
     num_heads: int
     head_dim: int
-    stride: int = 2
+    stride: int = HeposOptions.hepos_stride
     use_bias: bool = True
     dropout_rate: float = 0.0
     dtype: Any = jnp.float32

@@ -35,6 +35,7 @@ come from the neighboring devices.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
@@ -46,9 +47,11 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.dense import Scale, product_factor
-from longsum_jax.ops.attention.key_sets import KeySet
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_kind, target_platform
+from longsum_jax.ops.random_masks import head_words
 from longsum_jax.typing import AnyArray
 
 Kernel = Literal["splash", "cudnn", "triton"]
@@ -117,8 +120,10 @@ def choose_kernel(
     has_mask: bool,
     has_pattern: bool = False,
     has_cap: bool = False,
+    has_bias: bool = False,
+    has_dropout: bool = False,
 ) -> KernelChoice:
-    """Selects the kernel for attention without a bias and dropout.
+    """Selects the kernel for an attention.
 
     Args:
         backend: "auto" for the kernel of the target's devices, if it is at
@@ -131,6 +136,8 @@ def choose_kernel(
         has_mask: True if keys are masked.
         has_pattern: True if queries read different keys of a row.
         has_cap: True if scores have a soft cap.
+        has_bias: True if scores have a bias by distance (``StepBias``).
+        has_dropout: True if weights are dropped.
 
     Raises:
         InputError: "cudnn" in a program for devices other than GPUs.
@@ -148,6 +155,8 @@ def choose_kernel(
     needs_triton = (
         has_pattern
         or has_cap
+        or has_bias
+        or has_dropout
         or (causal and has_mask)
         or head_dim > _CUDNN_MAX_HEAD_DIM
     )
@@ -165,6 +174,10 @@ def choose_kernel(
     if kernel == "splash":
         if dtype == jnp.float16:
             return KernelChoice(None, "TPUs have no float16")
+        if has_bias:
+            return KernelChoice(None, "splash attention has no position biases")
+        if has_dropout:
+            return KernelChoice(None, "splash attention has no dropout")
         return KernelChoice(kernel)
     is_supported = head_dim % 8 == 0 and head_dim <= _TRITON_MAX_HEAD_DIM
     if not is_supported or dtype not in _GPU_DTYPES:
@@ -175,8 +188,9 @@ def choose_kernel(
     if kernel == "cudnn" and needs_triton:
         return KernelChoice(
             None,
-            "cuDNN has no windows, no soft caps, no masks in causal attention, "
-            f"and no heads of more than {_CUDNN_MAX_HEAD_DIM} dimensions",
+            "cuDNN has no windows, no soft caps, no position biases, here no "
+            "dropout, no masks in causal attention, and no heads of more than "
+            f"{_CUDNN_MAX_HEAD_DIM} dimensions",
         )
     return KernelChoice(kernel)
 
@@ -200,6 +214,8 @@ def fused_attention(
     kernel: Kernel,
     causal: bool = False,
     pattern: Pattern | None = None,
+    biases: Sequence[StepBias] = (),
+    dropout: WeightDropout | None = None,
     scale: Scale = 1.0,
     spec: PartitionSpec | None = None,
 ) -> Float[Array, "batch query_length heads head_dim"]:
@@ -214,6 +230,9 @@ def fused_attention(
         causal: True if queries see no later keys.
         pattern: keys that each query reads, among the keys in the mask; not for
             "cudnn".
+        biases: biases by distance, each for the keys up to the first key of the
+            next; only for "triton", and with a mask that all heads share.
+        dropout: dropout of the weights, only for "triton".
         scale: factor of the query-key products, possibly with a soft cap, which
             "cudnn" does not support.
         spec: mesh axes of (batch, length, heads, head_dim) of the active mesh,
@@ -227,12 +246,41 @@ def fused_attention(
         mask = jnp.broadcast_to(mask, (len(k), mask.shape[1], k.shape[1]))
 
     def attend(
-        q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray | None
+        q: AnyArray,
+        k: AnyArray,
+        v: AnyArray,
+        mask: AnyArray | None,
+        values: Sequence[AnyArray],
+        positions: Sequence[AnyArray | None],
+        words: AnyArray | None,
     ) -> Array:
-        return _attend(q, k, v, mask, kernel, causal, pattern, scale)
+        local = [
+            dataclasses.replace(bias, values=x, queries=y)
+            for bias, x, y in zip(biases, values, positions, strict=True)
+        ]
+        return _attend(
+            q,
+            k,
+            v,
+            mask,
+            kernel,
+            words=words,
+            share=share,
+            biases=local,
+            causal=causal,
+            pattern=pattern,
+            scale=scale,
+        )
 
+    values = [bias.values for bias in biases]
+    positions = [bias.queries for bias in biases]
+    share, words = 1.0, None
+    if dropout is not None and dropout.rate:
+        share = 1 - dropout.rate
+        # For all devices, so that their number does not change what is dropped.
+        words = head_words(dropout.rng, len(q), q.shape[2])
     if spec is None:
-        return attend(q, k, v, mask)
+        return attend(q, k, v, mask, values, positions, words)
     batch, _, heads, _ = (*spec, *[None] * 4)[:4]
     layout = PartitionSpec(batch, None, heads, None)
     masked_heads = None
@@ -245,11 +293,14 @@ def fused_attention(
             layout,
             layout,
             PartitionSpec(batch, masked_heads, None),
+            PartitionSpec(heads, None),
+            PartitionSpec(batch, None),
+            PartitionSpec(batch, heads, None),
         ),
         out_specs=layout,
         # Pallas does not declare over which axes the results of a kernel vary
         check_vma=False,
-    )(q, k, v, mask)
+    )(q, k, v, mask, values, positions, words)
 
 
 def _attend(
@@ -258,9 +309,11 @@ def _attend(
     v: AnyArray,
     mask: AnyArray | None,
     kernel: Kernel,
-    causal: bool,
-    pattern: Pattern | None,
-    scale: Scale,
+    *,
+    words: AnyArray | None,
+    share: float,
+    biases: Sequence[StepBias],
+    **options: Any,
 ) -> Array:
     """Computes ``fused_attention`` on one device; ``mask`` is [batch, 1 or heads, key_length]."""
     batch, _, heads, _ = q.shape
@@ -268,6 +321,8 @@ def _attend(
     # The kernels take one mask per row, so every head becomes a row.
     if differs_by_head:
         q, k, v = (_heads_as_rows(x) for x in (q, k, v))
+        if words is not None:
+            words = words.reshape(-1, 1, 2)
     if mask is None:
         row_mask = None
     else:
@@ -275,18 +330,17 @@ def _attend(
     if kernel == "splash":
         from longsum_jax.ops.attention.splash import splash_attention
 
-        out = splash_attention(
-            q, k, v, row_mask, causal=causal, pattern=pattern, scale=scale
-        )
+        out = splash_attention(q, k, v, row_mask, **options)
     elif kernel == "triton":
         from longsum_jax.ops.attention.triton import triton_attention
 
-        out = triton_attention(
-            q, k, v, row_mask, causal=causal, pattern=pattern, scale=scale
-        )
+        options |= {"biases": biases, "share": share, "words": words}
+        out = triton_attention(q, k, v, row_mask, **options)
     else:
-        factor = product_factor(scale)
-        out = _cudnn_attention(q, k, v, row_mask, causal=causal, scale=factor)
+        factor = product_factor(options["scale"])
+        out = _cudnn_attention(
+            q, k, v, row_mask, causal=options["causal"], scale=factor
+        )
     if differs_by_head:
         return _rows_as_heads(out, batch, heads)
     return out
@@ -331,7 +385,7 @@ def fused_key_sets(
 
     Args:
         q: rows of queries.
-        key_sets: sets without biases, with masks [batch or 1, num_rows or 1,
+        key_sets: sets, whose biases are not read, with masks [batch or 1, num_rows or 1,
             heads or 1, 1, num_keys].
         attend: kernel function.
         **options: keyword arguments of ``fused_attention``; the pattern is over

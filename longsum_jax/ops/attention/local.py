@@ -1,6 +1,8 @@
 """Local and transient-global attention of LongT5."""
 
+import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 import jax.numpy as jnp
@@ -29,6 +31,7 @@ from longsum_jax.ops.attention.key_sets import (
     WeightDropout,
     sliced_bias,
 )
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import same_segment
 from longsum_jax.ops.padding import append_zeros, zero_padding
 from longsum_jax.ops.sequence_sharding import (
@@ -79,6 +82,7 @@ def local_attention(
     dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
+    steps: Sequence[StepBias] = (),
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends to the tokens within ``radius`` positions and to ``extra`` keys, in one softmax.
 
@@ -108,8 +112,10 @@ def local_attention(
         dropout: dropout of the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in
             shards of whole blocks.
-        fused: kernel for this attention; not with a traced ``radius``, biases,
-            ``segment_ids`` or ``dropout``, and only for ``extra`` keys that all tokens share.
+        fused: kernel for this attention; not with a traced ``radius`` or
+            ``segment_ids``, and only for ``extra`` keys that all tokens share.
+        steps: all biases by distance, for ``fused``: the bias of the window and,
+            with ``queries`` [batch, length], the bias of ``extra``.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
@@ -119,9 +125,10 @@ def local_attention(
     """
     if fused is not None:
         tokens, key_mask = QKV(q, k, v), mask if key_mask is None else key_mask
+        fused = functools.partial(fused, dropout=dropout)
         reach = cast(int, radius) - is_even, cast(int, radius)
         out = _attend_in_rows(
-            tokens, key_mask, reach, extra, scale, fused, axes
+            tokens, key_mask, reach, extra, scale, fused, steps, axes
         )
         return zero_padding(out, mask)
     if max_radius is None:
@@ -197,6 +204,7 @@ def _attend_in_rows(
     extra: Sequence[KeySet],
     scale: Scale,
     fused: FusedAttention,
+    steps: Sequence[StepBias],
     axes: Axes,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Computes ``local_attention`` by a kernel; zeros for queries without a key."""
@@ -218,9 +226,24 @@ def _attend_in_rows(
     text = KeySet(
         rows(tokens.k), rows(tokens.v), rows(key_mask)[:, :, None, None]
     )
-    pattern = _WindowPattern(sides, margin, size + 2 * margin)
-    q = to_blocks(tokens.q, size)
-    out = fused_key_sets(q, [text, *extra], fused, pattern=pattern, scale=scale)
+    num_keys = size + 2 * margin
+    biases = [replace(bias, origin=margin) for bias in steps[:1]]
+    for bias in steps[1:]:
+        assert bias.queries is not None
+        positions = to_blocks(bias.queries, size).reshape(-1, size)
+        biases.append(
+            replace(
+                bias, origin=num_keys, first_key=num_keys, queries=positions
+            )
+        )
+    out = fused_key_sets(
+        to_blocks(tokens.q, size),
+        [text, *extra],
+        fused,
+        pattern=_WindowPattern(sides, margin, num_keys),
+        biases=biases,
+        scale=scale,
+    )
     return from_blocks(out, length)
 
 
@@ -356,6 +379,7 @@ def transient_global_attention(
     dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
+    steps: Sequence[StepBias] = (),
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends to a window and all transient global tokens, in one softmax.
 
@@ -371,6 +395,7 @@ def transient_global_attention(
             ``transient_blocks``.
         side_bias: bias of the scores of global tokens, one float per head and
             entry of ``side_distances(num_globals)``.
+        steps: ``bias`` and ``side_bias`` by distance, for ``fused``.
 
     Returns:
         The attended values in the type of ``tokens.v``; zeros for padding.
@@ -395,4 +420,5 @@ def transient_global_attention(
         dropout=dropout,
         axes=axes,
         fused=fused,
+        steps=[*steps[:1], *(replace(x, queries=block_ids) for x in steps[1:])],
     )

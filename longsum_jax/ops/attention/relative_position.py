@@ -1,14 +1,79 @@
-"""Relative positions: T5's buckets, and tables with one bias per distance.
+"""Relative positions: T5's buckets, and biases by distance, as tables and as steps.
 
 A table has an entry for every key position - query position in a text of
 ``length`` tokens, from 1 - length to length - 1: float [heads, 2 length - 1].
 """
 
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.typing import AnyArray
+
+
+class DistanceSteps(NamedTuple):
+    """A function of the distance that is constant between integers, as T5's buckets.
+
+    Attributes:
+        starts: first distance of every step but the first, ascending.
+        buckets: bucket of every step, one more than ``starts``.
+    """
+
+    starts: tuple[int, ...]
+    buckets: tuple[int, ...]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["values", "queries"],
+    meta_fields=["starts", "origin", "first_key"],
+)
+@dataclass(frozen=True)
+class StepBias:
+    """A bias of scores by key position - query position, for fused kernels.
+
+    Attributes:
+        values: bias of every head and step.
+        starts: see ``DistanceSteps``.
+        origin: index of the key at position 0.
+        first_key: index of the first key with this bias.
+        queries: positions of the queries, None for their indices.
+    """
+
+    values: Float[AnyArray, "*layers heads steps"]
+    starts: tuple[int, ...]
+    origin: int = 0
+    first_key: int = 0
+    queries: Int[AnyArray, "rows query_length"] | None = None
+
+
+@functools.lru_cache(maxsize=12)
+def bucket_steps(
+    *, bidirectional: bool, num_buckets: int, max_distance: int
+) -> DistanceSteps:
+    """Returns ``relative_position_bucket`` of all distances as steps.
+
+    Args:
+        bidirectional, num_buckets, max_distance: see
+            ``relative_position_bucket``.
+    """
+    # In NumPy, because the borders are static when a program is traced.
+    half = num_buckets // 2 if bidirectional else num_buckets
+    num_exact = half // 2
+    # All distances beyond the last one share its bucket.
+    sizes = np.arange(max(num_buckets, max_distance) + 1)
+    ranges = _logarithmic_starts(num_exact, half - num_exact, max_distance)
+    before = np.minimum(sizes, num_exact) + (sizes[:, None] >= ranges).sum(1)
+    after = half + before if bidirectional else np.zeros_like(before)
+    buckets = np.concatenate([before[::-1], after[1:]])
+    changes = np.flatnonzero(np.diff(buckets)) + 1
+    starts = (changes - sizes[-1]).tolist()
+    return DistanceSteps(tuple(starts), tuple(buckets[[0, *changes]].tolist()))
 
 
 def relative_position_bucket(

@@ -13,6 +13,11 @@ block on either side, and the table of its blocks:
     queries 1     x x x . .        0 1 2
     queries 2     . x x x .        1 2 3
 
+A position bias is a function of the distance with few steps. A block of queries
+and of keys needs the steps between its least and its greatest distance, most
+blocks only one. Gradients of a step are summed over the blocks of keys, and
+outside of the kernel over the blocks of queries.
+
 The module is imported on first use, because importing Pallas takes a third of a
 second.
 """
@@ -27,7 +32,7 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from longsum_jax.ops.attention.dense import (
     Scale,
@@ -36,8 +41,11 @@ from longsum_jax.ops.attention.dense import (
     score_cap,
 )
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
+from longsum_jax.ops.attention.relative_position import StepBias
+from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
+from longsum_jax.ops.random_masks import keep_pairs
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.typing import AnyArray
 
@@ -59,6 +67,8 @@ class _Problem(NamedTuple):
         rows, heads, num_queries, num_keys, width: sizes; lengths are multiples
             of ``block``, and ``width`` is the padded head dimension.
         block: number of queries and of keys of a block.
+        biases: static arguments of the position biases.
+        share: share of the weights that dropout keeps.
         interpret: True to interpret the kernels, without Triton.
     """
 
@@ -70,7 +80,36 @@ class _Problem(NamedTuple):
     num_keys: int
     width: int
     block: int
+    biases: tuple["_Steps", ...]
+    share: float
     interpret: bool
+
+
+class _PairArrays(NamedTuple):
+    """Arrays of which something is computed for each pair of a query and a key.
+
+    Attributes:
+        biases: values of every step, float32 [heads, steps], and positions of
+            the queries or None, for each bias.
+        words: words of dropout, uint32 [rows, heads, 2]; None without dropout.
+    """
+
+    biases: Sequence[tuple[AnyArray, AnyArray | None]]
+    words: AnyArray | None
+
+
+class _Steps(NamedTuple):
+    """Static arguments of a position bias (``StepBias``).
+
+    Attributes:
+        starts, origin, first_key: see ``StepBias``.
+        end_key: index after the last key with this bias.
+    """
+
+    starts: tuple[int, ...]
+    origin: int
+    first_key: int
+    end_key: int
 
 
 def triton_attention(
@@ -81,9 +120,19 @@ def triton_attention(
     *,
     causal: bool = False,
     pattern: Callable[..., Any] | None = None,
+    biases: Sequence[StepBias] = (),
+    share: float = 1.0,
+    words: UInt32[AnyArray, "rows heads words"] | None = None,
     scale: Scale = 1.0,
 ) -> Float[Array, "rows query_length heads head_dim"]:
-    """Computes ``fused.fused_attention`` for masks that all heads share."""
+    """Computes ``fused.fused_attention`` for masks that all heads share.
+
+    Args:
+        q, k, v, mask, causal, pattern, biases, scale: see
+            ``fused.fused_attention``.
+        share: share of the weights that dropout keeps.
+        words: result of ``random_masks.head_words``; None without dropout.
+    """
     rows, length, heads, head_dim = q.shape
     if mask is None:
         mask = jnp.ones(k.shape[:2], bool)
@@ -93,6 +142,11 @@ def triton_attention(
     mask = jnp.pad(mask, ((0, 0), (0, k.shape[1] - mask.shape[1]))).astype(
         jnp.int32
     )
+    ends = [bias.first_key for bias in biases[1:]] + [k.shape[1]]
+    steps = [
+        _Steps(bias.starts, bias.origin, bias.first_key, end)
+        for bias, end in zip(biases, ends, strict=False)
+    ]
     problem = _Problem(
         pattern or (_no_later_keys if causal else _all_keys),
         scale,
@@ -102,6 +156,8 @@ def triton_attention(
         k.shape[1],
         width,
         block,
+        tuple(steps),
+        share,
         target_platform() != "gpu",
     )
     # The name carries the number of pairs for ``longsum_plan``, which cannot read
@@ -110,8 +166,17 @@ def triton_attention(
     num_pairs = problem.num_queries * problem.num_keys
     if pairs is not None:
         num_pairs = pairs.sum() * block**2
+    arrays = []
+    for bias in biases:
+        padding = _num_steps(problem) - bias.values.shape[1]
+        values = jnp.pad(bias.values, ((0, 0), (0, padding)))
+        positions = bias.queries
+        if positions is not None:
+            positions = append_zeros(positions, q.shape[1] - length)
+        arrays.append((values.astype(jnp.float32), positions))
     with jax.named_scope(f"pairs_{num_pairs}"):
-        return _attend(problem, q, k, v, mask)[:, :length, :, :head_dim]
+        out = _attend(problem, q, k, v, mask, _PairArrays(arrays, words))
+    return out[:, :length, :, :head_dim]
 
 
 def _all_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
@@ -164,17 +229,51 @@ def _table(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return indices.astype(np.int32), counts.astype(np.int32)
 
 
+def _num_steps(problem: _Problem) -> int:
+    """Returns the padded number of steps of all biases; Triton needs powers of two."""
+    # At least one step more, which begins after all distances.
+    largest = max(len(steps.starts) for steps in problem.biases)
+    return int(pl.next_power_of_2(largest + 2))
+
+
+def _first_distances(
+    problem: _Problem, steps: _Steps
+) -> Int[np.ndarray, " steps"]:
+    """Returns the first distance of every step; padding begins after all distances."""
+    limits = np.iinfo(np.int32)
+    firsts = np.full(_num_steps(problem), limits.max, np.int32)
+    firsts[: len(steps.starts) + 1] = limits.min, *steps.starts
+    return firsts
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(
-    problem: _Problem, q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray
+    problem: _Problem,
+    q: AnyArray,
+    k: AnyArray,
+    v: AnyArray,
+    mask: AnyArray,
+    pair_arrays: _PairArrays,
 ) -> Array:
-    """Computes attention over whole blocks; ``mask`` is int32 [rows, num_keys]."""
-    return _attend_forward(problem, q, k, v, mask)[0]
+    """Computes attention over whole blocks.
+
+    Args:
+        problem: static arguments of the kernels.
+        q, k, v: queries, keys and values.
+        mask: int32 [rows, num_keys], 0 on keys that are not read.
+        pair_arrays: biases and dropout.
+    """
+    return _attend_forward(problem, q, k, v, mask, pair_arrays)[0]
 
 
 def _attend_forward(
-    problem: _Problem, q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray
-) -> tuple[Array, tuple[AnyArray, ...]]:
+    problem: _Problem,
+    q: AnyArray,
+    k: AnyArray,
+    v: AnyArray,
+    mask: AnyArray,
+    pair_arrays: _PairArrays,
+) -> tuple[Array, tuple[Any, ...]]:
     keys = problem.num_keys
     instances = _Instances(problem, problem.num_queries, keys)
     part = instances.part
@@ -195,16 +294,17 @@ def _attend_forward(
         [part("rlhd"), part("rhl")],
         [q, sums],
         [q, k, v, mask],
+        pair_arrays,
     )
     # With both saved, rematerialized layers do not run the kernel again.
     out, log_sums = save_for_backward(out), save_for_backward(log_sums)
-    return out, (q, k, v, mask, out, log_sums)
+    return out, (q, k, v, mask, pair_arrays, out, log_sums)
 
 
 def _attend_backward(
-    problem: _Problem, residuals: tuple[AnyArray, ...], gradient: AnyArray
-) -> tuple[Array | None, ...]:
-    q, k, v, mask, out, log_sums = residuals
+    problem: _Problem, residuals: tuple[Any, ...], gradient: AnyArray
+) -> tuple[Any, ...]:
+    q, k, v, mask, pair_arrays, out, log_sums = residuals
     # Sum over the keys of probability times gradient, for each query; equals
     # out . gradient.
     sums = jnp.einsum(
@@ -219,16 +319,23 @@ def _attend_backward(
     part = instances.part
     parts = [part("rlhd"), part("rlhd", keys), part("rlhd", keys)]
     parts += [part("rl", keys), part("rlhd"), part("rhl"), part("rhl")]
-    results = [part("rlhd")]
-    (of_q,) = _call(
+    biases = pair_arrays.biases
+    results = [part("rlhd"), *(part("rhbs") for _ in biases)]
+    blocks = (problem.rows, problem.heads, instances.num_blocks)
+    of_blocks = [
+        jax.ShapeDtypeStruct((*blocks, values.shape[1]), jnp.float32)
+        for values, _ in biases
+    ]
+    of_q, *of_steps = _call(
         "triton_attention_queries",
         _queries_kernel,
         instances,
         pairs,
         parts,
         results,
-        [q],
+        [q, *of_blocks],
         arrays,
+        pair_arrays,
     )
     # Gradients of keys and values: an instance has a block of keys and loops
     # over queries.
@@ -246,8 +353,11 @@ def _attend_backward(
         results,
         [k, v],
         arrays,
+        pair_arrays,
     )
-    return of_q, of_k, of_v, None
+    # Sums of each row and block of queries.
+    of_biases = [(sums.sum((0, 2)), None) for sums in of_steps]
+    return of_q, of_k, of_v, None, _PairArrays(of_biases, None)
 
 
 define_gradient(_attend, _attend_forward, _attend_backward)
@@ -285,7 +395,7 @@ class _Instances(NamedTuple):
 
         Args:
             axes: axes of the array: (r)ow, (h)ead, (l)ength, (d)imension of the
-                head.
+                head, (b)lock, (s)tep of a bias, (w)ord of dropout.
             whole: length of arrays of which an instance reads all positions, 0
                 for its own block only.
         """
@@ -294,15 +404,21 @@ class _Instances(NamedTuple):
             "h": None,
             "l": whole or self.problem.block,
             "d": self.problem.width,
+            "b": None,
+            "w": 2,
         }
+        if self.problem.biases:
+            sizes["s"] = _num_steps(self.problem)
 
         # Decodes the instance number: block within the row first, then head,
         # then row.
         def index_map(instance: Any) -> tuple[Any, ...]:
             row_and_head = lax.div(instance, self.num_blocks)
-            indices = {"r": lax.div(row_and_head, self.problem.heads), "d": 0}
+            block = lax.rem(instance, self.num_blocks)
+            indices: dict[str, Any] = {"d": 0, "s": 0, "w": 0}
+            indices |= {"r": lax.div(row_and_head, self.problem.heads)}
             indices |= {"h": lax.rem(row_and_head, self.problem.heads)}
-            indices |= {"l": 0 if whole else lax.rem(instance, self.num_blocks)}
+            indices |= {"l": 0 if whole else block, "b": block}
             return tuple(indices[axis] for axis in axes)
 
         return pl.BlockSpec(tuple(sizes[axis] for axis in axes), index_map)
@@ -317,19 +433,22 @@ def _call(
     results: Sequence[pl.BlockSpec],
     shapes: Sequence[Any],
     arrays: Sequence[AnyArray],
+    pair_arrays: _PairArrays,
 ) -> Sequence[Array]:
     """Runs a kernel for every instance.
 
     Args:
         name: name of the kernel.
         kernel: function of the problem, an instance's block, the blocks that it
-            loops over, and its parts of the arrays and results.
+            loops over, its biases and dropout, and its parts of the arrays and
+            results.
         instances: program instances of the kernel.
         pairs: True for each pair of an instance's block and a block that it
             loops over; None for all pairs.
         parts, results: block specifications of the arrays and of the results.
         shapes: shapes and dtypes of the results.
         arrays: inputs of the kernel.
+        pair_arrays: biases and dropout.
     """
     problem = instances.problem
     tables = () if pairs is None else _table(pairs)
@@ -343,17 +462,46 @@ def _call(
         else:
             indices, counts = parts[:2]
             others = _Others(indices, counts[block_index], block_index)
-        kernel(problem, block_index, others, *parts[len(tables) :])
+        parts = parts[len(tables) :]
+        first, last = len(arrays), len(arrays) + len(jax.tree.leaves(inputs))
+        refs = jax.tree.unflatten(jax.tree.structure(inputs), parts[first:last])
+        of_pairs = _OfPairs(
+            [
+                _Bias(problem, steps, *of_bias)
+                for steps, of_bias in zip(problem.biases, refs[0], strict=True)
+            ],
+            refs[1],
+        )
+        kernel(
+            problem,
+            block_index,
+            others,
+            of_pairs,
+            *parts[:first],
+            *parts[last:],
+        )
 
     run.__name__ = name  # name of the function on the device
 
     def whole(table: np.ndarray) -> pl.BlockSpec:
         return pl.BlockSpec(table.shape, lambda _: (0,) * table.ndim)
 
+    of_biases, input_parts = [], []
+    biases = zip(problem.biases, pair_arrays.biases, strict=True)
+    for steps, (values, positions) in biases:
+        firsts = _first_distances(problem, steps)
+        of_biases.append((values, jnp.asarray(firsts), positions))
+        input_parts += [instances.part("hs"), whole(firsts)]
+        if positions is not None:
+            input_parts.append(instances.part("rl", problem.num_queries))
+    inputs = of_biases, pair_arrays.words
+    if pair_arrays.words is not None:
+        input_parts.append(instances.part("rhw"))
+
     call = pl.pallas_call(
         run,
         grid=(instances.total,),
-        in_specs=[*map(whole, tables), *parts],
+        in_specs=[*map(whole, tables), *parts, *input_parts],
         out_specs=list(results),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes],
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
@@ -362,7 +510,9 @@ def _call(
     )
     # Under jit, so that rematerialized layers can skip the whole call if its
     # results were saved; a bare kernel would run again.
-    return jax.jit(call)(*map(jnp.asarray, tables), *arrays)
+    return jax.jit(call)(
+        *map(jnp.asarray, tables), *arrays, *jax.tree.leaves(inputs)
+    )
 
 
 class _Others(NamedTuple):
@@ -390,21 +540,163 @@ class _Others(NamedTuple):
         return lax.fori_loop(0, self.count, body, start)
 
 
+class _Bias(NamedTuple):
+    """A position bias of a head.
+
+    Attributes:
+        problem: static arguments of the kernels.
+        steps: static arguments of the bias.
+        values: bias of every step.
+        firsts: first distance of every step.
+        positions: positions of all queries of the row, None for their indices.
+    """
+
+    problem: _Problem
+    steps: _Steps
+    values: Any
+    firsts: Any
+    positions: Any
+
+    def put(self, bias: Array, query_block: Any, key_block: Any) -> Array:
+        """Returns ``bias`` of a block of pairs with this one at its keys."""
+        distances, has_bias = self._pairs(query_block, key_block)
+        first, last = self._numbers(query_block, key_block)
+
+        def step(number: Any, bias: Array) -> Array:
+            is_reached = has_bias & (distances >= self.firsts[number])
+            return jnp.where(is_reached, self.values[number], bias)
+
+        return lax.fori_loop(first, last + 1, step, bias)
+
+    def add_sums(
+        self, total: Array, of_scores: Array, query_block: Any, key_block: Any
+    ) -> Array:
+        """Adds the sums of score gradients over the pairs of each step to ``total`` [steps]."""
+        distances, has_bias = self._pairs(query_block, key_block)
+        first, last = self._numbers(query_block, key_block)
+        numbers = jnp.arange(len(total))
+
+        def step(number: Any, total: Array) -> Array:
+            is_inside = has_bias & (distances >= self.firsts[number])
+            is_inside &= distances < self.firsts[number + 1]
+            part = jnp.where(is_inside, of_scores, 0.0).sum()
+            return total + jnp.where(numbers == number, part, 0.0)
+
+        return lax.fori_loop(first, last + 1, step, total)
+
+    def _pairs(self, query_block: Any, key_block: Any) -> tuple[Array, Any]:
+        """Returns the distances of a block of pairs, and a mask of the keys with this bias."""
+        queries, keys = _positions(self.problem, query_block, key_block)
+        if self.positions is not None:
+            queries = self._queries(query_block)[:, None]
+        has_bias: Any = True
+        if not self._is_of_all_keys:
+            has_bias = keys >= self.steps.first_key
+            has_bias &= keys < self.steps.end_key
+        return keys - queries - self.steps.origin, has_bias
+
+    def _queries(self, query_block: Any) -> Array:
+        """Returns the positions of a block of queries."""
+        block = self.problem.block
+        return self.positions[pl.ds(query_block * block, block)]
+
+    @property
+    def _is_of_all_keys(self) -> bool:
+        starts_first = self.steps.first_key == 0
+        return starts_first and self.steps.end_key == self.problem.num_keys
+
+    def _numbers(self, query_block: Any, key_block: Any) -> tuple[Any, Any]:
+        """Returns the first and the last step of a block of pairs; none if it has no such key."""
+        reach = self.problem.block - 1
+        least, begin = (
+            x * self.problem.block for x in (query_block, key_block)
+        )
+        greatest = least + reach
+        if self.positions is not None:
+            queries = self._queries(query_block)
+            least, greatest = queries.min(), queries.max()
+        limits = begin - greatest, begin + reach - least
+        firsts = self.firsts[...]
+        first, last = (
+            (firsts <= limit - self.steps.origin).astype(jnp.int32).sum() - 1
+            for limit in limits
+        )
+        if self._is_of_all_keys:
+            return first, last
+        has_keys = begin < self.steps.end_key
+        has_keys &= begin + reach >= self.steps.first_key
+        return first, jnp.where(has_keys, last, first - 1)
+
+
+class _OfPairs(NamedTuple):
+    """The biases and the dropout of a row and head.
+
+    Attributes:
+        biases: position biases.
+        words: words of dropout, None without dropout.
+    """
+
+    biases: Sequence[_Bias]
+    words: Any
+
+    def dropped(
+        self, problem: _Problem, x: Array, query_block: Any, key_block: Any
+    ) -> Array:
+        """Drops weights, or their gradients, of a block of pairs, if there is dropout."""
+        if self.words is None:
+            return x
+        keep = keep_pairs(
+            (self.words[0], self.words[1]),
+            *_positions(problem, query_block, key_block),
+            problem.share,
+        )
+        return jnp.where(keep, x / problem.share, 0.0)
+
+
+def _positions(
+    problem: _Problem, query_block: Any, key_block: Any
+) -> tuple[Array, Array]:
+    """Returns the positions of a block of queries [block, 1] and a block of keys [1, block]."""
+    positions = jnp.arange(problem.block)
+    queries = (query_block * problem.block + positions)[:, None]
+    keys = (key_block * problem.block + positions)[None]
+    return queries, keys
+
+
+class _Scores(NamedTuple):
+    """The scores of a block of queries and a block of keys.
+
+    Attributes:
+        scores: scores with the bias, ``MASK_VALUE`` for keys that are not read.
+        products: scaled products, without the bias.
+        reads: mask of the keys that each query reads.
+    """
+
+    scores: Array
+    products: Array
+    reads: Array
+
+
 def _scores(
     problem: _Problem,
+    of_pairs: _OfPairs,
     q: AnyArray,
     k: AnyArray,
     mask: AnyArray,
     query_block: Any,
     key_block: Any,
-) -> tuple[Array, Array]:
-    """Returns the scores of a block of queries and a block of keys, and a mask of the keys read."""
-    positions = jnp.arange(problem.block)
-    queries = (query_block * problem.block + positions)[:, None]
-    keys = (key_block * problem.block + positions)[None]
+) -> _Scores:
+    """Returns the scores of a block of queries and a block of keys."""
+    queries, keys = _positions(problem, query_block, key_block)
     reads = problem.pattern(queries, keys) & (mask != 0)[None]
-    scores = scaled_scores(_product(q, k, 1, 1), problem.scale)
-    return jnp.where(reads, scores, MASK_VALUE), reads
+    products = scaled_scores(_product(q, k, 1, 1), problem.scale)
+    scores = products
+    if of_pairs.biases:
+        bias = jnp.zeros(products.shape, jnp.float32)
+        for keys_bias in of_pairs.biases:
+            bias = keys_bias.put(bias, query_block, key_block)
+        scores = products + bias
+    return _Scores(jnp.where(reads, scores, MASK_VALUE), products, reads)
 
 
 def _product(a: AnyArray, b: AnyArray, a_axis: int, b_axis: int) -> Array:
@@ -417,6 +709,7 @@ def _forward_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
+    of_pairs: _OfPairs,
     q: Any,
     k: Any,
     v: Any,
@@ -433,14 +726,22 @@ def _forward_kernel(
         # add this block.
         values, sums, largest = state
         entries = pl.ds(other * problem.block, problem.block)
-        scores, reads = _scores(
-            problem, queries, k[entries], mask[entries], block_index, other
+        scores, _, reads = _scores(
+            problem,
+            of_pairs,
+            queries,
+            k[entries],
+            mask[entries],
+            block_index,
+            other,
         )
         new = jnp.maximum(largest, scores.max(1))
         weights = jnp.where(reads, jnp.exp(scores - new[:, None]), 0.0)
         shrunk = jnp.exp(largest - new)
+        # Dropout is after the softmax, whose sum has all weights.
+        dropped = of_pairs.dropped(problem, weights, block_index, other)
         values = values * shrunk[:, None] + _product(
-            weights.astype(v.dtype), v[entries], 1, 0
+            dropped.astype(v.dtype), v[entries], 1, 0
         )
         return values, sums * shrunk + weights.sum(1), new
 
@@ -477,32 +778,41 @@ class _Queries(NamedTuple):
 
 def _weights_and_gradients(
     problem: _Problem,
+    of_pairs: _OfPairs,
     queries: _Queries,
     k: AnyArray,
     v: AnyArray,
     mask: AnyArray,
     query_block: Any,
     key_block: Any,
-) -> tuple[Array, Array]:
-    """Returns weights of a block of queries and of keys, and gradients of scaled products."""
+) -> tuple[Array, Array, Array]:
+    """Returns dropped weights of a block of queries and of keys, and gradients of scores and of
+    scaled products.
+    """
     # weight = exp(score - log_sum); score gradient = weight * (weight gradient
     # - sum of products)
-    scores, reads = _scores(problem, queries.q, k, mask, query_block, key_block)
+    scores, products, reads = _scores(
+        problem, of_pairs, queries.q, k, mask, query_block, key_block
+    )
     weights = jnp.where(reads, jnp.exp(scores - queries.log_sums[:, None]), 0.0)
-    of_weights = _product(queries.of_out, v, 1, 1)
+    of_weights = of_pairs.dropped(
+        problem, _product(queries.of_out, v, 1, 1), query_block, key_block
+    )
     of_scores = weights * (of_weights - queries.sums[:, None])
+    of_products = of_scores
     cap = score_cap(problem.scale)
     if cap is not None:
-        # the derivative of cap tanh(x / cap) is 1 - tanh^2; the square of
-        # the score of a masked key would overflow
-        of_scores *= 1 - (jnp.where(reads, scores, 0.0) / cap) ** 2
-    return weights, of_scores
+        # the derivative of cap tanh(x / cap) is 1 - tanh^2
+        of_products = of_scores * (1 - (products / cap) ** 2)
+    weights = of_pairs.dropped(problem, weights, query_block, key_block)
+    return weights, of_scores, of_products
 
 
 def _queries_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
+    of_pairs: _OfPairs,
     q: Any,
     k: Any,
     v: Any,
@@ -511,14 +821,17 @@ def _queries_kernel(
     log_sums: Any,
     sums: Any,
     of_q: Any,
+    *of_steps: Any,
 ) -> None:
     queries = _Queries(q, gradient, log_sums, sums).at(...)
 
-    def step(other: Any, total: Array) -> Array:
+    def step(other: Any, totals: tuple[Array, ...]) -> tuple[Array, ...]:
+        total, *sums_of_steps = totals
         entries = pl.ds(other * problem.block, problem.block)
         keys = k[entries]
-        _, of_scores = _weights_and_gradients(
+        _, of_scores, of_products = _weights_and_gradients(
             problem,
+            of_pairs,
             queries,
             keys,
             v[entries],
@@ -526,18 +839,28 @@ def _queries_kernel(
             block_index,
             other,
         )
-        return total + _product(of_scores.astype(keys.dtype), keys, 1, 0)
+        sums_of_steps = [
+            bias.add_sums(sums, of_scores, block_index, other)
+            for bias, sums in zip(of_pairs.biases, sums_of_steps, strict=True)
+        ]
+        total += _product(of_products.astype(keys.dtype), keys, 1, 0)
+        return total, *sums_of_steps
 
     start = jnp.zeros((problem.block, problem.width), jnp.float32)
+    starts = [jnp.zeros(x.shape, jnp.float32) for x in of_steps]
+    total, *sums_of_steps = others.over(step, (start, *starts))
     # The factor of the products, once for the whole sum.
     factor = product_factor(problem.scale)
-    of_q[...] = (factor * others.over(step, start)).astype(of_q.dtype)
+    of_q[...] = (factor * total).astype(of_q.dtype)
+    for result, value in zip(of_steps, sums_of_steps, strict=True):
+        result[...] = value
 
 
 def _keys_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
+    of_pairs: _OfPairs,
     q: Any,
     k: Any,
     v: Any,
@@ -554,11 +877,12 @@ def _keys_kernel(
     def step(other: Any, totals: tuple[Array, Array]) -> tuple[Array, Array]:
         entries = pl.ds(other * problem.block, problem.block)
         queries = rows.at(entries)
-        weights, of_scores = _weights_and_gradients(
-            problem, queries, keys, values, is_key, other, block_index
+        weights, _, of_products = _weights_and_gradients(
+            problem, of_pairs, queries, keys, values, is_key, other, block_index
         )
         return (
-            totals[0] + _product(of_scores.astype(keys.dtype), queries.q, 0, 0),
+            totals[0]
+            + _product(of_products.astype(keys.dtype), queries.q, 0, 0),
             totals[1]
             + _product(weights.astype(values.dtype), queries.of_out, 0, 0),
         )

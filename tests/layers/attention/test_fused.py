@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.layers.attention.cross import HeposAttention, SourceAttention
 from longsum_jax.layers.attention.full import FullAttention
@@ -16,6 +17,8 @@ from longsum_jax.layers.dense import normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.bert import BertConfig
+from longsum_jax.models.locost import LocostConfig
+from longsum_jax.models.mt5 import UMT5Config
 from longsum_jax.models.t5 import T5Config
 from longsum_jax.ops.attention.fused import KernelChoice, noted_choices
 
@@ -24,6 +27,8 @@ X, SOURCE = (jax.random.normal(jax.random.key(seed), (B, n, D)) for seed, n in (
 MASK = jnp.arange(L) < jnp.array([L, 150])[:, None]
 SIZES = {"d_model": 16, "dtype": "bfloat16", "dropout_rate": 0.0, "num_heads": 2, "d_kv": 8}
 T5 = T5Config(**SIZES, d_ff=8, num_layers=1, num_decoder_layers=1)
+UMT5 = UMT5Config(**SIZES, d_ff=8, num_layers=2, num_decoder_layers=2)
+LOCOST = LocostConfig(**SIZES, d_ff=8, num_layers=1, num_decoder_layers=1)
 HEPOS = {"cross_attention": "hepos", "hepos_stride": 2}
 HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
 BART = BartConfig(
@@ -36,7 +41,7 @@ BERT = BertConfig(
 
 
 def whole(attention, states, mask):
-    return attention(states, (mask, None, None), (), True)
+    return attention(states, (mask, None, None, None), (), True)
 
 
 def cross(attention, x, states, mask):
@@ -74,8 +79,8 @@ def test_kernels_change_no_values(draw_params, attention, method, arguments):
     np.testing.assert_allclose(result(arguments), expected(arguments), rtol=0, atol=1e-5)
 
 
-def count_kernels(config, *, stack="decoder", length=L, platform="tpu", **options):
-    """The forward kernels in the program of a stack, traced for devices that are not there."""
+def traced(config, *, stack="decoder", length=L, **options):
+    """A stack's function, ready to be traced with its arguments for devices that are not there."""
     config = config.replace(**options)
     states = jax.ShapeDtypeStruct((B, length, 16), config.compute_dtype)
     mask = jax.ShapeDtypeStruct((B, length), bool)
@@ -90,9 +95,82 @@ def count_kernels(config, *, stack="decoder", length=L, platform="tpu", **option
         rngs = {"dropout": jax.random.key(0)}
         return module.apply(variables, *arguments, deterministic=False, rngs=rngs)
 
+    return jax.jit(apply), (variables, *arguments)
+
+
+def count_kernels(config, *, platform="tpu", **options):
+    """The forward kernels in the program of a stack on TPUs, which has splash attention."""
+    function, arguments = traced(config, **options)
     with jax.default_device(platform):
-        text = str(jax.jit(apply).trace(variables, *arguments).jaxpr)
+        text = str(function.trace(*arguments).jaxpr)
     return text.count("name=splash_mha_fwd")
+
+
+LOCAL = {"encoder_attention": "local", "local_radius": 20}
+TRANSIENT = {"encoder_attention": "transient_global", "local_radius": 20}
+GPU = AbstractMesh(
+    (1,), ("batch",), axis_types=(AxisType.Auto,),
+    abstract_device=AbstractDevice("NVIDIA H200", None, "cuda"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "count"),
+    [
+        (T5, {"stack": "encoder"}, 1),
+        (T5, {"stack": "encoder", **LOCAL}, 1),
+        (T5, {"stack": "encoder", **TRANSIENT}, 1),
+        # Of the target itself, and of the source; cuDNN would be asked for its version.
+        (T5, {"attention_backend": "triton"}, 2),
+        (UMT5, {"stack": "encoder"}, 1),  # a bias for each layer
+        (UMT5, {"attention_backend": "triton"}, 2),
+        (LOCOST, {"attention_backend": "triton"}, 2),
+        (T5, {"stack": "encoder", "attention_dropout_rate": 0.1}, 1),
+        (T5, {"attention_dropout_rate": 0.1}, 2),  # without cuDNN
+        (T5, {"stack": "encoder", **LOCAL, "attention_dropout_rate": 0.1}, 1),
+        (BERT, {"stack": "encoder"}, 1),  # drops weights by default
+    ],
+)
+def test_position_biases_and_dropout_are_fused_on_gpus(config, options, count):
+    function, arguments = traced(config, **options)
+    with use_abstract_mesh(GPU):
+        text = str(function.trace(*arguments).jaxpr)
+    assert text.count("name=triton_attention_forward") == count
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (T5, {"stack": "encoder"}),
+        (T5, {"stack": "encoder", **TRANSIENT}),
+        (UMT5, {"stack": "encoder"}),
+        pytest.param(T5, {}, marks=pytest.mark.slow),
+        pytest.param(T5, {"stack": "encoder", **LOCAL}, marks=pytest.mark.slow),
+        pytest.param(UMT5, {}, marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_with_position_biases_change_neither_values_nor_gradients(config, options):
+    def with_gradients(backend):
+        function, arguments = traced(config, attention_backend=backend, d_kv=16, **options)
+        variables, *states, _ = arguments
+        rng = np.random.default_rng(0)
+        draw = lambda x: jnp.asarray(rng.normal(0, 0.5, x.shape), x.dtype)  # noqa: E731
+        arrays = jax.tree.map(draw, (variables, states))
+
+        def loss(arrays):
+            out = function(arrays[0], *arrays[1], MASK).astype(jnp.float32)
+            return jnp.sin(out).mean(), out
+
+        return jax.jit(jax.grad(loss, has_aux=True))(arrays)
+
+    result, expected = (
+        jax.tree.leaves_with_path(with_gradients(x)) for x in ("triton", "reference")
+    )
+    assert any("relative_attention_bias" in jax.tree_util.keystr(path) for path, _ in expected)
+    for (path, x), (_, y) in zip(result, expected, strict=True):
+        x, y = np.asarray(x, np.float32), np.asarray(y, np.float32)
+        # rounding to bfloat16 in both
+        assert 0 < np.linalg.norm(x - y) < 0.04 * np.linalg.norm(y), path
 
 
 def test_attention_without_biases_is_fused_on_tpus():
@@ -114,8 +192,8 @@ LSG = {"encoder_attention": "lsg", "block_size": 32, "sparse_block_size": 8}
         WINDOW,
         BLOCKS,
         LSG,
-        {"encoder_attention": "local", "local_radius": 20},
-        {"encoder_attention": "transient_global", "local_radius": 20},
+        LOCAL,
+        TRANSIENT,
         {"encoder_attention": "window+global", "attention_window": (16,)},
     ],
 )
@@ -137,7 +215,7 @@ def test_sparse_attention_is_fused_on_tpus(options):
         (BART, {"encoder_attention": "sinkhorn"}, "softly sorted blocks"),
         (BART, {"encoder_attention": "linformer"}, "learned means as keys"),
         (T5, LSG, "position biases"),
-        (T5, {"encoder_attention": "local", "local_radius": 20}, "position biases"),
+        (T5, LOCAL, "splash attention has no position biases"),
     ],
 )  # fmt: skip
 def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, options, reason):
@@ -161,6 +239,29 @@ def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, optio
 )
 def test_attention_that_kernels_would_not_help_or_cannot_compute_is_not_fused(config, options):
     assert count_kernels(config, stack="encoder", **options) == 0
+
+
+@pytest.mark.parametrize("options", [{}, LOCAL])
+def test_layers_that_are_computed_again_drop_the_same_weights(options):
+    def gradients(backend, rate, remat):
+        changes = {"attention_backend": backend, "attention_dropout_rate": rate, "remat": remat}
+        function, arguments = traced(T5, stack="encoder", d_kv=16, **changes, **options)
+        variables, states, _ = arguments
+        rng = np.random.default_rng(0)
+        draw = lambda x: jnp.asarray(rng.normal(0, 0.5, x.shape), x.dtype)  # noqa: E731
+        variables, states = jax.tree.map(draw, (variables, states))
+
+        def loss(states):
+            return jnp.sin(function(variables, states, MASK).astype(jnp.float32)).sum()
+
+        return np.asarray(jax.jit(jax.grad(loss))(states), np.float32)
+
+    once, again = (gradients("triton", 0.5, remat) for remat in (False, True))
+    scale = np.linalg.norm(once)
+    assert np.linalg.norm(once - again) < 0.02 * scale
+    # Other weights are dropped in the reference, and none without dropout.
+    for backend, rate in (("reference", 0.5), ("triton", 0.0)):
+        assert np.linalg.norm(once - gradients(backend, rate, False)) > 0.1 * scale
 
 
 def test_dropout_of_other_things_than_attention_weights_keeps_the_kernel():

@@ -1,5 +1,5 @@
 """Compiles fused attention over 16,384 tokens, with gradients, for the device that is named: to all
-keys, or to those within a radius.
+keys, with or without T5's position bias and dropout, or to those within a radius.
 
 Prints one JSON object: the kernels in the program, the products of queries and keys in them, its
 temporary bytes, and those of one array of scores. Run by test_fused.py in a process of its own,
@@ -20,17 +20,20 @@ CALLS = {"splash": '"tpu_custom_call"', "cudnn": '"__cudnn$fmha'}
 CALLS["triton"] = '"__gpu$xla.gpu.triton"'
 
 
-def compile_for(name, radius):
+def compile_for(name, radius, is_biased):
     import jax
     import jax.numpy as jnp
 
     from longsum_jax.ops.attention.fused import choose_kernel, fused_attention
+    from longsum_jax.ops.attention.key_sets import WeightDropout
     from longsum_jax.ops.attention.local import local_attention
+    from longsum_jax.ops.attention.relative_position import StepBias, bucket_steps
 
     device, *_ = find_target(name).devices
     sharding = jax.sharding.SingleDeviceSharding(device)
     array = jax.ShapeDtypeStruct((1, LENGTH, HEADS, HEAD_DIM), jnp.bfloat16, sharding=sharding)
     mask = jax.ShapeDtypeStruct((1, LENGTH), bool, sharding=sharding)
+    table = jax.ShapeDtypeStruct((HEADS, 32), jnp.float32, sharding=sharding)
     with jax.default_device(device):
         kernel = choose_kernel(
             "auto",
@@ -41,18 +44,25 @@ def compile_for(name, radius):
             causal=False,
             has_mask=True,
             has_pattern=radius > 0,
+            has_bias=is_biased,
+            has_dropout=is_biased,
         ).kernel
         attend = functools.partial(fused_attention, kernel=kernel)
 
-        def loss(q, k, v, mask):
+        def loss(q, k, v, table, mask):
+            options = {}
+            if is_biased:
+                starts, buckets = bucket_steps(bidirectional=True, num_buckets=32, max_distance=128)
+                options["biases"] = [StepBias(table[:, jnp.array(buckets)], starts)]
+                options["dropout"] = WeightDropout(jax.random.key(0), 0.1)
             if radius:
                 out = local_attention(q, k, v, mask, radius=radius, fused=attend)
             else:
-                out = attend(q, k, v, mask[:, None])
+                out = attend(q, k, v, mask[:, None], **options)
             return out.astype(jnp.float32).sum()
 
-        gradients = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
-        compiled = gradients.lower(array, array, array, mask).compile()
+        gradients = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3)))
+        compiled = gradients.lower(array, array, array, table, mask).compile()
     text = compiled.as_text()
     return {
         "kernels": text.count(f"custom_call_target={CALLS[kernel]}"),
@@ -64,4 +74,4 @@ def compile_for(name, radius):
 
 if __name__ == "__main__":
     set_environment(sys.argv[1], os.environ)
-    print(json.dumps(compile_for(sys.argv[1], int(sys.argv[2]))))
+    print(json.dumps(compile_for(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "biased")))

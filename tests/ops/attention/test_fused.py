@@ -15,11 +15,23 @@ from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.attention import fused, splash, triton
 from longsum_jax.ops.attention.dense import QKV, CappedScale, dot_product_attention
 from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
-from longsum_jax.ops.attention.key_sets import KeySet
-from longsum_jax.ops.attention.local import local_attention
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
+from longsum_jax.ops.attention.local import (
+    local_attention,
+    local_distances,
+    side_distances,
+    transient_blocks,
+    transient_global_attention,
+)
 from longsum_jax.ops.attention.longformer import longformer_attention
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
+from longsum_jax.ops.attention.relative_position import (
+    StepBias,
+    bucket_steps,
+    relative_position_bucket,
+)
 from longsum_jax.ops.attention.staggered import block_staggered_attention
+from longsum_jax.ops.random_masks import head_words, keep_pairs
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_plan.devices import find_target
 
@@ -99,6 +111,128 @@ def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
     uncapped = np.einsum("bqhd,bkhd->bhqk", *arrays[:2]) * scale.factor
     assert (np.abs(uncapped) > 2 * scale.cap).mean() > 0.2  # the cap changes many scores
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("num_queries", "num_keys", "mask_heads", "bidirectional", "options", "dtype"),
+    [
+        (130, 200, 1, True, {}, "float32"),
+        (200, 200, 1, False, {"causal": True}, "float32"),
+        pytest.param(300, 300, 0, False, {"causal": True}, "float32", marks=pytest.mark.slow),
+        pytest.param(300, 70, 0, True, {"scale": CappedScale(1.5, 2.0)}, "float32",
+                     marks=pytest.mark.slow),
+        (130, 130, 1, True, {}, "bfloat16"),
+    ],
+)  # fmt: skip
+def test_position_biases_are_made_inside_the_kernel(
+    num_queries, num_keys, mask_heads, bidirectional, options, dtype
+):
+    """Values and gradients, of the table of buckets too, against a dense bias in float32."""
+    causal = options.get("causal", False)
+    *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
+    arrays, gradient = [x.astype(dtype) for x in arrays], gradient.astype(dtype)
+    table = np.random.default_rng(1).normal(size=(32, H)).astype(np.float32)
+    buckets = {"bidirectional": bidirectional, "num_buckets": 32, "max_distance": 128}
+    scale = options.get("scale", SCALE)
+
+    def with_kernel(q, k, v, table):
+        starts, numbers = bucket_steps(**buckets)
+        bias = StepBias(table[jnp.array(numbers)].T, starts)
+        return fused_attention(
+            q, k, v, mask, kernel="triton", causal=causal, biases=[bias], scale=scale
+        )
+
+    def reference(q, k, v, table):
+        distances = np.arange(num_keys) - np.arange(num_queries)[:, None]
+        bias = table[relative_position_bucket(distances, **buckets)]
+        seen = np.ones((1, 1, 1, 1), bool) if mask is None else mask[:, :, None]
+        if causal:
+            seen = seen & np.tri(num_queries, dtype=bool)
+        bias = jnp.moveaxis(bias, 2, 0)[None]
+        return dot_product_attention(q, k, v, mask=seen, bias=bias, scale=scale)
+
+    def with_gradients(attend, gradient, *arrays):
+        out, pull_back = jax.vjp(attend, *arrays)
+        return out, *pull_back(gradient)
+
+    result = jax.jit(functools.partial(with_gradients, with_kernel))(gradient, *arrays, table)
+    exact = (np.asarray(x, np.float32) for x in (gradient, *arrays, table))
+    expected = jax.jit(functools.partial(with_gradients, reference))(*exact)
+    for x, y in zip(result, expected, strict=True):
+        # a bucket has the sum over all of its pairs
+        tolerance = (1e-6 if dtype == "float32" else 8e-3) * max(1, np.abs(y).max())
+        np.testing.assert_allclose(np.asarray(x, np.float32), y, rtol=0, atol=5 * tolerance)
+    assert (np.abs(result[-1]).max(1) > 0.01).sum() > (20 if bidirectional else 25)
+    if mask is not None:
+        assert not np.asarray(result[0][0]).any()  # a row without a key
+        assert not any(np.asarray(x[0]).any() for x in result[1:4])
+
+
+@pytest.mark.parametrize(
+    ("num_queries", "num_keys", "mask_heads", "causal"),
+    [
+        (130, 200, 1, False),
+        pytest.param(200, 200, 0, True, marks=pytest.mark.slow),
+        pytest.param(70, 150, H, False, marks=pytest.mark.slow),  # every head is a row
+    ],
+)
+def test_weights_are_dropped_inside_the_kernel(num_queries, num_keys, mask_heads, causal):
+    """Values and gradients against weights times the same mask, which has no blocks."""
+    *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
+    dropout = WeightDropout(jax.random.key(3), 0.3)
+    words = head_words(dropout.rng, B, H)
+    positions = np.arange(num_queries)[:, None], np.arange(num_keys)[None]
+    keep = jnp.array([[keep_pairs(tuple(x), *positions, 0.7) for x in row] for row in words])
+    values = np.random.default_rng(1).normal(size=(H, 3)).astype(np.float32)
+    starts = (-20, 5)
+
+    def with_kernel(q, k, v, values):
+        biases = [StepBias(values, starts)] if mask_heads != H else []
+        options = {"causal": causal, "biases": biases, "dropout": dropout, "scale": SCALE}
+        return fused_attention(q, k, v, mask, kernel="triton", **options)
+
+    def reference(q, k, v, values):
+        seen = np.ones((1, 1, 1, 1), bool) if mask is None else mask[:, :, None]
+        if causal:
+            seen = seen & np.tri(num_queries, dtype=bool)
+        steps = np.searchsorted(starts, positions[1] - positions[0], side="right")
+        bias = values[None, :, steps] if mask_heads != H else None
+        options = {"dropout": lambda x: jnp.where(keep, x / 0.7, 0.0), "scale": SCALE}
+        return dot_product_attention(q, k, v, mask=seen, bias=bias, **options)
+
+    def with_gradients(attend):
+        out, pull_back = jax.vjp(attend, *arrays, values)
+        return out, *pull_back(gradient)
+
+    result, expected = (
+        jax.jit(functools.partial(with_gradients, x))() for x in (with_kernel, reference)
+    )
+    for x, y in zip(result, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
+    assert np.asarray(result[-1]).any() == (mask_heads != H)
+
+
+def test_windows_drop_weights_inside_the_kernel(monkeypatch):
+    """Values are a constant, so that results are the shares of weights that stay."""
+    monkeypatch.setattr(triton, "_BLOCK", 32)
+    monkeypatch.setattr(fused, "MAX_ROW", 60)
+    zeros, ones = np.zeros((B, LENGTH, H, K), np.float32), np.ones((B, LENGTH, H, K), np.float32)
+    kernel = functools.partial(fused_attention, kernel="triton")
+
+    @jax.jit
+    def attend(rng):
+        dropout = WeightDropout(rng, 0.25)
+        options = {"radius": 20, "fused": kernel, "dropout": dropout}
+        return local_attention(zeros, zeros, ones, np.ones((B, LENGTH), bool), **options)
+
+    out = np.asarray(attend(jax.random.key(0)))[..., 0]
+    inside = out[:, 20:-20]  # of 41 weights each
+    counts = inside * 41 * 0.75
+    np.testing.assert_allclose(counts, np.round(counts), atol=1e-4)
+    assert abs(inside.mean() - 1) < 0.03  # 6 standard deviations
+    assert abs(counts.std() - np.sqrt(41 * 0.75 * 0.25)) < 0.3
+    np.testing.assert_array_equal(np.asarray(attend(jax.random.key(0)))[..., 0], out)
+    assert (np.asarray(attend(jax.random.key(1)))[..., 0] != out).mean() > 0.7
 
 
 def test_wide_heads_have_smaller_blocks_on_gpus():
@@ -231,6 +365,52 @@ def test_pallas_kernels_compute_sparse_attention_in_rows(kernel, attention, monk
     assert all(np.asarray(x).any() for x in result[:4])
 
 
+@pytest.mark.parametrize("has_globals", [True, False])
+def test_windows_have_position_biases_inside_the_kernel(has_globals, monkeypatch):
+    """LongT5's attentions in rows, with gradients of both tables of buckets."""
+    monkeypatch.setattr(triton, "_BLOCK", 32)
+    monkeypatch.setattr(fused, "MAX_ROW", 60)
+    rng = np.random.default_rng(0)
+    block_ids, global_mask = transient_blocks(TEXT_MASK, 8)
+    num_globals = global_mask.shape[1]
+    tokens = QKV(*rng.normal(size=(3, B, LENGTH, H, K)).astype(np.float32))
+    keys = rng.normal(size=(2, B, num_globals, H, K)).astype(np.float32)
+    tables = rng.normal(size=(2, 32, H)).astype(np.float32)
+    buckets = {"bidirectional": True, "num_buckets": 32, "max_distance": 16}
+    starts, numbers = bucket_steps(**buckets)
+
+    def attend(kernel, tokens, keys, tables):
+        def dense(table, distances):
+            return jnp.moveaxis(table[relative_position_bucket(distances, **buckets)], -1, 0)
+
+        options = {"radius": 20, "scale": SCALE}
+        options["bias"] = dense(tables[0], local_distances(24, 20))
+        if kernel:
+            steps = [StepBias(table[jnp.array(numbers)].T, starts) for table in tables]
+            options |= {"fused": kernel, "steps": steps if has_globals else steps[:1]}
+        if not has_globals:
+            return local_attention(*tokens, TEXT_MASK, **options)
+        side_bias = dense(tables[1], side_distances(num_globals))
+        global_keys = KeySet(*keys, global_mask[:, None, None, None])
+        return transient_global_attention(
+            tokens, TEXT_MASK, block_ids, global_keys, side_bias=side_bias, **options
+        )
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def with_gradients(kernel, *arrays):
+        out, pull_back = jax.vjp(functools.partial(attend, kernel), *arrays)
+        return out, pull_back(jnp.cos(out))
+
+    kernel = functools.partial(fused_attention, kernel="triton")
+    result, expected = (
+        jax.tree.leaves(with_gradients(x, tokens, keys, tables)) for x in (kernel, None)
+    )
+    for x, y in zip(result, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-5)
+    num_used = (np.abs(np.asarray(result[-1])).max(2) > 0.01).sum(1).tolist()
+    assert num_used == [31, 31 if has_globals else 0]  # no pair has bucket 16
+
+
 @pytest.mark.parametrize(
     ("length", "margin", "size"),
     [(16384, 1024, 4096), (5000, 1024, 2504), (100, 1024, 104), (9000, 4000, 4504)],
@@ -271,6 +451,10 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ):
             of_some_keys = choose_kernel("auto", dtype, **(SIZES | options | change)).kernel
             assert of_some_keys == ("triton" if kernel == "cudnn" else kernel)
+        with_bias = choose_kernel("auto", dtype, **SIZES, **options, has_bias=True)
+        assert with_bias.kernel == ("triton" if kernel == "cudnn" else None)
+        with_dropout = choose_kernel("auto", dtype, **SIZES, **options, has_dropout=True)
+        assert with_dropout.kernel == with_bias.kernel
 
 
 @pytest.mark.parametrize(
@@ -292,6 +476,12 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("splash", {"has_pattern": True}, True),
         ("cudnn", {"has_pattern": True}, False),
         ("cudnn", {"has_cap": True}, False),
+        ("cudnn", {"has_bias": True}, False),
+        ("splash", {"has_bias": True}, False),
+        ("cudnn", {"has_dropout": True}, False),
+        ("splash", {"has_dropout": True}, False),
+        ("triton", {"has_dropout": True}, True),
+        ("triton", {"has_bias": True}, True),
         ("splash", {"has_cap": True}, True),
         ("triton", {"has_cap": True}, True),
         ("triton", {"has_pattern": True}, True),
@@ -334,18 +524,19 @@ def test_layers_that_are_computed_again_keep_what_the_kernel_returns(kernel, for
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("device", "radius", "num_kernels", "num_products"),
+    ("device", "radius", "bias", "num_kernels", "num_products"),
     [
-        pytest.param("v5e", 0, 3, 9, marks=pytest.mark.tpu_compiler),
-        pytest.param("h200", 0, 2, 7, marks=pytest.mark.cuda_compiler),
+        pytest.param("v5e", 0, "unbiased", 3, 9, marks=pytest.mark.tpu_compiler),
+        pytest.param("h200", 0, "unbiased", 2, 7, marks=pytest.mark.cuda_compiler),
+        pytest.param("h200", 0, "biased", 3, 9, marks=pytest.mark.cuda_compiler),
         # Each block of 64 queries reads 9 blocks of keys, of 256.
-        pytest.param("h200", 256, 3, 9 * 9 / 256, marks=pytest.mark.cuda_compiler),
+        pytest.param("h200", 256, "unbiased", 3, 9 * 9 / 256, marks=pytest.mark.cuda_compiler),
     ],
 )
 def test_kernels_compile_without_scores_in_memory(
-    run_worker, device, radius, num_kernels, num_products
+    run_worker, device, radius, bias, num_kernels, num_products
 ):
-    report = run_worker(WORKER, device, radius, strict=False)
+    report = run_worker(WORKER, device, radius, bias, strict=False)
     assert report["kernels"] == num_kernels
     assert report["products"] == num_products
     assert report["temporary"] < report["scores"] / 20

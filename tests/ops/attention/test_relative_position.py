@@ -2,8 +2,10 @@ import math
 
 import jax
 import numpy as np
+import pytest
 
 from longsum_jax.ops.attention.relative_position import (
+    bucket_steps,
     distance_entries,
     first_entries,
     relative_position_bucket,
@@ -49,6 +51,19 @@ def test_a_range_begins_at_its_whole_number():
         )
 
     np.testing.assert_array_equal(buckets(np.array([-79, -80, 79, 80])), [11, 12, 27, 28])
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (32, 800), (64, 20), (6, 3)])
+def test_steps_are_the_buckets_of_all_distances(bidirectional, num_buckets, max_distance):
+    sizes = {"num_buckets": num_buckets, "max_distance": max_distance}
+    starts, buckets = bucket_steps(bidirectional=bidirectional, **sizes)
+    distances = np.arange(-(2**20), 2**20 + 1)
+    steps = np.searchsorted(starts, distances, side="right")
+    expected = relative_position_bucket(distances, bidirectional=bidirectional, **sizes)
+    np.testing.assert_array_equal(np.asarray(buckets)[steps], expected)
+    assert (np.diff(starts) > 0).all()
+    assert (np.diff(buckets) != 0).all()
 
 
 def test_entries_of_a_table_by_distance():

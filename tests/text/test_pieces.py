@@ -4,10 +4,10 @@ from pydoc_data.topics import topics
 
 import pytest
 
-from longsum_jax.data.pieces import cut_text, in_pieces, is_first_piece
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.text.documents import DataRow
+from longsum_jax.text.gap_sentences import cut_text, in_pieces, is_first_piece
 from longsum_jax.text.sentences import split_sentences
 
 
