@@ -1,4 +1,4 @@
-"""Refreshes the tables of results in docs/results and docs/papers, and the figures.
+"""Refreshes the tables of results in docs/results, docs/papers and docs/design, and the figures.
 
     python docs/make_results.py
 
@@ -28,7 +28,12 @@ from longsum_jax.analysis import figures
 
 DOCS = Path(__file__).resolve().parent
 FILES = DOCS.parent / "benchmarks" / "results"
-PAGES = (*sorted((DOCS / "results").glob("*.md")), DOCS / "papers/lsg.md", DOCS / "papers/hepos.md")
+PAGES = (
+    *sorted((DOCS / "results").glob("*.md")),
+    DOCS / "papers/lsg.md",
+    DOCS / "papers/hepos.md",
+    DOCS / "design/ssm.md",
+)
 
 TABLES = read_tables(DOCS / "result_pages" / "tables.toml", vars(rows))
 MARKS = re.compile(r"<!-- tables: (\w+) -->\n.*?<!-- end -->\n", re.DOTALL)
