@@ -34,8 +34,14 @@ templates_path = ["_templates"]
 exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "sphinx_book_theme"
 html_title = "longsum_jax"
-# The sidebar has a search field. The theme would show two more.
-html_theme_options = {"navbar_persistent": [], "article_header_end": ["theme-switcher"]}
+html_theme_options = {
+    # The sidebar has a search field. The theme would show two more.
+    "navbar_persistent": [],
+    "article_header_end": ["theme-switcher"],
+    # The sidebar of a page lists its own section: with every page of every section in every
+    # sidebar, most of the time of a build went into sidebars.
+    "collapse_navbar": True,
+}
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3

@@ -253,7 +253,7 @@ def users_of_value(fused: Computation, name: str) -> Iterator[Instruction]:
 def with_origin(inside: Computation, copy: Instruction) -> Instruction:
     """Returns a copy that XLA inserted with the origin of the first instruction that uses it.
 
-    If a loop uses it, the origin is that of its source. Other instructions are
+    If a loop uses it, it has the origin of its source. Other instructions are
     returned unchanged.
     """
     if copy.opcode not in _COPIES or _ORIGIN.search(copy.attributes):

@@ -24,7 +24,7 @@ from common import print_table, write_report
 
 from longsum_jax.ranking.ranker import builtin_ranker
 
-SEED = 20261129
+SEED = 20261130
 PER_KIND = 5
 FEWEST_WORDS = 250  # of a film review
 

@@ -80,6 +80,8 @@ _ANNOUNCEMENT = re.compile(
     rf"(?i:here)(?:['\u2019]s| is) (?:(?i:our|your|the) [\w ,]+, )?{_NAME}[.!]?\Z|"
     r"(?i:"
     r"(?:many )?thank(?:s| you)\b|"
+    r"(?:(?:dr|mr|ms|mrs)\. )?[\w'\u2019-]+(?: [\w'\u2019-]+)?, (?:many )?thank(?:s| you)"
+    r"(?: (?:very|so) much| for (?:joining|being|coming|your time)\b.*)[.!]?\Z|"
     r"good (?:morning|afternoon|evening|day)\b|"
     r"welcome(?: back| everyone|,)|"
     r"ladies and gentlemen|"
@@ -134,7 +136,9 @@ _NOTICE = re.compile(
     r"\bleave (?:a|your) (?:comment|review|rating)\b|"
     r"\bfollow (?:us|me) on\b|\bunsubscribe\b|\bsubscribe to (?:our|my|the) "
     r"(?:newsletter|blog|channel|podcast)\b|\bclick here to\b|"
-    r"\bjump to (?:the )?recipe\b",
+    r"\bjump to (?:the )?recipe\b|\bwas this (?:page|article) (?:helpful|useful)\b|"
+    r"\Alast (?:updated|modified|reviewed)\b|\bfor informational purposes only\b|"
+    r"\bdoes not constitute [\w, ]{0,40}advice\b",
     re.IGNORECASE,
 )
 # One of these words is in every notice; faster to search.
@@ -160,6 +164,7 @@ _NOTICE_WORDS = (
     ),
     *("witness", "submitted", "changelog", "notable", "affiliate", "leave "),
     *("follow ", "subscribe", "click here", "jump to"),
+    *("helpful", "useful", "last ", "constitute", "informational"),
 )
 _STARTS_BOOK = re.compile(
     r"\*\*\* ?start of (?:the|this) project gutenberg", re.IGNORECASE

@@ -17,13 +17,13 @@ _PART = (
     r"equations?|eqs?\.|items?|paragraphs?|examples?|listings?|algorithms?|notes?|pages?|"
     r"pp?\.))"
 )
+# Alternatives exclude each other and repetitions are few, so that the search
+# takes linear time.
 _NUMBER = (
-    r"(?:[A-Z]{0,2}[.-]?\d[\w.]*|[A-Z]\d{0,2}|[IVXL]{1,5}|<dig>)"
-    r"(?:\([a-z]\)|[a-h])?"
+    r"(?:(?:(?-i:[A-Z]{1,2}\.)|[A-Z]{1,2})?-?\d[\w.]*|[A-Z]\b(?![.-]?\d)|"
+    r"[IVXL]{2,5}\b(?!-?\d)|<dig>[a-h]?)(?:\([a-z]\))?"
 )
-_NUMBERS = (
-    rf"{_NUMBER}(?:(?:, ?| ?[\u2013-] ?| ?& ?|,? and | to | or ){_NUMBER})*"
-)
+_NUMBERS = rf"{_NUMBER}(?:(?:, ?| ?[\u2013-] ?| ?& ?|,? and | to | or ){_NUMBER}){{0,4}}"
 _PLACE = r"(?:above|below|overleaf|opposite|left|right|attached)"
 _OF = (
     r" of (?:the|this) (?:last |previous |present |full )?"
@@ -41,7 +41,7 @@ _SHOWN = (
 _ELSEWHERE = rf"(?:above|below|earlier|previously|in (?:the )?(?:{_REFERENCE}))"
 _IN_BRACKETS = re.compile(
     rf"\s*[(\[](?:(?:{_SEE}|in|{_SHOWN} in) (?:the )?)?{_REFERENCE}"
-    rf"(?:(?:[,;:] ?| and |,? and (?:in )?){_REFERENCE})*[)\]](?!\()|"
+    rf"(?:(?:[,;:] ?|,? and (?:in )?){_REFERENCE}){{0,4}}[)\]](?!\()|"
     # "(see the notes of the author)", "(screenshot attached)"
     rf"\s*\({_SEE} [^()]{{1,80}}\)|"
     r"\s*\((?!no )(?:[a-z]+ ){0,3}(?:attached|enclosed)\)",
@@ -60,6 +60,8 @@ _AT_BEGINNING = re.compile(
 _NOTE_MARKS = re.compile(
     rf"(?:(?<=[.,;!?])|(?<=[.,!?][\"\u201d]))(?:{NOTE_MARK})+"
 )
+# the mark of a note after the sentence before: "(1) The"
+_LABEL = re.compile(r"\A\(\d{1,2}\)\s+(?=[^\W\d_a-z])")
 # One of these is in every reference; faster to search.
 _SIGNS = re.compile(
     r"[(\[][a-z\d\u00a7]|[,;] (?:see|as|cf|please)\b|\Aas ", re.IGNORECASE
@@ -109,7 +111,7 @@ def without_references(sentence: str) -> str:
     """Leaves out references that a summary cannot follow: "(see Table 2)", "as noted above"."""
     if _SIGNS.search(sentence) is None:
         return sentence
-    result = _NOTE_MARKS.sub("", sentence)
+    result = _LABEL.sub("", _NOTE_MARKS.sub("", sentence))
     result = _IN_BRACKETS.sub("", result)
     result = _INSIDE.sub("", result)
     result = _AT_END.sub("", result)

@@ -55,6 +55,8 @@ def _limit_once() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     if resource is not None:
         _set_limit(resource.RLIMIT_CORE, 0)
+    # pyarrow's own allocator reserves a GiB, which counts as memory in use.
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 
 
 class _Limits(Unpacked):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from longsum_jax.errors import InputError
 from longsum_jax.text.joining import cut_documents, document_token_id
 from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.tokenizers.chat_template import render_chat
+from longsum_jax.tokenizers.chat_template import REMEDY, render_chat
 
 # for models with a chat template
 INSTRUCTION = "Summarize the following document."
@@ -232,8 +232,7 @@ def _chat_text(tokenizer: Tokenizer, chat: str, template: str) -> str:
     text = _MARK.sub(lambda mark: _FIELD_OF_MARK[mark[0]], text)
     if text.count(_DOCUMENT) != 1:
         raise InputError(
-            "the model's chat template changes the message of the user; correct chat_template in "
-            "tokenizer_config.json, or remove it"
+            f"the model's chat template changes the message of the user; {REMEDY}"
         )
     return text
 

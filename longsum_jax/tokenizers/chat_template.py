@@ -7,6 +7,11 @@ from typing import Any, NoReturn
 from longsum_jax.errors import InputError, first_line
 from longsum_jax.schema import shortened
 
+REMEDY = (
+    "correct chat_template.jinja, or chat_template in tokenizer_config.json, "
+    "or remove it"
+)
+
 
 def default_template(value: Any, where: str | Path) -> str | None:
     """Returns the chat template in a tokenizer's config, None without one.
@@ -75,6 +80,5 @@ def render_chat(
         )
     except Exception as error:
         raise InputError(
-            f"the model's chat template fails ({first_line(error)}); correct chat_template in "
-            "tokenizer_config.json, or remove it"
+            f"the model's chat template fails ({first_line(error)}); {REMEDY}"
         ) from error

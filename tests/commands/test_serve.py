@@ -1,3 +1,5 @@
+import sys
+
 import jax
 import pytest
 
@@ -24,6 +26,12 @@ def test_models_have_different_names(monkeypatch, tmp_path):
     for models in (["runs/a", "other/a"], ["runs/built-in"]):
         with pytest.raises(InputError, match="rename the directory"):
             serve._names(models)
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(InputError, match=r"pip install 'longsum_jax\[serve\]'"):
+        serve.main([])
 
 
 @pytest.mark.parametrize(

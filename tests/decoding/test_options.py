@@ -1,4 +1,5 @@
 import dataclasses
+import inspect
 
 import numpy as np
 import pytest
@@ -35,6 +36,14 @@ def test_a_published_config_counts_its_start_token():
         (2,),
         0,
     )
+
+
+def test_drafts_match_as_many_tokens_as_in_transformers():
+    from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
+
+    theirs = inspect.signature(PromptLookupCandidateGenerator).parameters
+    default = GenerationOptions(**_SMALL).max_matching_ngram_size
+    assert default == theirs["max_matching_ngram_size"].default
 
 
 def test_overrides_win_and_none_switches_off():

@@ -273,7 +273,7 @@ def test_apes_by_hand(tiny_answers):
 def test_apes_of_a_data_set_is_that_of_its_questions(tiny_answers):
     metric = make("apes", tiny_answers)
     columns = metric.columns
-    rows = [(50.0, 25.0, 4.0, 2.0, 1.0), (100.0, 0.0, 1.0, 1.0, 0.0), (0.0,) * 5]
+    rows = [(50.0, 25.0, 4.0, 2.0, 1.0), (100.0, 0.0, 1.0, 1.0, 0.0), *[(0.0,) * 5] * 4]
     scores = [dict(zip(columns, row, strict=True)) for row in rows]
     values = metric.corpus_values(scores, [], [], [])
     assert (values["apes"], values["apes_src"]) == (pytest.approx(60), pytest.approx(20))

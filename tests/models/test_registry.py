@@ -1,5 +1,6 @@
 import contextlib
 import dataclasses
+import math
 
 import pytest
 
@@ -206,6 +207,13 @@ def test_parameter_shapes_of_the_published_model():
             size *= n
         total += size
     assert total == 234_724_224
+
+
+@pytest.mark.parametrize(("family", "total"), [("t5", 222_903_552), ("longt5", 247_577_856)])
+def test_base_presets_have_as_many_parameters_as_published(family, total):
+    family = get_family(family)
+    shapes = family.parameter_shapes(family.presets["base"])
+    assert sum(map(math.prod, shapes.values())) == total
 
 
 # Families whose encoder layers have the same names as another family's.

@@ -225,6 +225,19 @@ def relative_error(found, wanted, gradient, direction):
     return abs(found - wanted) / (np.linalg.norm(gradient) * np.linalg.norm(direction))
 
 
+def check_along_directions(gradients, function, arguments, rng, tolerance):
+    """Compares each gradient with a difference of ``function`` along a random direction."""
+    for place, gradient in enumerate(gradients):
+        direction = rng.normal(size=gradient.shape)
+        moved = [list(arguments) for _ in range(2)]
+        for step, x in zip((1e-5, -1e-5), moved, strict=True):
+            x[place] = x[place] + step * direction
+        expected = (function(*moved[0]) - function(*moved[1])) / 2e-5
+        result = (np.asarray(gradient, np.float64) * direction).sum()
+        error = relative_error(result, expected, gradient, direction)
+        assert error < tolerance, f"argument {place}"
+
+
 # Their gradients are also compared, every day, with those of a dense twin or of a definition.
 WITH_TWINS = (
     *("attention with T5's bias", "attention in blocks", "window", "adaptive span", "LSG, norm"),
@@ -254,14 +267,7 @@ def test_operation(name, in_float64, monkeypatch):
         return sum((w * x).sum() for w, x in zip(weights, leaves, strict=True))
 
     gradients = jax.jit(jax.grad(total, argnums=range(len(shapes))))(*arguments)
-    for place, gradient in enumerate(gradients):
-        direction = rng.normal(size=gradient.shape)
-        moved = [list(arguments) for _ in range(2)]
-        for step, x in zip((1e-5, -1e-5), moved, strict=True):
-            x[place] = x[place] + step * direction
-        expected = (total(*moved[0]) - total(*moved[1])) / 2e-5
-        result = (gradient * direction).sum()
-        assert relative_error(result, expected, gradient, direction) < 1e-8, f"argument {place}"
+    check_along_directions(gradients, total, arguments, rng, tolerance=1e-8)
 
 
 @pytest.mark.weekly  # every day, gradients are those of slow twins
@@ -288,11 +294,4 @@ def test_state_space_convolution(make_ssm, kernel_float64, directions, backend):
 
     narrow = [x.astype(np.float32) for x in arguments]
     gradients = jax.jit(jax.grad(computed, argnums=range(len(narrow))))(*narrow)
-    for place, gradient in enumerate(gradients):
-        direction = rng.normal(size=gradient.shape)
-        moved = [list(arguments) for _ in range(2)]
-        for step, x in zip((1e-5, -1e-5), moved, strict=True):
-            x[place] = x[place] + step * direction
-        expected = (total(*moved[0]) - total(*moved[1])) / 2e-5
-        result = (np.asarray(gradient, np.float64) * direction).sum()
-        assert relative_error(result, expected, gradient, direction) < 1e-5, f"argument {place}"
+    check_along_directions(gradients, total, arguments, rng, tolerance=1e-5)

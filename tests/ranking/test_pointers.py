@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from longsum_jax.ranking.pointers import body, numbers_paragraphs, without_references
@@ -21,6 +23,7 @@ from longsum_jax.ranking.ranker import builtin_ranker
         ("As noted above, costs rose by a tenth.", "Costs rose by a tenth."),
         ("It rose,[2] then fell.[5]: 14 [a]", "It rose, then fell. [a]"),
         ('It was "old."[5]: 14[b] Now it is new.[citation needed]', 'It was "old." Now it is new.'),
+        ("(1) The old bridge is closed.", "The old bridge is closed."),
         ("as noted above, costs rose by a tenth.", "costs rose by a tenth."),
     ],
 )
@@ -44,6 +47,18 @@ def test_references_are_not_shown(sentence, expected):
 )
 def test_needed_words_are_shown(sentence):
     assert without_references(sentence) == sentence
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["1a, ", "A1, ", "I, ", "IV-1, ", "1 and table ", "A.1; fig. ", "p.5, ", "-1", "A-1 and "],
+)
+@pytest.mark.parametrize("begin", ["(table ", "(see ", "It fell, as shown in table "])
+def test_time_of_references_is_linear(begin, unit):
+    before = time.process_time()
+    for count in (20, 2000):
+        without_references(f"The bridge {begin}{unit * count}x")
+    assert time.process_time() - before < 1
 
 
 @pytest.mark.parametrize(

@@ -1320,6 +1320,23 @@ def test_docx(read_one, make):
     assert document.notes == ("headers and footers left out",)
 
 
+def test_titles_and_footnotes_of_docx(read_one, make):
+    def paragraph(text):
+        return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    note = f'<w:footnotes xmlns:w="{word}"><w:footnote>{paragraph("A note.")}</w:footnote>'
+    members = {
+        "docProps/core.xml": "<p><title/><title>On dams</title></p>",
+        "word/footnotes.xml": f"{note}</w:footnotes>",
+    }
+    content = make.docx(paragraph("Text."), **members)
+    document = read_one("a.docx", content)
+    assert (document.title, document.text) == ("On dams", "Text.")
+    assert document.notes == ("1 footnote left out",)
+    assert read_one("b.docx", content, keep_all=True).text == "Text.\n\nA note."
+
+
 def test_transcripts_in_docx_are_turns(read_one, make):
     paragraphs = ["Weekly meeting"]
     for number, (name, said) in enumerate([("Eva", "One."), ("Jan", "Two."), ("Eva", "Three.")]):

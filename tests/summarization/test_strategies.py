@@ -383,6 +383,9 @@ def test_segments_are_asked_for_one_by_one_where_they_are_shown():
 def test_a_query_that_leaves_no_room(name):
     with pytest.raises(InputError, match=r'a.txt: the query "why why .* leaves 9 of the 40 tokens'):
         Played(name, document(40), query="why " * 30)
+    with pytest.raises(InputError, match="leaves 15 of the 40 tokens of an input, fewer than 16"):
+        Played(name, document(40), query="why " * 24)
+    assert Played(name, document(40), query="why " * 23).summary.text
 
 
 # Rounds of many documents

@@ -53,6 +53,7 @@ def test_few_boundaries_of_the_gold_set_are_wrong(part, most):
         ["A. M. O'Leary and A.M. O'Leary agree."],
         ["Das war im 19. Jahrhundert am 4. Juni so.", "Danach war es still."],
         ["L'art. 9 et l'art. 10 s'appliquent."],
+        ["She waited... and then left.", "It was late...", "Nobody came."],
         ["And lo! there it was.", "What? did he go?", "Yes."],
         ["They cite Fed. R. Civ. P. 9(b) and 15 U.S.C. § 78j.", "The claim fails."],
         ["He read Moran et al. (2019), pp. 12-14, i.e. the whole.", "It took an hour."],

@@ -192,7 +192,7 @@ def test_prompts_that_do_not_fit(template, query, problem):
         ("{{ ''.__class__.__mro__ }}", "chat template fails .*unsafe"),
         ("{{ messages.append(1) }}", "chat template fails"),
         ("{{ missing.field }}", "chat template fails"),
-        ("hello", "chat template changes the message"),
+        ("hello", r"changes the message of the user; correct chat_template\.jinja, or chat_temp"),
     ],
 )
 def test_chat_templates_that_fail(gemma, chat, problem):

@@ -1,4 +1,5 @@
 import functools
+import itertools
 import json
 import os
 import signal
@@ -158,6 +159,13 @@ def test_a_step_that_is_compiled_again_is_told(capsys):
     told = capsys.readouterr().err
     assert told.count("compiled again") == 1
     assert told.startswith("step 3 was compiled again")
+
+
+def test_a_run_tells_of_steps_that_are_compiled_again(toy, tmp_path, monkeypatch, capsys):
+    counts = itertools.count(1)
+    monkeypatch.setattr(CompilationWatch, "compilations", property(lambda _: next(counts)))
+    toy.toy_fit(tmp_path, steps=2, batches=Buckets([4, 4]), checkpoint_every=0)
+    assert "step 2 was compiled again" in capsys.readouterr().err
 
 
 def test_latest_and_best_checkpoints_are_kept(whole):

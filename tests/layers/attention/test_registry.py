@@ -142,6 +142,22 @@ def test_long_inputs_of_full_attention_go_in_pieces(make, monkeypatch):
     np.testing.assert_allclose(result[mask], expected[mask], atol=1e-5)
 
 
+def test_vectors_of_other_segments_are_read_in_pieces(make, monkeypatch):
+    encoder, variables = make(T5, "full", salient_vectors=3)
+    x, mask = make_input()
+    vectors = np.random.default_rng(2).normal(size=(B, 3, D)).astype(np.float32)
+    salient = vectors, np.array([[True] * 3, [True, False, False]])
+
+    def states():
+        read = functools.partial(encoder.apply, method="with_memory")
+        memory = encoder.empty_memory(B, L)
+        return np.asarray(jax.jit(read)(variables, x, mask, memory, salient=salient)[0])[mask]
+
+    expected = states()
+    monkeypatch.setattr(full, "max_score_bytes", lambda: 0)
+    np.testing.assert_allclose(states(), expected, atol=1e-5)
+
+
 def test_every_option_is_read_by_a_kind():
     names = set()
     for options in ENCODER_OPTIONS:
