@@ -194,11 +194,16 @@ def _attentions() -> Iterator[tuple[str, Any, Row]]:
     """Yields name, function of (q, k, v, mask, kernel or None), and what ``choose_kernel`` asks."""
     from functools import partial
 
+    import jax
+    import jax.numpy as jnp
     import numpy as np
 
     from longsum_jax.ops.attention.dense import dot_product_attention
     from longsum_jax.ops.attention.fused import fused_attention
+    from longsum_jax.ops.attention.key_sets import WeightDropout
     from longsum_jax.ops.attention.local import local_attention
+    from longsum_jax.ops.attention.relative_position import StepBias, bucket_steps
+    from longsum_jax.ops.random_masks import drop_entries, head_words, keep_pairs
 
     scale = ATTENTION[3] ** -0.5
 
@@ -217,11 +222,29 @@ def _attentions() -> Iterator[tuple[str, Any, Row]]:
         fused = None if kernel is None else partial(fused_attention, kernel=kernel)
         return local_attention(q, k, v, mask, radius=40, scale=scale, fused=fused)
 
+    def biased(q: Any, k: Any, v: Any, mask: Any, kernel: Any) -> Any:
+        starts, buckets = bucket_steps(bidirectional=True, num_buckets=32, max_distance=128)
+        # Made of queries, whose gradients then contain those of the bias.
+        values = q[0, : len(buckets), :, 0].T.astype(jnp.float32)
+        dropout = WeightDropout(jax.random.key(0), 0.1)
+        if kernel is not None:
+            options = {"biases": [StepBias(values, starts)], "dropout": dropout, "scale": scale}
+            return fused_attention(q, k, v, mask[:, None], kernel=kernel, **options)
+        queries, keys = np.arange(q.shape[1])[:, None], np.arange(k.shape[1])[None]
+        bias = values[None, :, np.searchsorted(starts, keys - queries, side="right")]
+        draw = partial(keep_pairs, queries=queries, keys=keys, share=0.9)
+        words = head_words(dropout.rng, len(q), q.shape[2])
+        keep = jax.vmap(jax.vmap(lambda x: draw((x[0], x[1]))))(words)
+        options = {"bias": bias, "dropout": lambda x: drop_entries(x, keep, 0.9), "scale": scale}
+        return dot_product_attention(q, k, v, mask=mask[:, None, None], **options)
+
     for causal, masked in ((False, True), (True, False), (True, True)):
         name = f"{'causal' if causal else 'all keys'}{', masked' if masked else ''}"
         asked = {"causal": causal, "has_mask": masked}
         yield name, partial(attend, causal=causal, masked=masked), asked
     yield "window", window, {"causal": False, "has_mask": True, "has_pattern": True}
+    asked = {"causal": False, "has_mask": True, "has_bias": True, "has_dropout": True}
+    yield "position bias, dropout", biased, asked
 
 
 def measure(case: Case, seconds: float) -> list[Row]:

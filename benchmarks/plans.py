@@ -52,6 +52,11 @@ LONGEST += ("--config.task.max_source_length=10485760",)
 DECODING = ("--dtype=bfloat16", "--max_new_tokens=512")
 SUMMARIES = (f"--model={PRESET}locost:base", *DECODING)
 GEMMAS = ("t5gemma:2b", "t5gemma:9b_2b", "t5gemma2:270m", "t5gemma2:1b", "t5gemma2:4b")
+# T5's attention to all tokens, with position biases; `reference` is without fused kernels.
+T5 = (C4, "--device=h200", "--programs=train", "--tries=0", "--config.training.accumulation=1")
+T5 += ("--config.model.family=t5", "--config.model.encoder_attention=full")
+T5 += ("--config.task.max_target_length=1024", "--config.data.batch_size=2")
+T5 += ("--config.task.max_source_length=16384",)
 # Name -> arguments of longsum plan.
 CASES = {
     "c4_v5e": C4_V5E,
@@ -62,6 +67,8 @@ CASES = {
     "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
     # as c4_v5e, without computing layers again
     "c4_saved_v5e": (*C4_V5E, "--config.model.remat=False"),
+    "t5_16k_h200": T5,
+    "t5_16k_reference_h200": (*T5, "--config.model.attention_backend=reference"),
     "c4_tiny_v5e": (f"{C4}:tiny", "--device=v5e:2x2", "--tries=0"),
     "c4_small_v5e": (f"{C4}:small", "--device=v5e", "--programs=train", "--tries=0"),
     "c4_4m_v5p": (C4, "--device=v5p:4x4x4", *LONG, "--config.task.max_source_length=4194304"),
