@@ -152,7 +152,9 @@ def test_a_page_that_unpacks_to_gigabytes_takes_one(tmp_path):
         list(read_documents(tmp_path / "bomb.pdf"))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 15
-    assert after.ru_maxrss < max(1.5 * 2**20, before.ru_maxrss + 1)  # KiB
+    # A child process counts the memory of this process, from which it is forked.
+    inherited = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert after.ru_maxrss < max(1.5 * 2**20, before.ru_maxrss + 1, inherited + 1)  # KiB
     [document] = read_documents(tmp_path / "page.pdf")
     assert document.text.count("A cat sat.") == 20_000
 
