@@ -31,6 +31,7 @@ from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import without_list_mark
 
 _SECTION = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.?\s+(?=[^\W\d_])(?![a-z])")
+_MARKED = re.compile(r"#{1,6}\s")
 _FEWEST_WORDS = 4
 _FEWEST_CONTENT_WORDS = 2  # distinct; "Yes, I know that." has none
 _FEWEST_CONTENT_WORDS_OF_TALK = 3
@@ -212,7 +213,7 @@ def _are_uninformative(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences without content, whether finished or not."""
     return (
         _are_short(document)
-        | _are_numbered_headings(document)
+        | _are_marked_headings(document)
         | _lead_in(document)
         | _are_numbers(document)
         | _in_captions(document)
@@ -258,15 +259,18 @@ def _is_short_in_talk(sentence: str) -> bool:
     )
 
 
-def _are_numbered_headings(document: ParsedDocument) -> np.ndarray:
-    """Returns True for headings with a stop that begin with a section number ("3.1 Results.")."""
-    numbered = np.array(
-        [
-            _SECTION.match(sentence) is not None
-            for sentence in document.sentences
-        ]
+def _are_marked_headings(document: ParsedDocument) -> np.ndarray:
+    """Returns True for headings with a stop: "3.1 Results." or, in Markdown, "## Why this one?"."""
+    numbered, marked = (
+        np.array(
+            [
+                pattern.match(sentence) is not None
+                for sentence in document.sentences
+            ]
+        )
+        for pattern in (_SECTION, _MARKED)
     )
-    return numbered & (document.lengths <= LONGEST_HEADING)
+    return marked | (numbered & (document.lengths <= LONGEST_HEADING))
 
 
 def _lead_in(document: ParsedDocument) -> np.ndarray:

@@ -22,6 +22,7 @@ def kept(text):
         "p. 4.",
         "https://example.org/a/page/about/the/bridge.html.",
         "3.1 Results and discussion of it.",
+        "### The proposal mentions advertising the field in the discovery protocol too.",
         "The steps are:",
         "Here is what the town should do with it:",
         "12.3 4.5 6.7 8.9 10.2.",
