@@ -5,11 +5,14 @@ read them back. A plan only needs their text and sizes, which are kept here in
 the same directory, ``JAX_COMPILATION_CACHE_DIR``.
 """
 
+import contextlib
 import gzip
 import hashlib
+import importlib.metadata
 import json
 import os
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -45,7 +48,7 @@ def compile_program(lowered: Lowered, target: Target) -> Compilation:
     """Compiles a program for a target, or reads it from the compilation cache.
 
     The key of an entry is a hash of the program with the names of its modules,
-    the device, the versions of JAX and of the compiler, and compiler flags.
+    the device, the versions of JAX, jaxlib and the compiler, and compiler flags.
     Entries that cannot be read are written again.
 
     Raises:
@@ -57,7 +60,7 @@ def compile_program(lowered: Lowered, target: Target) -> Compilation:
             return Compilation(
                 **json.loads(gzip.decompress(entry.read_bytes()))
             )
-        except (OSError, EOFError, ValueError, TypeError):
+        except (OSError, EOFError, ValueError, TypeError, zlib.error):
             pass  # absent or damaged
     result = _compile(lowered)
     if entry is not None:
@@ -68,8 +71,9 @@ def compile_program(lowered: Lowered, target: Target) -> Compilation:
                 gzip.compress(json.dumps(result._asdict()).encode(), 3)
             )
             written.replace(entry)
-        except OSError:
-            pass  # the next plan compiles again
+        except OSError:  # the next plan compiles again
+            with contextlib.suppress(OSError):
+                written.unlink()
     return result
 
 
@@ -112,6 +116,7 @@ def _entry(lowered: Lowered, target: Target) -> Path | None:
         target.name,
         str(len(target.devices)),
         jax.__version__,
+        importlib.metadata.version("jaxlib"),
         device.client.platform_version,
         *(os.environ.get(name, "") for name in _FLAGS),
     ]

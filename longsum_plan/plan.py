@@ -46,7 +46,7 @@ class ProgramPlan:
         work: work of all parts; None for rejected programs.
         seconds: lower bounds on the time for "compute", "memory" and "links"
             separately; {} if the device's rates are unknown.
-        compile_seconds: compilation time on this machine.
+        compile_seconds: compilation time on the machine that compiled it.
         parts: parts of the program by module and pass, longest first.
         notes: further entries of the report.
     """

@@ -21,8 +21,6 @@ _MESH = re.compile(
 )
 # Metadata of a Pallas kernel, which XLA splits into three lines.
 _KERNEL_METADATA = re.compile(r"(kernel_metadata=\{)\n(.*)\n\}")
-
-
 _ORIGIN = re.compile(r'metadata=\{op_name="[^}]*\}')
 # copies between memories or layouts, which XLA inserts
 _COPIES = ("copy", "copy-start", "slice-start")

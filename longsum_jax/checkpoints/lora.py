@@ -49,7 +49,7 @@ from longsum_jax.typing import Array, Params
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."  # PEFT's wrappers around the model
 _WEIGHT = ".weight"
-_PIECE = 2**20  # largest number of values of B A in memory, above one row
+_PIECE = 2**20  # maximum values of B A in memory, but at least one row
 # Options of PEFT that change the computation or the base model, with their
 # values in plain LoRA. Other initializations subtract the update from the base.
 _PLAIN: dict[str, tuple[Any, ...]] = {
@@ -648,10 +648,10 @@ def _add_update(
 ) -> None:
     """Adds scale * B A to the kernel of one layer, a few inputs at a time."""
     part = PART.fullmatch(row.key)
-    index, count = (int(part[2]), int(part[3])) if part else (0, 1)
+    index, num_parts = (int(part[2]), int(part[3])) if part else (0, 1)
     num_outputs = math.prod(kernel.shape[row.inputs :])
     kernel = kernel.reshape(-1, num_outputs)  # a view
-    shape = count * num_outputs, len(kernel)
+    shape = num_parts * num_outputs, len(kernel)
     is_fitting = (
         len(pair.a.shape) == len(pair.b.shape) == 2
         and (pair.b.shape[0], pair.a.shape[1]) == shape
@@ -667,8 +667,8 @@ def _add_update(
     for matrix in (a, b):
         check_finite(matrix, "lora", str(path))
     b = b[index * num_outputs : (index + 1) * num_outputs]
-    count = max(1, _PIECE // num_outputs)
-    for first in range(0, len(kernel), count):
-        rows = slice(first, first + count)
+    num_rows = max(1, _PIECE // num_outputs)
+    for first in range(0, len(kernel), num_rows):
+        rows = slice(first, first + num_rows)
         update = pair.scale * (a.T[rows] @ b.T)
         kernel[rows] = kernel[rows].astype(np.float32) + update

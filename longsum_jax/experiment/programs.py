@@ -132,7 +132,7 @@ def _objective(run: RunConfig, devices: Sequence[jax.Device]) -> Objective:
     return objective(setup)
 
 
-def _no_model(params: Any) -> Any:
+def _no_model() -> Any:
     raise RuntimeError("programs are planned without a model to generate with")
 
 

@@ -63,8 +63,8 @@ def summary_programs(
     layers = programs.search.weight_shapes(params)
     # Copied weights are on the device in addition to the parameters.
     search_params, copies = params, layers
-    # the layers are views of the parameters
-    if isinstance(layers, tuple):
+    # The layers are views of the parameters; a ``StoredDecoder`` is also a tuple.
+    if storage == "float32" and isinstance(layers, tuple):
         search_params = {
             **params,
             "decoder": jax.tree.map(_nothing, params["decoder"]),

@@ -55,8 +55,8 @@ Inputs = Mapping[str, AnyArray]  # optional inputs of some encoders
 # programs of a small model take some 10 MB per set of options, and clients of a
 # server choose options freely.
 _MAX_OPTIONS = 16
-# Weights that decoding steps read besides the parameters: one tree per layer, or
-# None to slice them.
+# Weights that decoding steps read besides the parameters: one tree per layer,
+# copies in a storage type, or None to slice the parameters, gathered or not.
 Weights = tuple[Any, ...] | StoredDecoder | GatheredWeights | None
 
 
@@ -233,7 +233,8 @@ class Search:
         self.program = Program(partial(_search, module), static_argnames=static)
 
     def weights(self, params: Params) -> Weights:
-        """Returns the weights that steps read: ``layer_views``, or copies in the storage type.
+        """Returns the weights that steps read: ``layer_views``, ``gathered_weights`` on a mesh,
+        or copies in the storage type.
 
         Copies are made once and reused as long as the parameters are the same
         arrays.

@@ -207,9 +207,9 @@ class Decoder(nn.Module):
         positions = jnp.arange(x.shape[1])
         x = self._map_embeddings(self.dropout(x, deterministic=deterministic))
         # The same bias twice: dense for the reference, and as steps for kernels.
-        biases: Any = self._bias(positions, positions), None
-        if biases[0] is not None:
-            biases = biases[0], self.relative_attention_bias.steps()
+        bias = self._bias(positions, positions)
+        steps = None if bias is None else self.relative_attention_bias.steps()
+        biases = bias, steps
         encoder_states, cross_mask = self._prepare_source(
             encoder_states, encoder_mask
         )

@@ -270,6 +270,8 @@ def _are_marked_headings(document: ParsedDocument) -> np.ndarray:
         )
         for pattern in (_SECTION, _MARKED)
     )
+    # Without a blank line after it, a heading begins the next sentence.
+    marked &= class_counts(document, document.characters.line_end) == 0
     return marked | (numbered & (document.lengths <= LONGEST_HEADING))
 
 

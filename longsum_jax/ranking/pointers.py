@@ -40,11 +40,11 @@ _SHOWN = (
 )
 _ELSEWHERE = rf"(?:above|below|earlier|previously|in (?:the )?(?:{_REFERENCE}))"
 _IN_BRACKETS = re.compile(
-    rf"\s*[(\[](?:(?:{_SEE}|in|{_SHOWN} in) (?:the )?)?{_REFERENCE}"
+    rf"(?<!\s)\s*(?:[(\[](?:(?:{_SEE}|in|{_SHOWN} in) (?:the )?)?{_REFERENCE}"
     rf"(?:(?:[,;:] ?|,? and (?:in )?){_REFERENCE}){{0,4}}[)\]](?!\()|"
     # "(see the notes of the author)", "(screenshot attached)"
-    rf"\s*\({_SEE} [^()]{{1,80}}\)|"
-    r"\s*\((?!no )(?:[a-z]+ ){0,3}(?:attached|enclosed)\)",
+    rf"\({_SEE} [^()]{{1,80}}\)|"
+    r"\((?!no )(?:[a-z]+ ){0,3}(?:attached|enclosed)\))",
     re.IGNORECASE,
 )
 # "... was refused; see the house rules.", "..., as shown in Table 2 below."

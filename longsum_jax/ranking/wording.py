@@ -224,7 +224,7 @@ def is_hyphenated(sentence: str) -> bool:
 
 
 def whole_words(text: str) -> set[str]:
-    """Returns the words of a text in lower case, without parts of words that line ends cut."""
+    """Returns ``hyphenated_words`` of a text without parts of words that line ends cut."""
     return hyphenated_words(_CUT.sub(" ", text))
 
 

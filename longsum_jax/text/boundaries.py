@@ -69,8 +69,6 @@ _OPENING_MARK_BUT_APOSTROPHE = re.compile(
     "[" + re.escape("".join({*_QUOTATIONS} - {"'"})) + "]"
 )
 _QUOTING_APOSTROPHE = re.compile(r"'(?<!\w')[A-Z]")
-
-
 # Marks of notes after a stop, as in encyclopedias: "[12]", "[a]", "[12]: 40"
 NOTE_MARK = (
     r"\[(?:\d{1,3}|[a-z]|(?:note|nb) \d{1,2}|[a-z]{4,13} needed)\]"

@@ -1,6 +1,7 @@
 """Reads documents from data files and text files, plain or compressed."""
 
 import glob
+import hashlib
 import json
 import os
 import re
@@ -8,6 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from longsum_jax.compressed import SUFFIXES
 from longsum_jax.errors import InputError, did_you_mean
@@ -224,6 +227,13 @@ def check_characters(text: str, what: str, remedy: str) -> None:
         raise InputError(
             f"{what} contains a lone surrogate ({code}); {remedy}"
         ) from None
+
+
+def document_rng(text: str, seed: int = 0) -> np.random.Generator:
+    """Returns a generator that depends only on seed and text, not on file, order or shard."""
+    digest = hashlib.sha256(text.encode()).digest()
+    entropy = [seed, int.from_bytes(digest[:8], "little")]
+    return np.random.Generator(np.random.PCG64(entropy))
 
 
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:

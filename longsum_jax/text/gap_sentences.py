@@ -11,7 +11,6 @@ of a truncated one.
 
 import collections
 import dataclasses
-import hashlib
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.text.documents import DataRow
+from longsum_jax.text.documents import DataRow, document_rng
 from longsum_jax.text.ngrams import Tokenize, num_words, unicode_words, words_of
 from longsum_jax.text.sentences import split_sentences
 
@@ -329,13 +328,6 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise InputError(
             f'gap_sentences.{name}: "{value}" is not allowed; {did_you_mean(value, choices)}'
         )
-
-
-def document_rng(text: str, seed: int = 0) -> np.random.Generator:
-    """Returns a generator that depends only on seed and text, not on file, order or shard."""
-    digest = hashlib.sha256(text.encode()).digest()
-    entropy = [seed, int.from_bytes(digest[:8], "little")]
-    return np.random.Generator(np.random.PCG64(entropy))
 
 
 def in_pieces(docs: Iterable[DataRow], piece_words: int) -> Iterator[DataRow]:

@@ -9,7 +9,9 @@ import numpy as np
 
 from longsum_jax.text.ngrams import unicode_words
 
-WIDTH = 1024  # columns: documents with at most as many distinct words are exact
+# Columns of TF-IDF vectors. Documents with at most as many distinct words are
+# exact.
+_TFIDF_WIDTH = 1024
 
 
 class WordTable(NamedTuple):
@@ -91,7 +93,9 @@ def word_table(
     return WordTable(ids, rows, row, word, counts, list(numbers), len(words))
 
 
-def tfidf_vectors(sentences: Sequence[str], width: int = WIDTH) -> np.ndarray:
+def tfidf_vectors(
+    sentences: Sequence[str], width: int = _TFIDF_WIDTH
+) -> np.ndarray:
     """Returns TF-IDF vectors of the sentences of a document, for comparison by cosine.
 
     The weight of a word is its count in the sentence times ln((1 + n) / (1 +

@@ -350,9 +350,9 @@ def _open_sentencepiece_directory(
     # The SentencePiece model lacks these tokens, or does not mark the tokens of
     # a chat template as special, but a tokenizer.json may contain them.
     if not (directory / JSON).exists():
-        name = f'"{lacking[0]}"' if lacking else "a chat template"
+        addition = f'"{lacking[0]}"' if lacking else "a chat template"
         raise InputError(
-            f"{directory}: {name} was added to {SENTENCE_PIECES}; "
+            f"{directory}: {addition} was added to {SENTENCE_PIECES}; "
             f"save the tokenizer as {JSON}"
         )
     return _open_json_tokenizer(directory, config, name, vocab_size)

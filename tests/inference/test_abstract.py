@@ -43,6 +43,11 @@ def test_programs_over_shapes_are_those_of_a_call(small_model, storage):
     assert programs["read"].lower().as_text() == read.as_text()
     assert programs["search"].lower().as_text() == search.as_text()
     assert programs["search"].trips == 3
+    # Copies in a storage type take memory in addition to the decoder's parameters.
+    own, *_ = programs["search"].arguments
+    _, copies = programs["read"].idle
+    are_views = storage == "float32"
+    assert (device_bytes(own["decoder"]) == 0, copies is None) == (are_views, are_views)
 
 
 def test_several_documents_are_planned_as_slots(small_model, monkeypatch):

@@ -105,12 +105,15 @@ def test_a_program_is_compiled_once_if_there_is_a_cache(monkeypatch, tmp_path):
     assert lowered.count == 5
 
 
-def test_a_damaged_entry_of_the_cache_is_written_again(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-9], lambda content: content[:40] + b"\xff" * 40]
+)
+def test_a_damaged_entry_of_the_cache_is_written_again(damage, monkeypatch, tmp_path):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
     lowered = Counted(jnp.sin)
     first = compile_program(lowered, chip())
     (entry,) = tmp_path.iterdir()
-    entry.write_bytes(entry.read_bytes()[:-9])
+    entry.write_bytes(damage(entry.read_bytes()))
     second = compile_program(lowered, chip())
     assert (lowered.count, second.text) == (2, first.text)
     assert compile_program(lowered, chip()) == second

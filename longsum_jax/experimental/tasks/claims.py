@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from longsum_jax.data.derived import ClaimOptions
+from longsum_jax.text.documents import document_rng
 from longsum_jax.text.entities import Entity, EntityKind, find_entities
-from longsum_jax.text.gap_sentences import document_rng
 from longsum_jax.text.sentences import split_sentences
 
 ClaimLabel = Literal["CORRECT", "INCORRECT"]  # labels of the published models

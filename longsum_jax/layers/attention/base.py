@@ -33,7 +33,6 @@ from longsum_jax.layers.attention.options import (
 from longsum_jax.layers.layer_groups import LayerGroup
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.attention.key_sets import WeightDropout
 from longsum_jax.ops.attention.local import local_block_size, local_distances
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.sequence_sharding import (
@@ -219,15 +218,6 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
             options=cls.Options.of(stack.attention),
             causal=stack.causal,
         )
-
-    def sparse_options(self, deterministic: bool) -> dict[str, Any]:
-        """Returns arguments of ``ops.attention``: ``scale`` and, in training, ``dropout``."""
-        options: dict[str, Any] = {"scale": self.scale}
-        if not deterministic and self.dropout_rate:
-            options["dropout"] = WeightDropout(
-                self.make_rng("dropout"), self.dropout_rate
-            )
-        return options
 
     def random_key(
         self, layer: Int[AnyArray, ""], deterministic: bool

@@ -327,10 +327,6 @@ class MultiHeadAttention(nn.Module):
             # Kernels only take masks of keys, [batch, heads, num_keys].
             key_mask = None if mask is None else mask[:, :, 0]
             k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
-            weight_dropout = None
-            if self.dropout_rate and not deterministic:
-                rng = self.make_rng("dropout")
-                weight_dropout = WeightDropout(rng, self.dropout_rate)
             y = attend_fused(
                 self.q(x, positions),
                 k,
@@ -339,8 +335,7 @@ class MultiHeadAttention(nn.Module):
                 kernel=kernel,
                 causal=causal,
                 biases=[] if steps is None else [steps],
-                dropout=weight_dropout,
-                scale=self.scale,
+                **self.sparse_options(deterministic),
             )
             return self.o(y)
         if causal:
@@ -359,6 +354,15 @@ class MultiHeadAttention(nn.Module):
             dropout=dropout,
         )
         return self.o(y)
+
+    def sparse_options(self, deterministic: bool) -> dict[str, Any]:
+        """Returns arguments of ``ops.attention``: ``scale`` and, in training, ``dropout``."""
+        options: dict[str, Any] = {"scale": self.scale}
+        if not deterministic and self.dropout_rate:
+            options["dropout"] = WeightDropout(
+                self.make_rng("dropout"), self.dropout_rate
+            )
+        return options
 
     def fused_kernel(
         self,

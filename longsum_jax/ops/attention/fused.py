@@ -1,14 +1,14 @@
 """Attention by fused kernels of accelerators: scores stay in on-chip memory.
 
-Three kernels compute what ``dense.dot_product_attention`` does without a bias
-and without dropout:
+Three kernels compute what ``dense.dot_product_attention`` does; only "triton"
+has biases, by distance (``StepBias``), and dropout:
 
     "splash"    JAX's Pallas kernel for TPUs
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs in ``_GPUS``
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
                 cuDNN does not support: windows and other patterns, masks in
-                causal attention, soft caps of scores, and heads of
-                more than 128 dimensions
+                causal attention, soft caps of scores, position biases,
+                dropout, and heads of more than 128 dimensions
 
 The two Pallas kernels are interpreted on other devices, for tests. All kernels
 loop over blocks of keys with a running softmax, and recompute scores for the
