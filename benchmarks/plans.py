@@ -61,6 +61,15 @@ T5 += ("--config.task.max_source_length=16384",)
 CASES = {
     "c4_v5e": C4_V5E,
     "c4_16_v5e": (C4, "--device=v5e:4x4", *FSDP, "--config.training.accumulation=1", "--tries=0"),
+    # an evaluation on one chip, with the document that each of 256 has
+    "c4_one_v5e": (
+        C4,
+        "--device=v5e",
+        "--programs=read,search",
+        "--config.evaluation.batch_size=1",
+        "--config.training.accumulation=1",
+        "--tries=0",
+    ),
     "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train", "--tries=0"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
     "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),
