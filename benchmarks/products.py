@@ -43,7 +43,7 @@ def forms(rows: int, inputs: int, outputs: int, count: int) -> dict[str, Callabl
     kernels = [generator.normal(size=(inputs, outputs)).astype(np.float32) for _ in range(count)]
     transposed = [np.ascontiguousarray(kernel.T) for kernel in kernels]
     tensors = [torch.from_numpy(kernel) for kernel in transposed]
-    of_torch = torch.from_numpy(x)
+    states = torch.from_numpy(x)
     programs = {
         "matrices": (contract(0), x, kernels),
         "transposed": (contract(1), x, transposed),
@@ -56,7 +56,7 @@ def forms(rows: int, inputs: int, outputs: int, count: int) -> dict[str, Callabl
     functions = {
         name: compiled(product, x, kernels) for name, (product, x, kernels) in programs.items()
     }
-    functions["torch"] = lambda: [torch.nn.functional.linear(of_torch, w) for w in tensors]
+    functions["torch"] = lambda: [torch.nn.functional.linear(states, w) for w in tensors]
     return functions
 
 

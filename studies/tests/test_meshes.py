@@ -27,7 +27,7 @@ def test_cases_are_drawn_again_alike(meshes):
         assert meshes.ROWS % (case.mesh.batch * case.mesh.fsdp * case.accumulation) == 0
 
 
-def test_every_model_after_the_first_has_dropout(meshes):
+def test_every_model_from_case_100_on_has_dropout(meshes):
     drawn = list(itertools.islice(meshes.cases(0), 100, 160))
     assert all(case.setup.has_dropout and case.accumulation == 1 for case in drawn)
     assert {case.setup.family for case in drawn} == set(meshes.FAMILIES)

@@ -53,7 +53,7 @@ def test_a_refused_plan_is_a_row(plans):
     assert "v99" in row["note"]
 
 
-def test_bytes_of_parts_are_beside_those_by_hand(plans):
+def test_bytes_of_parts_are_next_to_a_count_by_hand(plans):
     def part(module, stage, num_bytes):
         seconds = {"memory": num_bytes / 1e12, "compute": 0.0, "links": 0.0}
         sizes = {"moved_bytes": num_bytes, "operations": {"bfloat16": 1e12}}

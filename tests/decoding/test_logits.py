@@ -138,7 +138,7 @@ def test_bad_words(scores, history, lengths, word):
     np.testing.assert_array_equal(got, expected)
 
 
-def test_an_end_is_no_bad_word(scores, history):
+def test_end_tokens_are_not_bad_words(scores, history):
     options = GenerationOptions(
         max_new_tokens=_T - 1,
         decoder_start_token_id=0,

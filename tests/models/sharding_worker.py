@@ -278,7 +278,7 @@ def check_full_attention(length, num_extra=0, backend="auto"):
     def states(backend, params, x, extra_states):
         extra = ExtraKeyValues(extra_states, extra_states, valid) if num_extra else None
         attention = FullAttention(32, 4, 8, init, init, backend=backend)
-        return attention.apply(params, x, (mask, None, None), (), True, extra)
+        return attention.apply(params, x, (mask, None, None, None), (), True, extra)
 
     def gradients(backend, *arguments):
         def total(*arguments):
@@ -287,7 +287,7 @@ def check_full_attention(length, num_extra=0, backend="auto"):
         return jax.value_and_grad(total, argnums=(0, 1, 2))(*arguments)
 
     attention = FullAttention(32, 4, 8, init, init)
-    params = drawn_params(lambda key: attention.init(key, x, (mask, None, None), (), True))
+    params = drawn_params(lambda key: attention.init(key, x, (mask, None, None, None), (), True))
     step = jax.jit(gradients, static_argnums=0)
     expected = step("reference", params, x, extra_states)
     with activate(make_mesh(LONG), LONG.rules):

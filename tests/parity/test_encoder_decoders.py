@@ -318,7 +318,10 @@ def test_gradients(name, saved, loaded):
     )
     assert expected.keys() <= gradients.keys()
     for key, gradient in expected.items():
+        # Softmax ignores the bias of keys: its gradient is zero, and here a rounding error of the
+        # size of the weights' errors.
+        largest = np.abs(expected[key.replace("key.bias", "key.weight")]).max()
         # Rows of a batch that are only padding do not exist.
         np.testing.assert_allclose(
-            gradients[key], gradient, atol=2e-5 * max(np.abs(gradient).max(), 1e-3), err_msg=key
+            gradients[key], gradient, atol=2e-5 * max(largest, 1e-3), err_msg=key
         )
