@@ -179,13 +179,12 @@ def gathered_specs(params: Any) -> tuple[PartitionSpec | None, ...]:
         sharding = getattr(leaf, "sharding", None)
         if not isinstance(sharding, NamedSharding):
             return None
-        spec = []
-        for entry in sharding.spec:
-            axes = _auto_axes(entry, mesh)
-            spec.append(tuple(axis for axis in axes if axis not in row_axes))
-        if spec == [_auto_axes(entry, mesh) for entry in sharding.spec]:
-            return None
-        return PartitionSpec(*spec)
+        before = [_auto_axes(entry, mesh) for entry in sharding.spec]
+        after = [
+            tuple(axis for axis in axes if axis not in row_axes)
+            for axes in before
+        ]
+        return None if after == before else PartitionSpec(*after)
 
     return tuple(map(gathered, jax.tree.leaves(params)))
 

@@ -82,7 +82,8 @@ def keep_pairs(
         _hashed(jnp.asarray(indices).astype(jnp.uint32) ^ word)
         for indices, word in zip((queries, keys), words, strict=True)
     )
-    limit = jnp.uint32(round(share * 2**32))
+    # The share of the smallest rates rounds to 2**32, which exceeds uint32.
+    limit = jnp.uint32(min(round(share * 2**32), 2**32 - 1))
     return _hashed(of_queries + of_keys) < limit
 
 

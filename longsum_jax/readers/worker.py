@@ -7,6 +7,7 @@ import pickle
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from longsum_jax.errors import first_line
 from longsum_jax.files import beyond
@@ -34,17 +35,29 @@ def main() -> None:
         os.dup2(empty, descriptor)
     _limit_once()
     send(answers, b"ready")
-    while (message := receive(requests)) is not None:
+    while (request := _receive_request(requests)) is not None:
         content = receive(requests)
         if content is None:
             return
-        request: FileRequest = pickle.loads(message)
         limits = _Limits(request, len(content))
         for result in _results(request, content, limits):
             send(answers, _bounded(result, request))
             limits.set_time()
         del content
         send(answers, as_message(None))
+
+
+def _receive_request(stream: IO[bytes]) -> FileRequest | None:
+    """Returns the next file to be read, whose content follows; None if the parent process has
+    ended.
+    """
+    message = receive(stream)
+    if message is None:
+        return None
+    request: FileRequest = pickle.loads(message)
+    # The limit of the previous file may be too low for this content.
+    _limit_memory(request.options.max_memory)
+    return request
 
 
 def _limit_once() -> None:
@@ -89,13 +102,12 @@ class _Limits(Unpacked):
             _set_limit(resource.RLIMIT_CPU, math.ceil(seconds))
 
     def _set_memory(self) -> None:
-        if resource is not None:
-            memory = self._options.max_memory
-            if not self._is_folder:
-                size = self._size + self.num_bytes
-                needed = self._held + self._options.memory_for(size)
-                memory = min(needed, memory)
-            _set_limit(resource.RLIMIT_DATA, memory)
+        memory = self._options.max_memory
+        if not self._is_folder:
+            size = self._size + self.num_bytes
+            needed = self._held + self._options.memory_for(size)
+            memory = min(needed, memory)
+        _limit_memory(memory)
 
 
 def _held_bytes() -> int:
@@ -105,6 +117,11 @@ def _held_bytes() -> int:
         return int(sizes[5]) * resource.getpagesize()
     except OSError:
         return 0
+
+
+def _limit_memory(num_bytes: int) -> None:
+    if resource is not None:
+        _set_limit(resource.RLIMIT_DATA, num_bytes)
 
 
 def _set_limit(which: int, value: int) -> None:

@@ -107,6 +107,11 @@ def test_masks_of_pairs_are_as_independent_draws(impl):
         assert np.abs(np.triu(correlations, 1)).max() < 8
 
 
+def test_the_smallest_rate_keeps_all_pairs():
+    words, indices = head_words(jax.random.key(3), 1, 1)[0, 0], np.arange(8)
+    assert keep_pairs(tuple(words), indices[:, None], indices[None], 1 - 1e-12).all()
+
+
 def test_words_do_not_depend_on_the_number_of_rows():
     rng = jax.random.key(0)
     few, many = head_words(rng, 1, 4), head_words(rng, 3, 4)

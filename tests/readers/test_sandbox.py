@@ -1,8 +1,10 @@
 """Files are read in a child process, which a file cannot make to fill the memory or to hang."""
 
 import gzip
+import io
 import math
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -139,6 +141,19 @@ def test_the_memory_limit_grows_with_what_is_unpacked(monkeypatch):
     folder = sandbox.FileRequest("a", "a", ReadOptions(), "/")
     worker._Limits(folder, 0)
     assert limits[-2] == ReadOptions().max_memory
+
+
+def test_the_limit_of_a_small_file_does_not_hold_for_the_content_of_the_next(monkeypatch):
+    stream, limits = io.BytesIO(), []
+    monkeypatch.setattr(worker, "_set_limit", lambda which, value: limits.append(value))
+    request = sandbox.FileRequest("a.txt", "a.txt", ReadOptions(), None)
+    sandbox.send(stream, pickle.dumps(request))
+    sandbox.send(stream, b"A cat sat.")
+    stream.seek(0)
+    assert worker._receive_request(stream) == request
+    assert limits == [ReadOptions().max_memory]  # before the content is received
+    assert sandbox.receive(stream) == b"A cat sat."
+    assert worker._receive_request(stream) is None
 
 
 def test_a_page_that_unpacks_to_gigabytes_takes_one(tmp_path):

@@ -320,6 +320,7 @@ def _attend(
     differs_by_head = mask is not None and mask.shape[1] > 1
     # The kernels take one mask per row, so every head becomes a row.
     if differs_by_head:
+        assert not biases  # whose values are by head
         q, k, v = (_heads_as_rows(x) for x in (q, k, v))
         if words is not None:
             words = words.reshape(-1, 1, 2)

@@ -86,7 +86,9 @@ class _Problem(NamedTuple):
 
 
 class _PairArrays(NamedTuple):
-    """Arrays of which something is computed for each pair of a query and a key.
+    """Arrays from which the kernels compute a bias and a mask of dropout for each pair.
+
+    A pair is a query and a key.
 
     Attributes:
         biases: values of every step, float32 [heads, steps], and positions of
@@ -464,19 +466,21 @@ def _call(
             others = _Others(indices, counts[block_index], block_index)
         parts = parts[len(tables) :]
         first, last = len(arrays), len(arrays) + len(jax.tree.leaves(inputs))
-        refs = jax.tree.unflatten(jax.tree.structure(inputs), parts[first:last])
-        of_pairs = _OfPairs(
+        bias_refs, words = jax.tree.unflatten(
+            jax.tree.structure(inputs), parts[first:last]
+        )
+        pair_terms = _PairTerms(
             [
-                _Bias(problem, steps, *of_bias)
-                for steps, of_bias in zip(problem.biases, refs[0], strict=True)
+                _Bias(problem, steps, *refs)
+                for steps, refs in zip(problem.biases, bias_refs, strict=True)
             ],
-            refs[1],
+            words,
         )
         kernel(
             problem,
             block_index,
             others,
-            of_pairs,
+            pair_terms,
             *parts[:first],
             *parts[last:],
         )
@@ -486,15 +490,15 @@ def _call(
     def whole(table: np.ndarray) -> pl.BlockSpec:
         return pl.BlockSpec(table.shape, lambda _: (0,) * table.ndim)
 
-    of_biases, input_parts = [], []
+    bias_inputs, input_parts = [], []
     biases = zip(problem.biases, pair_arrays.biases, strict=True)
     for steps, (values, positions) in biases:
         firsts = _first_distances(problem, steps)
-        of_biases.append((values, jnp.asarray(firsts), positions))
+        bias_inputs.append((values, jnp.asarray(firsts), positions))
         input_parts += [instances.part("hs"), whole(firsts)]
         if positions is not None:
             input_parts.append(instances.part("rl", problem.num_queries))
-    inputs = of_biases, pair_arrays.words
+    inputs = bias_inputs, pair_arrays.words
     if pair_arrays.words is not None:
         input_parts.append(instances.part("rhw"))
 
@@ -628,8 +632,8 @@ class _Bias(NamedTuple):
         return first, jnp.where(has_keys, last, first - 1)
 
 
-class _OfPairs(NamedTuple):
-    """The biases and the dropout of a row and head.
+class _PairTerms(NamedTuple):
+    """The biases and the dropout of the pairs of a row and head, see ``_PairArrays``.
 
     Attributes:
         biases: position biases.
@@ -679,7 +683,7 @@ class _Scores(NamedTuple):
 
 def _scores(
     problem: _Problem,
-    of_pairs: _OfPairs,
+    pair_terms: _PairTerms,
     q: AnyArray,
     k: AnyArray,
     mask: AnyArray,
@@ -691,9 +695,9 @@ def _scores(
     reads = problem.pattern(queries, keys) & (mask != 0)[None]
     products = scaled_scores(_product(q, k, 1, 1), problem.scale)
     scores = products
-    if of_pairs.biases:
+    if pair_terms.biases:
         bias = jnp.zeros(products.shape, jnp.float32)
-        for keys_bias in of_pairs.biases:
+        for keys_bias in pair_terms.biases:
             bias = keys_bias.put(bias, query_block, key_block)
         scores = products + bias
     return _Scores(jnp.where(reads, scores, MASK_VALUE), products, reads)
@@ -709,7 +713,7 @@ def _forward_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
-    of_pairs: _OfPairs,
+    pair_terms: _PairTerms,
     q: Any,
     k: Any,
     v: Any,
@@ -728,7 +732,7 @@ def _forward_kernel(
         entries = pl.ds(other * problem.block, problem.block)
         scores, _, reads = _scores(
             problem,
-            of_pairs,
+            pair_terms,
             queries,
             k[entries],
             mask[entries],
@@ -739,7 +743,7 @@ def _forward_kernel(
         weights = jnp.where(reads, jnp.exp(scores - new[:, None]), 0.0)
         shrunk = jnp.exp(largest - new)
         # Dropout is after the softmax, whose sum has all weights.
-        dropped = of_pairs.dropped(problem, weights, block_index, other)
+        dropped = pair_terms.dropped(problem, weights, block_index, other)
         values = values * shrunk[:, None] + _product(
             dropped.astype(v.dtype), v[entries], 1, 0
         )
@@ -778,7 +782,7 @@ class _Queries(NamedTuple):
 
 def _weights_and_gradients(
     problem: _Problem,
-    of_pairs: _OfPairs,
+    pair_terms: _PairTerms,
     queries: _Queries,
     k: AnyArray,
     v: AnyArray,
@@ -792,10 +796,10 @@ def _weights_and_gradients(
     # weight = exp(score - log_sum); score gradient = weight * (weight gradient
     # - sum of products)
     scores, products, reads = _scores(
-        problem, of_pairs, queries.q, k, mask, query_block, key_block
+        problem, pair_terms, queries.q, k, mask, query_block, key_block
     )
     weights = jnp.where(reads, jnp.exp(scores - queries.log_sums[:, None]), 0.0)
-    of_weights = of_pairs.dropped(
+    of_weights = pair_terms.dropped(
         problem, _product(queries.of_out, v, 1, 1), query_block, key_block
     )
     of_scores = weights * (of_weights - queries.sums[:, None])
@@ -804,7 +808,7 @@ def _weights_and_gradients(
     if cap is not None:
         # the derivative of cap tanh(x / cap) is 1 - tanh^2
         of_products = of_scores * (1 - (products / cap) ** 2)
-    weights = of_pairs.dropped(problem, weights, query_block, key_block)
+    weights = pair_terms.dropped(problem, weights, query_block, key_block)
     return weights, of_scores, of_products
 
 
@@ -812,7 +816,7 @@ def _queries_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
-    of_pairs: _OfPairs,
+    pair_terms: _PairTerms,
     q: Any,
     k: Any,
     v: Any,
@@ -831,7 +835,7 @@ def _queries_kernel(
         keys = k[entries]
         _, of_scores, of_products = _weights_and_gradients(
             problem,
-            of_pairs,
+            pair_terms,
             queries,
             keys,
             v[entries],
@@ -841,7 +845,7 @@ def _queries_kernel(
         )
         sums_of_steps = [
             bias.add_sums(sums, of_scores, block_index, other)
-            for bias, sums in zip(of_pairs.biases, sums_of_steps, strict=True)
+            for bias, sums in zip(pair_terms.biases, sums_of_steps, strict=True)
         ]
         total += _product(of_products.astype(keys.dtype), keys, 1, 0)
         return total, *sums_of_steps
@@ -860,7 +864,7 @@ def _keys_kernel(
     problem: _Problem,
     block_index: Any,
     others: _Others,
-    of_pairs: _OfPairs,
+    pair_terms: _PairTerms,
     q: Any,
     k: Any,
     v: Any,
@@ -878,7 +882,14 @@ def _keys_kernel(
         entries = pl.ds(other * problem.block, problem.block)
         queries = rows.at(entries)
         weights, _, of_products = _weights_and_gradients(
-            problem, of_pairs, queries, keys, values, is_key, other, block_index
+            problem,
+            pair_terms,
+            queries,
+            keys,
+            values,
+            is_key,
+            other,
+            block_index,
         )
         return (
             totals[0]
