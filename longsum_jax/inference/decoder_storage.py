@@ -1,5 +1,6 @@
 """Decoder weights of a search: in bfloat16 or int8 with computation in float32, or gathered."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -79,20 +80,48 @@ def stored_decoder(
         table: output embedding table, [vocab, d_model].
         storage: "bfloat16" or "int8".
     """
-    copies = []
+
+    def stored(kernel: Array, num_inputs: int) -> Stored:
+        # One scale for each output: the contracted axes come first.
+        return _store(kernel, storage, tuple(range(num_inputs)))
+
+    return StoredDecoder(
+        _with_kernels(layers, stored), _store(table.T, storage, (0,))
+    )
+
+
+def narrow_layers(layers: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
+    """Returns layers whose maps have the type in which steps compute, for accelerators.
+
+    XLA for GPUs would convert the kernels in every step.
+
+    Args:
+        layers: parameters of every layer.
+        dtype: type of the computation.
+    """
+    return _with_kernels(layers, lambda kernel, _: kernel.astype(dtype))
+
+
+def _with_kernels(
+    layers: tuple[Any, ...], change: Callable[[Array, int], Any]
+) -> tuple[Any, ...]:
+    """Changes the kernels of ``_STORED_MAPS``.
+
+    Args:
+        layers: parameters of every layer.
+        change: function of a kernel and the number of axes that it contracts.
+    """
+    changed = []
     for layer in layers:
-        stored = {name: dict(module) for name, module in layer.items()}
+        copy = {name: dict(module) for name, module in layer.items()}
         for (module, name), num_inputs in _STORED_MAPS.items():
             # One attention has the maps of both if the config merges them.
-            if name in stored.get(module, {}):
-                linear = stored[module][name]
-                # One scale for each output: the contracted axes come first.
-                kernel = _store(
-                    linear["kernel"], storage, tuple(range(num_inputs))
-                )
-                stored[module][name] = dict(linear, kernel=kernel)
-        copies.append(stored)
-    return StoredDecoder(tuple(copies), _store(table.T, storage, (0,)))
+            if name in copy.get(module, {}):
+                linear = copy[module][name]
+                kernel = change(linear["kernel"], num_inputs)
+                copy[module][name] = dict(linear, kernel=kernel)
+        changed.append(copy)
+    return tuple(changed)
 
 
 @jax.tree_util.register_static

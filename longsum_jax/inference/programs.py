@@ -35,6 +35,7 @@ from longsum_jax.inference.decoder_storage import (
     GatheredWeights,
     StoredDecoder,
     gathered_weights,
+    narrow_layers,
     stored_decoder,
 )
 from longsum_jax.inference.kernel_cache import kernel_program
@@ -548,7 +549,9 @@ def cached_decoder(
         params, layers = layers.gather(params), None
     variables = {"params": params}
     if layers is None:
-        layers = unstacked_layers(params["decoder"])
+        layers = narrow_layers(
+            unstacked_layers(params["decoder"]), module.config.compute_dtype
+        )
     elif isinstance(layers, StoredDecoder):
         # The module reads the converted output embeddings from this collection.
         variables["stored"] = {"logits_table": layers.logits_table}

@@ -16,7 +16,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference import programs as programs_module
-from longsum_jax.inference.decoder_storage import StoredDecoder, stored_decoder
+from longsum_jax.inference.decoder_storage import StoredDecoder, narrow_layers, stored_decoder
 from longsum_jax.inference.programs import Program, Programs, layer_views
 from longsum_jax.layers.decoder_cache import KeyValueCache
 from longsum_jax.layers.layer_groups import unstacked_layers
@@ -420,3 +420,31 @@ def test_parameters_on_other_devices_are_refused(small_model, monkeypatch):
 def test_it_computes_in_float32():
     with pytest.raises(InputError, match='leave out dtype="bfloat16"'):
         Model(*make("t5", dtype="bfloat16"), None, decoder_storage="int8")
+
+
+@pytest.mark.parametrize("name", ["t5", "bart", "t5gemma2"])
+def test_accelerators_read_maps_in_the_type_of_the_computation(name, draw_params):
+    """Kernels of a model in bfloat16 are converted once; logits do not change in any bit."""
+    family, config = make(name, dtype="bfloat16")
+    module = family.module_class(config)
+    params = draw_params(family.init_params(config))
+    layers = unstacked_layers(params["decoder"])
+    narrow = narrow_layers(layers, jnp.bfloat16)
+    kernels = dict(jax.tree_util.tree_leaves_with_path(narrow))
+    for path, kernel in kernels.items():
+        *_, owner, name = (entry.key for entry in path[1:])
+        is_map = name == "kernel" and owner in ("q", "o", "wi", "wi_0", "wi_1", "wo")
+        if is_map or "bias" in name or "norm" in owner:
+            assert kernel.dtype == (jnp.bfloat16 if is_map else jnp.float32), path
+    ids = jnp.arange(12).reshape(2, 6) + 3
+    variables = {"params": params}
+    states = module.apply(variables, ids, ids > 0, method="encode")
+    source = module.apply(variables, states, ids > 0, method="read_source")
+    cache = module.apply(variables, source, 1, 4, 0, method="init_cache")
+
+    @jax.jit
+    def logits(layers):
+        step = module.apply(variables, ids[:, :1], cache, source, layers, method="decode_step")
+        return step[0]
+
+    np.testing.assert_array_equal(logits(narrow), logits(layers))
