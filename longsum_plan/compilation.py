@@ -48,8 +48,8 @@ def compile_program(lowered: Lowered, target: Target) -> Compilation:
     """Compiles a program for a target, or reads it from the compilation cache.
 
     The key of an entry is a hash of the program with the names of its modules,
-    the device, the versions of JAX, jaxlib and the compiler, and compiler flags.
-    Entries that cannot be read are written again.
+    its arguments, the device, the versions of JAX, jaxlib and the compiler, and
+    compiler flags. Entries that cannot be read are written again.
 
     Raises:
         jax.errors.JaxRuntimeError: XLA cannot compile the program.
@@ -112,6 +112,8 @@ def _entry(lowered: Lowered, target: Target) -> Path | None:
     device = target.devices[0]
     parts = [
         lowered.as_text(debug_info=True),
+        # The text lacks arguments that the program does not use.
+        str(lowered.in_avals),
         device.device_kind,
         target.name,
         str(len(target.devices)),

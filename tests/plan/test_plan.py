@@ -62,8 +62,9 @@ def test_notes_are_entries_of_the_report():
 class Counted:
     """A lowered program that counts its compilations."""
 
-    def __init__(self, function):
-        self.lowered = program(function, (2, 3)).lower()
+    def __init__(self, function, *others):
+        self.lowered = program(function, (2, 3), *others).lower()
+        self.in_avals = self.lowered.in_avals
         self.count = 0
 
     def as_text(self, **options):
@@ -103,6 +104,17 @@ def test_a_program_is_compiled_once_if_there_is_a_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=b")
     compile_program(lowered, chip())
     assert lowered.count == 5
+
+
+def test_programs_that_differ_in_unused_arguments_are_not_confused(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+
+    def first_sine(x, *others):
+        return jnp.sin(x)
+
+    # Lines are part of a program's text.
+    used = [compile_program(Counted(first_sine, *x), chip()).is_used for x in ((), ((4,),))]
+    assert used == [[True], [True, False]]
 
 
 @pytest.mark.parametrize(
