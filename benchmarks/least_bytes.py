@@ -45,7 +45,7 @@ class Sizes(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """Weights of all linear maps and the table: every parameter but those of the dynamics."""
+        """Weights of all linear maps and the table: every parameter except the dynamics."""
         encoder = 3 * self.d_model * (self.d_model + self.d_ff)
         decoder = self.d_model * (8 * self.heads + 3 * self.d_ff)
         layers = self.encoder_layers * encoder + self.decoder_layers * decoder

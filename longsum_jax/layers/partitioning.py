@@ -132,8 +132,8 @@ def look_up(
 
     If there are more ids than rows, every device gathers the columns of the
     table before it reads the rows of its own ids. XLA would otherwise read
-    slices of all ids, and exchange them by an all-to-all, the routes of which
-    take 15 s to compile for 256 TPUs.
+    slices of all ids, and exchange them by an all-to-all, whose routes take
+    long to compile for many TPUs.
     """
     if ids.size > len(table):
         table = constrain(table, "vocab", None)

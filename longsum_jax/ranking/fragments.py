@@ -23,6 +23,7 @@ from longsum_jax.ranking.parsing import (
     is_story,
     without_speaker,
 )
+from longsum_jax.ranking.pointers import MARKDOWN_HEADING
 from longsum_jax.ranking.signposts import are_signposts, are_verbless
 from longsum_jax.ranking.wording import fluent, without_openers
 from longsum_jax.text.boundaries import NOTE_MARK
@@ -31,7 +32,6 @@ from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import without_list_mark
 
 _SECTION = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.?\s+(?=[^\W\d_])(?![a-z])")
-_MARKED = re.compile(r"#{1,6}\s")
 _FEWEST_WORDS = 4
 _FEWEST_CONTENT_WORDS = 2  # distinct; "Yes, I know that." has none
 _FEWEST_CONTENT_WORDS_OF_TALK = 3
@@ -268,7 +268,7 @@ def _are_marked_headings(document: ParsedDocument) -> np.ndarray:
                 for sentence in document.sentences
             ]
         )
-        for pattern in (_SECTION, _MARKED)
+        for pattern in (_SECTION, MARKDOWN_HEADING)
     )
     # Without a blank line after it, a heading begins the next sentence.
     marked &= class_counts(document, document.characters.line_end) == 0

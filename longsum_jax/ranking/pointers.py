@@ -68,7 +68,7 @@ _SIGNS = re.compile(
 )
 _FEWEST_WORDS = 3
 
-_HASHES = re.compile(r"#{1,6}\s")
+MARKDOWN_HEADING = re.compile(r"#{1,6}\s")
 _MOST_HEADING_WORDS = 8
 _SMALL_WORDS = frozenset(
     [
@@ -148,7 +148,7 @@ def body(passage: str, *, is_numbered: bool) -> str:
 
 def _is_heading(line: str, following: str) -> bool:
     """Returns True if a line is a heading, and the following one begins a sentence."""
-    if _HASHES.match(line):
+    if MARKDOWN_HEADING.match(line):
         return True
     words = line.split()
     if len(words) > _MOST_HEADING_WORDS or not line[-1].isalnum():
