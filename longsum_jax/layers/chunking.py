@@ -12,15 +12,14 @@ from longsum_jax.layers.partitioning import (
     active_sequence_sharding,
     is_on_one_cpu,
 )
-from longsum_jax.ops.device_memory import target_memory
+from longsum_jax.ops.device_memory import times_common_memory
 from longsum_jax.typing import AnyArray
 
 CPU_ROWS = 512  # maximum rows of a dense map at a time, see ``map_over_length``
-# The same for chunks that are recomputed for their gradients, on a device of at
-# most ROWS_MEMORY; on larger ones proportionally more. More chunks copy more:
-# they are cut from the length, and rows of a batch are not next to each other.
+# The same for chunks that are recomputed for their gradients, on devices of at
+# most 32 GiB. More chunks copy more: they are cut from the length, and rows of a
+# batch are not next to each other.
 RECOMPUTED_ROWS = 2**15
-ROWS_MEMORY = 2**35  # bytes
 
 
 def map_over_length(
@@ -108,7 +107,7 @@ def _chunk_length(
     elif recompute and jax.sharding.get_abstract_mesh().size <= 1:
         # On a mesh every chunk would gather its weights and reduce their
         # gradients again.
-        rows = RECOMPUTED_ROWS * max(1, target_memory() // ROWS_MEMORY)
+        rows = RECOMPUTED_ROWS * times_common_memory()
     if rows:
         chunk = min(chunk or length, max(1, rows // batch))
     # The same number of chunks, but of nearly equal length, needs less padding.
