@@ -72,8 +72,8 @@ def ssm_convolution(
         discretization: see ``kernel.discretize``.
         block: number of channels that are convolved at a time, at most all;
             by default derived from the memory that one channel needs.
-        backend: "fft"; "matmul"; "fused" for a kernel on GPUs, for bfloat16
-            inputs of at most ``backends.LONGEST_FUSED`` positions, else "fft";
+        backend: "fft"; "matmul"; "fused" for a kernel on recent GPUs, where
+            it supports the inputs (``backends.can_fuse``), else "fft";
             or "auto" for the fastest that was measured, see
             ``backends.choose_backend``.
 
@@ -293,8 +293,8 @@ def _convolve_backward(
         du, dmodes, dD = fused_gradients(
             floats.u, _modes(floats, high, low), floats.D, dy
         )
-        gradients = _Floats(du, dmodes.decay, dmodes.theta, dmodes.Ct, dD)
-        return gradients, None, None
+        of_floats = _Floats(du, dmodes.decay, dmodes.theta, dmodes.Ct, dD)
+        return of_floats, None, None
 
     def differentiate_block(start: AnyArray | int) -> tuple[Any, ...]:
         block = _slice_block(plan.gradient_block, start, *inputs)

@@ -51,7 +51,7 @@ from longsum_jax.typing import AnyArray
 _LEAST_SIZE = 256
 _HALVES = 2  # even and odd frequencies
 _PLANES = 2  # real and imaginary parts
-_NUM_WARPS = 8
+_NUM_WARPS = 4
 
 # Parts of an array that sum to it: one if bfloat16 represents it, else two.
 _Parts = tuple[Any, ...]
@@ -118,8 +118,8 @@ def _pairs(
 ) -> BFloat16[Array, "pairs planes channels A B"]:
     """Returns pairs of documents, with the positions of a channel as a matrix."""
     batch, length, channels = x.shape
-    x = x.swapaxes(1, 2)
-    x = jnp.pad(x, ((0, batch % 2), (0, 0), (0, size - length)))
+    missing = (0, batch % 2), (0, 0), (0, size - length)
+    x = jnp.pad(jnp.swapaxes(x, 1, 2), missing)
     return x.reshape(-1, _PLANES, channels, *_factors(size))
 
 
@@ -127,7 +127,7 @@ def _from_pairs(pairs: AnyArray, like: AnyArray) -> Array:
     """Returns the documents of ``_pairs`` in the shape of ``like``."""
     batch, length, channels = like.shape
     x = pairs.reshape(-1, channels, pairs.shape[-2] * pairs.shape[-1])
-    return x[:batch, :, :length].swapaxes(1, 2)
+    return jnp.swapaxes(x[:batch, :, :length], 1, 2)
 
 
 def _spectrum(
@@ -148,7 +148,7 @@ def _from_spectrum(
     """Returns the real parts of the inverse FFTs of spectra as in ``_spectrum``."""
     spectrum = lax.complex(products[:, :, 0], products[:, :, 1])
     spectrum = spectrum.transpose(0, 3, 2, 1).reshape(len(products), -1)
-    return jnp.fft.ifft(spectrum).real
+    return jnp.real(jnp.fft.ifft(spectrum))
 
 
 class _Constants(NamedTuple):
@@ -200,8 +200,8 @@ def _convolve(pairs: AnyArray, spectrum: AnyArray) -> Array:
     """Returns the convolutions of pairs with kernels of spectra from ``_spectrum``."""
     num_pairs, _, channels, rows, columns = pairs.shape
 
-    def run(x: Any, spectrum: Any, *constants: Any) -> None:
-        *constants, y = constants
+    def run(x: Any, spectrum: Any, *others: Any) -> None:
+        *constants, y = others
 
         # A loop, because Triton would compute both halves at the same time,
         # which needs more registers.
@@ -243,8 +243,8 @@ def _correlate(
     """Returns sums over pairs of conj(FFT(pair)) FFT(other), in the order of ``_spectrum``."""
     num_pairs, _, channels, rows, columns = pairs.shape
 
-    def run(x: Any, other: Any, *constants: Any) -> None:
-        *constants, result = constants
+    def run(x: Any, other: Any, *others: Any) -> None:
+        *constants, result = others
         fft = _FFT(lax.rem(pl.program_id(0), _HALVES), *constants)
 
         def add(i: Any, sums: _Complex) -> _Complex:
@@ -279,9 +279,14 @@ def _correlate(
 
 
 class _Transforms(NamedTuple):
-    """Number of FFTs of one half in a kernel: ``forward`` and ``inverse`` for each of ``count``."""
+    """Number of FFTs of one half in a kernel.
 
-    count: int
+    Attributes:
+        times: number of times that there are the following.
+        forward, inverse: number of transforms in both directions.
+    """
+
+    times: int
     forward: int
     inverse: int
 
@@ -293,7 +298,7 @@ class _Transforms(NamedTuple):
         second = 4 * 2 * rows * columns * columns
         forward = self.forward * (2 * first + 3 * second)
         inverse = self.inverse * 3 * (first + second)
-        return self.count * (forward + inverse)
+        return self.times * (forward + inverse)
 
 
 def _call(
@@ -394,29 +399,40 @@ def _times(a: _Complex, b: _Complex) -> _Complex:
 
 def _product(a: _Complex, b: _Complex, conjugate: str = "") -> _Complex:
     """Returns a b, a b* if ``conjugate`` is "b", or a* transposed times b if it is "a"."""
-    dot = functools.partial(_dot, is_transposed=conjugate == "a")
-    both = dot(a.imag, b.imag)
-    first, second = dot(a.real, b.imag), dot(a.imag, b.real)
+    axis = 0 if conjugate == "a" else 1
     if conjugate == "a":
-        return _Complex(dot(a.real, b.real) + both, first - second)
+        a = _Complex(a.real, _negative(a.imag))
     if conjugate == "b":
-        return _Complex(dot(a.real, b.real) + both, second - first)
-    return _Complex(dot(a.real, b.real) - both, first + second)
+        b = _Complex(b.real, _negative(b.imag))
+    return _Complex(
+        _sum_of_dots(axis, (a.real, b.real), (_negative(a.imag), b.imag)),
+        _sum_of_dots(axis, (a.real, b.imag), (a.imag, b.real)),
+    )
 
 
-def _dot(a: _Parts, b: _Parts, is_transposed: bool) -> Array:
-    """Returns the float32 product of two sums of parts, without that of both second parts."""
-    axis = 0 if is_transposed else 1
-    pairs = [(x, y) for i, x in enumerate(a) for y in b[: 2 - i]]
-    products = [
+def _negative(parts: _Parts) -> _Parts:
+    return tuple(-part for part in parts)
+
+
+def _sum_of_dots(axis: int, *factors: tuple[_Parts, _Parts]) -> Array:
+    """Returns a float32 sum of products of sums of parts, each without that of both second parts.
+
+    Args:
+        axis: axis of the first factor that is summed over.
+        factors: pairs of factors.
+    """
+    products = (
         lax.dot_general(
             x,
             y,
             (((axis,), (0,)), ((), ())),
             preferred_element_type=jnp.float32,
         )
-        for x, y in pairs
-    ]
+        for a, b in factors
+        for i, x in enumerate(a)
+        for y in b[: 2 - i]
+    )
+    # One after the other: they are added in the same registers.
     return functools.reduce(jnp.add, products)
 
 

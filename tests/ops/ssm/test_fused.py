@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.ops.ssm import backends, fused
 from longsum_jax.ops.ssm.convolution import ssm_convolution
@@ -64,11 +65,11 @@ def test_the_kernel_is_exact_to_bfloat16(
 def test_products_lose_less_than_a_bfloat16_number():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 32, 32)).astype(np.float32)
-    parts = [jax.jit(fused._parts)(x) for x in (a, b)]
-    result = np.asarray(fused._dot(*parts, is_transposed=False), np.float64)
+    parts = tuple(jax.jit(fused._parts)(x) for x in (a, b))
+    result = np.asarray(fused._sum_of_dots(1, parts), np.float64)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     assert np.abs(result - exact).max() < 2**-14 * np.abs(exact).max()
-    once = fused._dot(*(part[:1] for part in parts), is_transposed=False)
+    once = fused._sum_of_dots(1, tuple(part[:1] for part in parts))
     assert np.abs(once - exact).max() > 2**-9 * np.abs(exact).max()
 
 
@@ -85,3 +86,12 @@ def test_what_the_kernel_does_not_support_takes_the_fft(make_ssm, length, dtype,
     convolve = partial(ssm_convolution, backend="fused")
     program = str(jax.make_jaxpr(convolve)(u, make_ssm(CHANNELS, 4), np.ones(CHANNELS)))
     assert ("pallas_call" in program) == (backend == "fused")
+
+
+@pytest.mark.parametrize(("kind", "has_kernel"), [("NVIDIA H100", True), ("NVIDIA A100", False)])
+def test_the_kernel_is_for_gpus_whose_registers_suffice(kind, has_kernel):
+    device = AbstractDevice(kind, None, "gpu")
+    mesh = AbstractMesh((1,), ("batch",), axis_types=(AxisType.Auto,), abstract_device=device)
+    with use_abstract_mesh(mesh):
+        assert backends.can_fuse(16, jnp.bfloat16) == has_kernel
+        assert not backends.can_fuse(16, jnp.float32)
