@@ -208,12 +208,42 @@ def gradient_rows() -> Iterator[Row]:
 
 def gpu_rows() -> Iterator[Row]:
     """Traffic and roofline times of the backends on GPUs, in bfloat16."""
+    yield from gpu_error_rows()
     for device in GPUS:
         set_environment(device, os.environ)
         for (batch, length), backend in itertools.product(GPU_INPUTS, BACKENDS):
             if backend != "fused" or (device == "h200" and length <= backends.LONGEST_FUSED):
                 row = planned_gradient(device, batch, length, backend)
                 yield {"batch": batch, "backend": backend} | row | {"table": "gpus"}
+
+
+def gpu_error_rows(channels: int = 4) -> Iterator[Row]:
+    """Errors of bfloat16 outputs and gradients of inputs from float64, and the share of entries
+    that are the nearest ones. The kernel of "fused" is interpreted."""
+    ssm, length = random_ssm(channels), 4096
+    rng = np.random.default_rng(0)
+    u, dy = jnp.asarray(rng.normal(size=(2, 2, length, channels)), jnp.bfloat16)
+    D = jnp.asarray(rng.normal(size=channels), jnp.float32)
+    forward, backward = kernel_float64(ssm, length)
+    forward[:, 0] += np.asarray(D) + backward[:, 0]
+    lags = np.concatenate([forward, np.zeros((channels, 1)), backward[:, :0:-1]], 1)
+    spectrum = np.fft.fft(lags)[..., None]
+
+    def convolved(x: jax.Array, spectrum: np.ndarray) -> np.ndarray:
+        padded = np.fft.fft(np.asarray(x, np.float64).swapaxes(1, 2), 2 * length)[..., None]
+        return np.fft.ifft(padded * spectrum, axis=2).real[:, :, :length, 0].swapaxes(1, 2)
+
+    exact = convolved(u, spectrum), convolved(dy, spectrum.conj())
+    for backend in ("fft", "fused"):
+        y, pull_back = jax.vjp(partial(ssm_convolution, ssm=ssm, D=D, backend=backend), u)
+        row = {"table": "gpu errors", "backend": backend, "channels": channels, "length": length}
+        for name, value, expected in zip(("y", "du"), (y, *pull_back(dy)), exact, strict=True):
+            difference = np.asarray(value, np.float64) - expected
+            error = np.linalg.norm(difference) / np.linalg.norm(expected)
+            row[f"{name}_error"] = float(error)
+            nearest = np.asarray(value == jnp.asarray(expected.astype(jnp.bfloat16)))
+            row[f"{name}_nearest"] = float(nearest.mean())
+        yield row
 
 
 def planned_gradient(name: str, batch: int, length: int, backend: str) -> Row:
