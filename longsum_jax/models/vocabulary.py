@@ -1,15 +1,17 @@
 """Scores over the vocabulary: logits, and losses of labels without the logits of all positions."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.partitioning import rows_per_device
 from longsum_jax.ops.losses import TokenScores, token_scores
+from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
 
@@ -30,12 +32,42 @@ def vocabulary_logits(
         return stored_product(x.reshape(-1, x.shape[-1]), table).reshape(
             *x.shape[:-1], -1
         )
+    return _float32_products(x, table)
+
+
+@jax.custom_vjp
+def _float32_products(
+    x: Float[AnyArray, "*leading d_model"],
+    table: Float[AnyArray, "vocab d_model"],
+) -> Float[Array, "*leading vocab"]:
+    """Multiplies in the type of ``x``, the gradient of the products too.
+
+    JAX's own gradient would multiply in float32, the type of the products, at
+    a fifteenth of the rate of bfloat16 on an H200.
+    """
     return jnp.einsum(
         "...d,vd->...v",
         x,
         table.astype(x.dtype),
         preferred_element_type=jnp.float32,
     )
+
+
+def _forward(x: AnyArray, table: AnyArray) -> tuple[Array, Any]:
+    return _float32_products(x, table), (x, table)
+
+
+def _backward(saved: Any, gradient: Array) -> tuple[Array, Array]:
+    x, table = saved
+    gradient = gradient.astype(x.dtype)
+    of_x = jnp.einsum("...v,vd->...d", gradient, table.astype(x.dtype))
+    of_table = jnp.einsum(
+        "...v,...d->vd", gradient, x, preferred_element_type=table.dtype
+    )
+    return of_x, of_table
+
+
+define_gradient(_float32_products, _forward, _backward)
 
 
 def score_labels(
