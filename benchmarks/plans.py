@@ -73,6 +73,14 @@ CASES = {
     ),
     "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train", "--tries=0"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
+    # one of the eight micro-batches of one device
+    "c4_h200_one": (
+        C4,
+        "--device=h200",
+        "--config.data.batch_size=32",
+        "--config.training.accumulation=1",
+        "--tries=0",
+    ),
     "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),
     "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
     # as c4_v5e, without computing layers again
