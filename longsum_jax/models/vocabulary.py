@@ -10,14 +10,16 @@ from jaxtyping import Array, Float, Int
 
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.partitioning import rows_per_device
+from longsum_jax.ops.device_memory import target_memory
 from longsum_jax.ops.losses import TokenScores, token_scores
 from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
 
 Model = TypeVar("Model", bound=nn.Module)
-# maximum float32 logits of labels in a device's memory at once
+# maximum float32 logits of labels at once, for every 16 GiB of a device's memory
 MAX_LOGIT_BYTES = 2**28
+_MEMORY = 2**34
 
 
 def vocabulary_logits(
@@ -80,8 +82,9 @@ def score_labels(
 ) -> TokenScores:
     """Scores labels by states.
 
-    If the logits of all positions would take more than MAX_LOGIT_BYTES on a
-    device, a loop runs over the positions, and gradients recompute the logits.
+    If the logits of all positions would take more than MAX_LOGIT_BYTES for
+    every 16 GiB of a device's memory, a loop runs over the positions, and
+    gradients recompute the logits.
 
     Args:
         module: module with a ``config``; ``logits`` must access parameters
@@ -99,7 +102,8 @@ def score_labels(
         )
 
     position_bytes = 4 * rows_per_device(x.shape[0]) * module.config.vocab_size
-    chunk = max(1, MAX_LOGIT_BYTES // position_bytes)
+    max_bytes = MAX_LOGIT_BYTES * max(1, target_memory() // _MEMORY)
+    chunk = max(1, max_bytes // position_bytes)
     if x.shape[1] <= chunk:
         return score(module, x, labels)
     return map_over_length(module, score, chunk, x, labels, recompute=True)
