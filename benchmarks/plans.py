@@ -140,7 +140,7 @@ CASES = {
         for device in ("v5e", "v5p", "h100", "h200")
     },
     **{
-        f"{family}_{length // 1024}k_{device.partition('-')[0]}": family_step(
+        f"{family}_base_{length // 1024}k_{device.partition('-')[0]}": family_step(
             family, length, device
         )
         for device in ("h200", "h100", "a100-80", "v5e")

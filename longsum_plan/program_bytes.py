@@ -114,7 +114,9 @@ class MemoryTraffic:
                     if value_of(fused, name) == parameter.name:
                         total += self._read(inner, inner_parameter, whole)
             elif is_first and user.opcode in _SLICING:
-                total += user.num_bytes
+                total += _read_of_slice(fused, user)
+            elif is_first and user.opcode == "scatter":
+                total += fused.instructions[user.operands[-1]].num_bytes
             elif not (is_first and user.opcode == "dynamic-update-slice"):
                 return whole
         return min(whole, total)
@@ -129,7 +131,26 @@ class MemoryTraffic:
                 return self._written(inner, root)
         if source.opcode == "dynamic-update-slice":
             source = fused.instructions[source.operands[1]]
+        if source.opcode == "scatter" and _is_in_place(fused, source):
+            source = fused.instructions[source.operands[-1]]
         return source.num_bytes
+
+
+def _is_in_place(fused: Computation, scatter: Instruction) -> bool:
+    """Returns True if a scatter updates a single array, which the fusion does not compute."""
+    updated = fused.instructions[value_of(fused, scatter.operands[0])]
+    return len(scatter.operands) == 3 and updated.opcode == "parameter"
+
+
+def _read_of_slice(fused: Computation, part: Instruction) -> int:
+    """Returns the bytes that a fusion reads of a slice: all, or slices of it."""
+    total = 0
+    for user in users_of_value(fused, part.name):
+        is_first = value_of(fused, user.operands[0]) == part.name
+        if not (is_first and user.opcode in _SLICING):
+            return part.num_bytes
+        total += _read_of_slice(fused, user)
+    return min(part.num_bytes, total) or part.num_bytes
 
 
 def _passed_on(fused: Computation) -> set[str]:
