@@ -54,8 +54,10 @@ from longsum_jax.ops.platform import target_kind, target_platform
 from longsum_jax.ops.random_masks import head_words
 from longsum_jax.typing import AnyArray
 
-Kernel = Literal["splash", "cudnn", "triton"]
-AttentionBackend = Literal["auto", "reference", "splash", "cudnn", "triton"]
+Kernel = Literal["splash", "mosaic", "cudnn", "triton"]
+AttentionBackend = Literal[
+    "auto", "reference", "splash", "mosaic", "cudnn", "triton"
+]
 # Function of int32 positions of queries and of keys in a row, which broadcast;
 # returns True if a query reads a key. It is hashable and only uses operations
 # that NumPy and kernels have (no integer division).
@@ -328,6 +330,7 @@ def _attend(
         row_mask = None
     else:
         row_mask = mask.reshape(len(q), -1)
+    pair_options = {"biases": biases, "share": share, "words": words}
     if kernel == "splash":
         from longsum_jax.ops.attention.splash import splash_attention
 
@@ -335,8 +338,11 @@ def _attend(
     elif kernel == "triton":
         from longsum_jax.ops.attention.triton import triton_attention
 
-        options |= {"biases": biases, "share": share, "words": words}
-        out = triton_attention(q, k, v, row_mask, **options)
+        out = triton_attention(q, k, v, row_mask, **options, **pair_options)
+    elif kernel == "mosaic":
+        from longsum_jax.ops.attention.mosaic import mosaic_attention
+
+        out = mosaic_attention(q, k, v, row_mask, **options, **pair_options)
     else:
         factor = product_factor(options["scale"])
         out = _cudnn_attention(
