@@ -3,11 +3,11 @@
 Mosaic compiles them; other devices interpret them, for tests. They compute what
 the kernels of ``triton`` do, with the same masks of dropout.
 
-Arrays keep the shape [rows, length, heads * head_dim]: an instance has a block
-of queries and keys of as many heads as fill whole lanes (two of 64 dimensions),
-and nothing is transposed or padded in memory. Scores are [keys, queries], so
-that the statistics of a query, such as the sum of its exponentials, are rows
-of lanes.
+Arrays are [rows, heads, head_dim, length], which is how XLA stores the results
+of projections to heads of 64 dimensions: lengths fill the lanes, heads do not.
+Lengths need no padding: what a block has after the last position is not used.
+Scores are [keys, queries], so that the statistics of a query, such as the sum
+of its exponentials, are rows of lanes.
 
 The forward kernel adds up the values of a block of queries over the blocks of
 keys, with a running softmax. The kernel of the gradients goes over the blocks
@@ -70,6 +70,9 @@ from longsum_jax.typing import AnyArray
 _MAX_BLOCK = 512  # queries and keys of a block
 # bytes of on-chip memory that a kernel may use
 _VMEM = 48 * 2**20
+# axes of [rows, length, heads, head_dim] as [rows, heads, head_dim, length], and
+# the reverse
+_BY_HEADS, _BY_LENGTH = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 class _Problem(NamedTuple):
@@ -79,8 +82,6 @@ class _Problem(NamedTuple):
         pattern: keys that each query reads, see ``fused.Pattern``.
         scale: factor of the query-key products, possibly with a soft cap.
         num_queries, num_keys: lengths.
-        head_dim: size of a head.
-        group: number of heads of an instance.
         query_block, key_block: numbers of queries and of keys of a block.
         biases: static arguments of the position biases.
         share: share of the weights that dropout keeps.
@@ -91,8 +92,6 @@ class _Problem(NamedTuple):
     scale: Scale
     num_queries: int
     num_keys: int
-    head_dim: int
-    group: int
     query_block: int
     key_block: int
     biases: tuple[Steps, ...]
@@ -126,11 +125,9 @@ class _PairArrays(NamedTuple):
     Attributes:
         mask: int32 [rows, 1, num_keys], 0 on keys that are not read; None for
             all keys.
-        biases: values of every step, float32 [groups, heads of a group, steps],
-            and positions of the queries, int32 [rows, 1, num_queries] or None,
-            for each bias.
-        words: words of dropout, uint32 [rows, groups, heads of a group, 2]; None
-            without dropout.
+        biases: values of every step, float32 [heads, 1, steps], and positions of
+            the queries, int32 [rows, 1, num_queries] or None, for each bias.
+        words: words of dropout, uint32 [rows, heads, 1, 2]; None without dropout.
     """
 
     mask: AnyArray | None
@@ -159,18 +156,14 @@ def mosaic_attention(
         share: share of the weights that dropout keeps.
         words: result of ``random_masks.head_words``; None without dropout.
     """
-    rows, num_queries, heads, head_dim = q.shape
-    num_keys = k.shape[1]
+    num_queries, num_keys = q.shape[1], k.shape[1]
     query_block, _ = equal_blocks(num_queries, _MAX_BLOCK)
     key_block, _ = equal_blocks(num_keys, _MAX_BLOCK)
-    group = _heads_of_instance(heads, head_dim)
     problem = _Problem(
         pattern or (no_later_keys if causal else all_keys),
         scale,
         num_queries,
         num_keys,
-        head_dim,
-        group,
         query_block,
         key_block,
         Steps.of(biases, num_keys),
@@ -179,15 +172,15 @@ def mosaic_attention(
     )
     arrays = []
     for bias in biases:
-        values = bias.values.astype(jnp.float32)
         positions = bias.queries
         if positions is not None:
             positions = positions[:, None].astype(jnp.int32)
-        arrays.append((values.reshape(-1, group, values.shape[1]), positions))
+        values = bias.values[:, None].astype(jnp.float32)
+        arrays.append((values, positions))
     if mask is not None:
         mask = mask[:, None].astype(jnp.int32)
     if words is not None:
-        words = words.reshape(rows, -1, group, 2)
+        words = words[:, :, None]
     # The name carries the number of pairs for ``longsum_plan``, which cannot read
     # the tables of blocks in a compiled program.
     pairs = problem.pairs
@@ -195,15 +188,12 @@ def mosaic_attention(
     if pairs is not None:
         num_pairs = pairs.sum() * query_block * key_block
     with jax.named_scope(f"pairs_{num_pairs}"):
-        return _attend(problem, q, k, v, _PairArrays(mask, arrays, words))
-
-
-def _heads_of_instance(heads: int, head_dim: int) -> int:
-    """Returns the least number of heads that fill whole lanes, or all of them."""
-    for count in range(1, heads):
-        if heads % count == 0 and count * head_dim % LANES == 0:
-            return count
-    return heads
+        out = _attend(
+            problem,
+            *(x.transpose(_BY_HEADS) for x in (q, k, v)),
+            _PairArrays(mask, arrays, words),
+        )
+    return out.transpose(_BY_LENGTH)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -231,23 +221,19 @@ def _attend_forward(
     v: AnyArray,
     pair_arrays: _PairArrays,
 ) -> tuple[Array, tuple[Any, ...]]:
-    rows, num_queries, heads, head_dim = q.shape
-    group, block = problem.group, problem.query_block
-    sums = jax.ShapeDtypeStruct(
-        (rows, heads // group, group, num_queries), jnp.float32
-    )
-    arrays = [_with_joined_heads(x) for x in (q, k, v)]
+    rows, heads, head_dim, num_queries = q.shape
+    block = problem.query_block
+    sums = jax.ShapeDtypeStruct((rows, heads, 1, num_queries), jnp.float32)
     out, log_sums = _call(
         "mosaic_attention_forward",
         _forward_kernel,
         problem,
         _Loop(over_keys=True),
-        list(zip(arrays, ("rqc", "rkc", "rkc"), strict=True)),
+        [(q, "rhdq"), (k, "rhdk"), (v, "rhdk")],
         pair_arrays,
-        [(arrays[0], "rqc"), (sums, "rhgq")],
-        [(group * head_dim, block), (group, block), (group, block)],
+        [(q, "rhdq"), (sums, "rh.q")],
+        [(head_dim, block), (1, block), (1, block)],
     )
-    out = out.reshape(q.shape)
     # With both saved, rematerialized layers do not run the kernel again.
     out, log_sums = save_for_backward(out), save_for_backward(log_sums)
     return out, (q, k, v, pair_arrays, out, log_sums)
@@ -257,58 +243,49 @@ def _attend_backward(
     problem: _Problem, residuals: tuple[Any, ...], gradient: AnyArray
 ) -> tuple[Any, ...]:
     q, k, v, pair_arrays, out, log_sums = residuals
-    rows, _, heads, head_dim = q.shape
-    group, width = problem.group, problem.group * head_dim
+    rows, heads, head_dim, _ = q.shape
     # Sum over the keys of probability times gradient, for each query; equals
     # out . gradient.
     sums = jnp.einsum(
-        "rqhd,rqhd->rhq", out, gradient, preferred_element_type=jnp.float32
-    ).reshape(log_sums.shape)
-    arrays = [_with_joined_heads(x) for x in (q, k, v, gradient)]
+        "rhdq,rhdq->rhq", out, gradient, preferred_element_type=jnp.float32
+    )
     step_sums = []
     for values, _ in pair_arrays.biases:
-        shape = (rows, heads // group, group, values.shape[2], LANES)
+        shape = (rows, heads, values.shape[2], LANES)
         step_sums.append(jax.ShapeDtypeStruct(shape, jnp.float32))
-    keys = (group, problem.key_block, head_dim)
+    keys = (head_dim, problem.key_block)
     of_q, of_k, of_v, *of_steps = _call(
         "mosaic_attention_backward",
         _backward_kernel,
         problem,
         _Loop(over_keys=False),
         [
-            *zip(arrays, ("rqc", "rkc", "rkc", "rqc"), strict=True),
-            (log_sums, "rhgq"),
-            (sums, "rhgq"),
+            (q, "rhdq"),
+            (k, "rhdk"),
+            (v, "rhdk"),
+            (gradient, "rhdq"),
+            (log_sums, "rh.q"),
+            (sums[:, :, None], "rh.q"),
         ],
         pair_arrays,
         [
-            (arrays[0], "rQc"),
-            (arrays[1], "rkc"),
-            (arrays[2], "rkc"),
-            *((x, "rhgsl") for x in step_sums),
+            (q, "rhdQ"),
+            (k, "rhdk"),
+            (v, "rhdk"),
+            *((x, "rhsl") for x in step_sums),
         ],
         [
-            (problem.num_query_blocks, width, problem.query_block),
+            (problem.num_query_blocks, head_dim, problem.query_block),
             keys,
             keys,
         ],
     )
     # Sums of each row, and parts of sums in lanes.
-    of_biases = [(x.sum((0, 4)), None) for x in of_steps]
-    return (
-        of_q.reshape(q.shape),
-        of_k.reshape(k.shape),
-        of_v.reshape(v.shape),
-        _PairArrays(None, of_biases, None),
-    )
+    of_biases = [(x.sum((0, 3))[:, None], None) for x in of_steps]
+    return of_q, of_k, of_v, _PairArrays(None, of_biases, None)
 
 
 define_gradient(_attend, _attend_forward, _attend_backward)
-
-
-def _with_joined_heads(x: AnyArray) -> AnyArray:
-    """Reshapes [rows, length, heads, head_dim] to [rows, length, heads * head_dim]."""
-    return x.reshape(*x.shape[:2], -1)
 
 
 class _Loop(NamedTuple):
@@ -336,8 +313,8 @@ class _Block(NamedTuple):
         is_read: True if any query reads a key.
         is_first, is_last: True for the first and the last pair of a block of
             queries in the forward kernel, or of keys in that of the gradients.
-        is_first_of_row, is_last_of_row: True for the first and the last pair of
-            a row and group of heads.
+        is_first_of_head, is_last_of_head: True for the first and the last pair
+            of a row and head.
     """
 
     queries: Any
@@ -345,12 +322,12 @@ class _Block(NamedTuple):
     is_read: Any
     is_first: Any
     is_last: Any
-    is_first_of_row: Any
-    is_last_of_row: Any
+    is_first_of_head: Any
+    is_last_of_head: Any
 
 
 # axes of the arrays of scalars, see ``_call``
-_VALUES, _WORDS = "hgs", "rhgw"
+_VALUES, _WORDS = "h.s", "rh.w"
 
 
 def _call(
@@ -363,11 +340,11 @@ def _call(
     results: Sequence[tuple[Any, str]],
     scratch: Sequence[tuple[int, ...]],
 ) -> Sequence[Array]:
-    """Runs a kernel for every row, group of heads and pair of blocks.
+    """Runs a kernel for every row, head and pair of blocks.
 
     An instance gets its part of each array, which axes describe: its (r)ow, its
-    group of (h)eads, (c)olumns of these heads, its block of (q)ueries or
-    (k)eys, all blocks of (Q)ueries, or whole axes.
+    (h)ead, its block of (q)ueries or (k)eys, all blocks of (Q)ueries, or whole
+    axes.
 
     Args:
         name: name of the kernel.
@@ -404,7 +381,6 @@ def _call(
     sizes = {
         "r": None,
         "h": None,
-        "c": problem.group * problem.head_dim,
         "q": problem.query_block,
         "k": problem.key_block,
         "Q": problem.num_query_blocks * problem.query_block,
@@ -412,11 +388,10 @@ def _call(
 
     def part(x: Any, axes: str) -> pl.BlockSpec:
         def index_map(
-            row: Any, group: Any, block: Any, n: Any, *tables: Any
+            row: Any, head: Any, block: Any, n: Any, *tables: Any
         ) -> tuple[Any, ...]:
             queries, keys = loop.blocks(block, other_of(block, n, tables))
-            indices = {"r": row, "h": group, "c": group, "q": queries}
-            indices |= {"k": keys}
+            indices = {"r": row, "h": head, "q": queries, "k": keys}
             return tuple(indices.get(axis, 0) for axis in axes)
 
         shape = tuple(
@@ -457,12 +432,7 @@ def _call(
         run,
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=num_tables,
-            grid=(
-                arrays[0][0].shape[0],
-                arrays[0][0].shape[2] // (problem.group * problem.head_dim),
-                own,
-                others,
-            ),
+            grid=(*arrays[0][0].shape[:2], own, others),
             in_specs=[part(*x) for x in inputs],
             out_specs=[part(*x) for x in results],
             scratch_shapes=[pltpu.VMEM(x, jnp.float32) for x in scratch],
@@ -512,10 +482,10 @@ class _PairTerms(NamedTuple):
     Attributes:
         problem: static arguments of the kernels.
         mask: int32 [1, key_block], 0 on keys that are not read; or None.
-        biases: for each bias the values of heads and steps, the borders of the
-            steps, int32 [2, steps, 1], and the positions of the queries, int32
-            [1, query_block], or None.
-        words: words of dropout of each head, or None.
+        biases: for each bias the values of its steps [1, steps], their borders,
+            int32 [2, steps, 1], and the positions of the queries, int32 [1,
+            query_block], or None.
+        words: words of dropout [1, 2], or None.
     """
 
     problem: _Problem
@@ -533,13 +503,13 @@ class _PairTerms(NamedTuple):
             reads &= keys < self.problem.num_keys
         return reads
 
-    def biased(self, scores: Array, head: int, block: _Block) -> Array:
-        """Adds the biases of a head to scores."""
+    def biased(self, scores: Array, block: _Block) -> Array:
+        """Adds the biases to scores."""
         if not self.biases:
             return scores
         bias: Any = None
         for number in range(len(self.biases)):
-            bias = self.bias(number).put(bias, head, block)
+            bias = self.bias(number).put(bias, block)
         return scores + bias
 
     def bias(self, number: int) -> "_Bias":
@@ -547,11 +517,11 @@ class _PairTerms(NamedTuple):
         steps = self.problem.biases[number]
         return _Bias(self.problem, steps, *self.biases[number])
 
-    def dropped(self, x: Array, head: int, block: _Block) -> Array:
+    def dropped(self, x: Array, block: _Block) -> Array:
         """Sets dropped weights, or their gradients, to 0; the others are not divided."""
         if self.words is None:
             return x
-        words = self.words[head, 0], self.words[head, 1]
+        words = self.words[0, 0], self.words[0, 1]
         keep = keep_pairs(words, *self.positions(block), self.problem.share)
         return jnp.where(keep, x, 0.0)
 
@@ -574,7 +544,7 @@ class _Bias(NamedTuple):
     Attributes:
         problem: static arguments of the kernels.
         steps: static arguments of the bias.
-        values: bias of every head and step.
+        values: bias of every step [1, steps].
         borders: first distance of every step, and of the next, [2, steps, 1].
         positions: positions of the queries, None for their indices.
     """
@@ -585,31 +555,31 @@ class _Bias(NamedTuple):
     borders: Any
     positions: Any
 
-    def put(self, bias: Any, head: int, block: _Block) -> Any:
+    def put(self, bias: Any, block: _Block) -> Any:
         """Returns ``bias`` of a block with this one at its keys; None for the first bias."""
-        own = self._of_block(head, block)
+        own = self._of_block(block)
         if bias is None:
             return own
         return jnp.where(self._has_bias(block), own, bias)
 
     def add_sums(
-        self, total: Any, head: int, of_scores: Array, block: _Block
+        self, total: Any, of_scores: Array, block: _Block
     ) -> None:
-        """Adds the sums of score gradients over the pairs of each step to ``total`` [heads,
-        steps, lanes].
+        """Adds the sums of score gradients over the pairs of each step to ``total`` [steps,
+        lanes].
         """
         if len(self.problem.biases) > 1:
             of_scores = jnp.where(self._has_bias(block), of_scores, 0.0)
         if self.positions is not None:
-            self._add_sums_of_pairs(total, head, of_scores, block)
+            self._add_sums_of_pairs(total, of_scores, block)
             return
         is_constant, number = self._single_step(block)
 
         @pl.when(is_constant)
         def _() -> None:
-            numbers = lax.broadcasted_iota(jnp.int32, total.shape[1:], 0)
+            numbers = lax.broadcasted_iota(jnp.int32, total.shape, 0)
             part = _sum_to_lanes(of_scores.sum(0, keepdims=True))
-            total[head] += jnp.where(numbers == number, part, 0.0)
+            total[...] += jnp.where(numbers == number, part, 0.0)
 
         @pl.when(jnp.logical_not(is_constant))
         def _() -> None:
@@ -619,10 +589,10 @@ class _Bias(NamedTuple):
             distances = self._distances_of_row(block, width)
             is_inside = distances >= self.borders[0]
             is_inside &= distances < self.borders[1]
-            total[head] += _sum_to_lanes(jnp.where(is_inside, diagonals, 0.0))
+            total[...] += _sum_to_lanes(jnp.where(is_inside, diagonals, 0.0))
 
     def _add_sums_of_pairs(
-        self, total: Any, head: int, of_scores: Array, block: _Block
+        self, total: Any, of_scores: Array, block: _Block
     ) -> None:
         distances = self._distances(block)
         starts = self.steps.starts
@@ -635,33 +605,33 @@ class _Bias(NamedTuple):
                 is_inside &= distances < starts[n]
             part = jnp.where(is_inside, of_scores, 0.0).sum(0, keepdims=True)
             rows.append(_sum_to_lanes(part))
-        total[head] += jnp.concatenate(rows, 0)
+        total[...] += jnp.concatenate(rows, 0)
 
-    def _of_block(self, head: int, block: _Block) -> Array:
+    def _of_block(self, block: _Block) -> Array:
         """Returns the bias of each pair."""
         shape = self.problem.key_block, self.problem.query_block
         if self.positions is not None:
-            return self._values_at(head, self._distances(block))
+            return self._values_at(self._distances(block))
         is_constant, number = self._single_step(block)
 
         def of_diagonals() -> Array:
             width = sum(shape)
-            row = self._values_at(head, self._distances_of_row(block, width))
+            row = self._values_at(self._distances_of_row(block, width))
             rows = jnp.broadcast_to(row, (shape[0], width))
             rows = pltpu.roll(rows, 0, 1, stride=1, stride_axis=0)
             return rows[:, : shape[1]]
 
         return lax.cond(
             is_constant,
-            lambda: jnp.full(shape, self.values[head, number]),
+            lambda: jnp.full(shape, self.values[0, number]),
             of_diagonals,
         )
 
-    def _values_at(self, head: int, distances: Array) -> Array:
+    def _values_at(self, distances: Array) -> Array:
         """Returns the bias at distances."""
-        bias = jnp.full(distances.shape, self.values[head, 0])
+        bias = jnp.full(distances.shape, self.values[0, 0])
         for n, start in enumerate(self.steps.starts):
-            bias = jnp.where(distances >= start, self.values[head, n + 1], bias)
+            bias = jnp.where(distances >= start, self.values[0, n + 1], bias)
         return bias
 
     def _single_step(self, block: _Block) -> tuple[Any, Any]:
@@ -737,22 +707,14 @@ def _product(a: AnyArray, b: AnyArray, a_axis: int, b_axis: int) -> Array:
     )
 
 
-def _part_inside(
-    x: Any, axis: int, block_index: Any, size: int, length: int
-) -> Array:
-    """Reads a block of ``x``; entries after ``length``, which may be anything, are zeros."""
+def _part_inside(x: Any, block_index: Any, size: int, length: int) -> Array:
+    """Reads a block of ``x``; lanes after ``length``, which may be anything, are zeros."""
     values = x[...]
     if length % size == 0:
         return values
-    positions = lax.broadcasted_iota(jnp.int32, values.shape, axis)
+    positions = lax.broadcasted_iota(jnp.int32, values.shape, 1)
     is_inside = positions < length - block_index * size
     return jnp.where(is_inside, values, jnp.zeros_like(values))
-
-
-def _heads(problem: _Problem, x: Array) -> list[Array]:
-    """Returns the heads of an array [length, heads * head_dim]."""
-    size = problem.head_dim
-    return [x[:, n * size : (n + 1) * size] for n in range(problem.group)]
 
 
 def _forward_kernel(
@@ -778,59 +740,40 @@ def _forward_kernel(
 
     @pl.when(block.is_read)
     def _() -> None:
-        reads = terms.reads(block)
-        all_values = _part_inside(
-            v, 0, block.keys, problem.key_block, problem.num_keys
-        )
-        heads = zip(
-            *(_heads(problem, x) for x in (q[...], k[...], all_values)),
-            strict=True,
-        )
-        for n, (queries, keys, of_keys) in enumerate(heads):
-            scores, _ = _scores(problem, block, terms, n, queries, keys, reads)
-            # Running softmax: rescale the previous sums to the new maximum,
-            # then add this block.
-            before = largest[n : n + 1]
-            new = jnp.maximum(before, scores.max(0, keepdims=True))
-            weights = jnp.exp(scores - new)
-            shrunk = jnp.exp(before - new)
-            largest[n : n + 1] = new
-            sums[n : n + 1] = sums[n : n + 1] * shrunk + weights.sum(
-                0, keepdims=True
-            )
-            # Dropout is after the softmax, whose sum has all weights.
-            weights = terms.dropped(weights, n, block).astype(v.dtype)
-            rows = slice(n * problem.head_dim, (n + 1) * problem.head_dim)
-            values[rows] = values[rows] * shrunk + _product(
-                of_keys, weights, 0, 0
-            )
+        scores, _ = _scores(problem, block, terms, q[...], k[...])
+        # Running softmax: rescale the previous sums to the new maximum, then
+        # add this block.
+        before = largest[...]
+        new = jnp.maximum(before, scores.max(0, keepdims=True))
+        weights = jnp.exp(scores - new)
+        shrunk = jnp.exp(before - new)
+        largest[...] = new
+        sums[...] = sums[...] * shrunk + weights.sum(0, keepdims=True)
+        # Dropout is after the softmax, whose sum has all weights.
+        weights = terms.dropped(weights, block).astype(v.dtype)
+        keys = block.keys, problem.key_block, problem.num_keys
+        part = _product(_part_inside(v, *keys), weights, 1, 0)
+        values[...] = values[...] * shrunk + part
 
     @pl.when(block.is_last)
     def _() -> None:
         # zeros for a query without a key
         total = jnp.where(sums[...] > 0, sums[...], 1.0)
         log_sums[...] = largest[...] + jnp.log(total)
-        means = []
-        for n in range(problem.group):
-            rows = slice(n * problem.head_dim, (n + 1) * problem.head_dim)
-            kept = problem.share * total[n : n + 1]
-            means.append(values[rows] / kept)
-        out[...] = jnp.concatenate(means, 0).T.astype(out.dtype)
+        out[...] = (values[...] / (problem.share * total)).astype(out.dtype)
 
 
 def _scores(
     problem: _Problem,
     block: _Block,
     terms: _PairTerms,
-    head: int,
     queries: Array,
     keys: Array,
-    reads: Array,
 ) -> tuple[Array, Array]:
-    """Returns the scores [keys, queries] of a head, and scaled products without bias and mask."""
-    products = scaled_scores(_product(keys, queries, 1, 1), problem.scale)
-    scores = terms.biased(products, head, block)
-    return jnp.where(reads, scores, MASK_VALUE), products
+    """Returns the scores [keys, queries], and scaled products without bias and mask."""
+    products = scaled_scores(_product(keys, queries, 0, 0), problem.scale)
+    scores = terms.biased(products, block)
+    return jnp.where(terms.reads(block), scores, MASK_VALUE), products
 
 
 def _backward_kernel(
@@ -850,7 +793,7 @@ def _backward_kernel(
 ) -> None:
     *of_steps, for_queries, for_keys, for_values = rest
 
-    @pl.when(block.is_first_of_row)
+    @pl.when(block.is_first_of_head)
     def _() -> None:
         for x in (for_queries, *of_steps):
             x[...] = jnp.zeros(x.shape, jnp.float32)
@@ -862,61 +805,42 @@ def _backward_kernel(
 
     @pl.when(block.is_read)
     def _() -> None:
-        reads = terms.reads(block)
         of_queries = block.queries, problem.query_block, problem.num_queries
         of_keys = block.keys, problem.key_block, problem.num_keys
-        log_totals, products_of_out = (
-            _part_inside(x, 1, *of_queries) for x in (log_sums, sums)
+        queries, of_out, log_totals, products_of_out = (
+            _part_inside(x, *of_queries) for x in (q, gradient, log_sums, sums)
         )
-        heads = zip(
-            _heads(problem, _part_inside(q, 0, *of_queries)),
-            _heads(problem, _part_inside(k, 0, *of_keys)),
-            _heads(problem, _part_inside(v, 0, *of_keys)),
-            _heads(problem, _part_inside(gradient, 0, *of_queries)),
-            strict=True,
-        )
-        for n, (queries, keys, values, of_out) in enumerate(heads):
-            # weight = exp(score - log_sum); score gradient = weight * (weight
-            # gradient - sum of products)
-            scores, products = _scores(
-                problem, block, terms, n, queries, keys, reads
-            )
-            weights = jnp.exp(scores - log_totals[n : n + 1])
-            of_weights = _product(values, of_out, 1, 1) / problem.share
-            of_weights = terms.dropped(of_weights, n, block)
-            of_scores = weights * (of_weights - products_of_out[n : n + 1])
-            dropped = terms.dropped(weights, n, block).astype(v.dtype)
-            for_values[n] += _product(dropped, of_out, 1, 0)
-            for number, total in enumerate(of_steps):
-                terms.bias(number).add_sums(total, n, of_scores, block)
-            cap = score_cap(problem.scale)
-            if cap is not None:
-                # the derivative of cap tanh(x / cap) is 1 - tanh^2
-                of_scores *= 1 - (products / cap) ** 2
-            of_products = of_scores.astype(q.dtype)
-            for_keys[n] += _product(of_products, queries, 1, 0)
-            rows = slice(n * problem.head_dim, (n + 1) * problem.head_dim)
-            for_queries[block.queries, rows] += _product(
-                keys, of_products, 0, 0
-            )
+        keys, values = (_part_inside(x, *of_keys) for x in (k, v))
+        # weight = exp(score - log_sum); score gradient = weight * (weight
+        # gradient - sum of products)
+        scores, products = _scores(problem, block, terms, queries, keys)
+        weights = jnp.exp(scores - log_totals)
+        of_weights = _product(values, of_out, 0, 0) / problem.share
+        of_weights = terms.dropped(of_weights, block)
+        of_scores = weights * (of_weights - products_of_out)
+        dropped = terms.dropped(weights, block).astype(v.dtype)
+        for_values[...] += _product(of_out, dropped, 1, 1)
+        for number, total in enumerate(of_steps):
+            terms.bias(number).add_sums(total, of_scores, block)
+        cap = score_cap(problem.scale)
+        if cap is not None:
+            # the derivative of cap tanh(x / cap) is 1 - tanh^2
+            of_scores *= 1 - (products / cap) ** 2
+        of_products = of_scores.astype(q.dtype)
+        for_keys[...] += _product(queries, of_products, 1, 1)
+        for_queries[block.queries] += _product(keys, of_products, 1, 0)
 
     # The factor of the products, once for the whole sum.
     factor = product_factor(problem.scale)
 
     @pl.when(block.is_last)
     def _() -> None:
-        groups = range(problem.group)
-        keys = jnp.concatenate([for_keys[n] for n in groups], 1)
-        values = jnp.concatenate([for_values[n] for n in groups], 1)
-        of_k[...] = (factor * keys).astype(of_k.dtype)
-        of_v[...] = (values / problem.share).astype(of_v.dtype)
+        of_k[...] = (factor * for_keys[...]).astype(of_k.dtype)
+        of_v[...] = (for_values[...] / problem.share).astype(of_v.dtype)
 
-    @pl.when(block.is_last_of_row)
+    @pl.when(block.is_last_of_head)
     def _() -> None:
-        def write(index: Any, _: None) -> None:
-            size = problem.query_block
-            entries = pl.ds(pl.multiple_of(index * size, size), size)
-            total = factor * for_queries[index]
-            of_q[entries] = total.T.astype(of_q.dtype)
-
-        lax.fori_loop(0, problem.num_query_blocks, write, None)
+        size = problem.query_block
+        for n in range(problem.num_query_blocks):
+            total = factor * for_queries[n]
+            of_q[:, n * size : (n + 1) * size] = total.astype(of_q.dtype)
