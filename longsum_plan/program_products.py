@@ -145,9 +145,7 @@ def _attention_operations(
         shape = _heads_first(shape)
         of_keys = _heads_first(of_keys)
     if instruction.name.startswith("mosaic"):  # [rows, heads, head_dim, length]
-        shape, of_keys = (
-            (*x[:-2], x[-1], x[-2]) for x in (shape, of_keys)
-        )
+        shape, of_keys = ((*x[:-2], x[-1], x[-2]) for x in (shape, of_keys))
     *rows, num_queries, head_dim = shape
     named = _PAIRS.search(instruction.attributes)
     if named:

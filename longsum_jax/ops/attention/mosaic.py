@@ -562,9 +562,7 @@ class _Bias(NamedTuple):
             return own
         return jnp.where(self._has_bias(block), own, bias)
 
-    def add_sums(
-        self, total: Any, of_scores: Array, block: _Block
-    ) -> None:
+    def add_sums(self, total: Any, of_scores: Array, block: _Block) -> None:
         """Adds the sums of score gradients over the pairs of each step to ``total`` [steps,
         lanes].
         """
@@ -683,7 +681,11 @@ def _diagonal_sums(
         shifted = pltpu.roll(x[half:], width - half, 1)
         rest = half - len(shifted)
         first = x[: half - rest] + shifted
-        x = jnp.concatenate([first, x[half - rest : half]], 0) if rest else first
+        x = (
+            jnp.concatenate([first, x[half - rest : half]], 0)
+            if rest
+            else first
+        )
         count = half
     return x
 
