@@ -284,6 +284,22 @@ def test_attention_of_pallas_is_counted_by_its_name(scope, pairs):
     assert work.products == {"bfloat16": 4 * 2 * 3 * 2 * 8 * pairs}
 
 
+@pytest.mark.parametrize(("name", "count"), [("forward", 2), ("backward", 5), ("other", 0)])
+def test_attention_of_mosaic_has_lengths_last(name, count):
+    call = """\
+  %table = s32[4]{0} parameter(0)
+  %q = bf16[3,2,8,16]{3,2,1,0} parameter(1)
+  %k = bf16[3,2,8,32]{3,2,1,0} parameter(2)
+  %bias = f32[2,1,31]{2,1,0} parameter(3)
+  ROOT %mosaic_attention_NAME.1 = bf16[3,2,8,16]{3,2,1,0} custom-call(%table, %q, %k, %bias), \
+custom_call_target="tpu_custom_call", metadata={op_name="jit(f)/SCOPE/jit(wrapped)"}
+""".replace("NAME", name)
+    for scope, pairs in (("transpose(jvp(pairs_192))", 192), ("jvp()", 16 * 32)):
+        work = program_work(convolution(call.replace("SCOPE", scope)))
+        assert sum(work.products.values()) == count * 2 * 3 * 2 * 8 * pairs
+        assert set(work.products) <= {"bfloat16"}
+
+
 @pytest.mark.parametrize(
     ("name", "count"), [("forward", 2), ("queries", 3), ("keys", 4), ("other", 0)]
 )
