@@ -310,7 +310,8 @@ def plan_run(
             _trials(run, target, plan, tries, write, same_model=fastest)
         )
         trials[plan.name] = attempts
-        if fastest and attempts and (last := attempts[-1]).plan:
+        last = attempts[-1] if attempts else None
+        if fastest and last and last.plan and last.plan.fits:
             starts = [(last.plan, last.values)]
     faster: list[Trial] = []
     report["fastest"] = {}

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
-from longsum_jax.errors import counted
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.ops.remat import Remat
@@ -108,13 +107,13 @@ def faster_changes(
     while (fewer := smallest_fitting(best)) < accumulation:
         plan = yield (
             {"training.accumulation": fewer},
-            f"{counted(fewer, 'micro-batch')} for an update",
+            f"micro-batches of {run.data.batch_size // fewer:,} rows",
         )
         assert plan is not None
         if not plan.is_faster_than(best):
             break
         accumulation, best = fewer, plan
-    if run.model.length_chunk:
+    if 0 < run.model.length_chunk < run.task.max_source_length:
         says = "dense maps of the encoder read their weights once"
         yield {"model.length_chunk": 0}, says
     if run.mesh.preset != "fsdp" or len(target.devices) == 1:
