@@ -337,7 +337,11 @@ def _attend(
         row_mask = None
     else:
         row_mask = mask.reshape(len(q), -1)
-    pair_options = {"biases": biases, "share": share, "words": words}
+    pair_options: dict[str, Any] = {
+        "biases": biases,
+        "share": share,
+        "words": words,
+    }
     if kernel == "splash":
         from longsum_jax.ops.attention.splash import splash_attention
 
