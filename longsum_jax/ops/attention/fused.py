@@ -1,16 +1,18 @@
 """Attention by fused kernels of accelerators: scores stay in on-chip memory.
 
-Three kernels compute what ``dense.dot_product_attention`` does; only "triton"
-has biases, by distance (``StepBias``), and dropout:
+Four kernels compute what ``dense.dot_product_attention`` does; only those of
+this package have biases, by distance (``StepBias``), and dropout:
 
     "splash"    JAX's Pallas kernel for TPUs
+    "mosaic"    a Pallas kernel of this package for TPUs, for position biases
+                and dropout
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs in ``_GPUS``
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
                 cuDNN does not support: windows and other patterns, masks in
                 causal attention, soft caps of scores, position biases,
                 dropout, and heads of more than 128 dimensions
 
-The two Pallas kernels are interpreted on other devices, for tests. All kernels
+The Pallas kernels are interpreted on other devices, for tests. All kernels
 loop over blocks of keys with a running softmax, and recompute scores for the
 gradients (FlashAttention, Dao et al. 2022). Wrappers handle what they do not
 support: lengths are padded to whole blocks, for cuDNN to even ones; queries
@@ -54,8 +56,10 @@ from longsum_jax.ops.platform import target_kind, target_platform
 from longsum_jax.ops.random_masks import head_words
 from longsum_jax.typing import AnyArray
 
-Kernel = Literal["splash", "cudnn", "triton"]
-AttentionBackend = Literal["auto", "reference", "splash", "cudnn", "triton"]
+Kernel = Literal["splash", "mosaic", "cudnn", "triton"]
+AttentionBackend = Literal[
+    "auto", "reference", "splash", "mosaic", "cudnn", "triton"
+]
 # Function of int32 positions of queries and of keys in a row, which broadcast;
 # returns True if a query reads a key. It is hashable and only uses operations
 # that NumPy and kernels have (no integer division).
@@ -152,16 +156,16 @@ def choose_kernel(
     if num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
         return KernelChoice(None)
     dtype = jnp.dtype(dtype)
+    is_extended = has_bias or has_dropout
     needs_triton = (
         has_pattern
         or has_cap
-        or has_bias
-        or has_dropout
+        or is_extended
         or (causal and has_mask)
         or head_dim > _CUDNN_MAX_HEAD_DIM
     )
     if backend == "auto":
-        kernel = _kernel_of_target(dtype, needs_triton)
+        kernel = _kernel_of_target(dtype, is_extended, needs_triton)
     else:
         kernel = backend
     if kernel is None:
@@ -171,9 +175,11 @@ def choose_kernel(
         if platform != "cpu":
             reason = f"no kernel for {dtype} on this {platform}"
         return KernelChoice(None, reason)
+    if kernel in ("splash", "mosaic") and dtype == jnp.float16:
+        return KernelChoice(None, "TPUs have no float16")
+    if kernel == "mosaic":
+        return KernelChoice(kernel)
     if kernel == "splash":
-        if dtype == jnp.float16:
-            return KernelChoice(None, "TPUs have no float16")
         if has_bias:
             return KernelChoice(None, "splash attention has no position biases")
         if has_dropout:
@@ -195,10 +201,12 @@ def choose_kernel(
     return KernelChoice(kernel)
 
 
-def _kernel_of_target(dtype: Any, needs_triton: bool) -> Kernel | None:
+def _kernel_of_target(
+    dtype: Any, is_extended: bool, needs_triton: bool
+) -> Kernel | None:
     platform = target_platform()
     if platform == "tpu" and dtype == jnp.bfloat16:
-        return "splash"
+        return "mosaic" if is_extended else "splash"
     is_capable = target_kind().removeprefix("NVIDIA ").startswith(_GPUS)
     if platform == "gpu" and is_capable and dtype in _GPU_DTYPES:
         return "triton" if needs_triton else "cudnn"
@@ -231,8 +239,9 @@ def fused_attention(
         pattern: keys that each query reads, among the keys in the mask; not for
             "cudnn".
         biases: biases by distance, each for the keys up to the first key of the
-            next; only for "triton", and with a mask that all heads share.
-        dropout: dropout of the weights, only for "triton".
+            next; only for "mosaic" and "triton", and with a mask that all heads
+            share.
+        dropout: dropout of the weights, only for "mosaic" and "triton".
         scale: factor of the query-key products, possibly with a soft cap, which
             "cudnn" does not support.
         spec: mesh axes of (batch, length, heads, head_dim) of the active mesh,
@@ -328,6 +337,7 @@ def _attend(
         row_mask = None
     else:
         row_mask = mask.reshape(len(q), -1)
+    pair_options = {"biases": biases, "share": share, "words": words}
     if kernel == "splash":
         from longsum_jax.ops.attention.splash import splash_attention
 
@@ -335,8 +345,11 @@ def _attend(
     elif kernel == "triton":
         from longsum_jax.ops.attention.triton import triton_attention
 
-        options |= {"biases": biases, "share": share, "words": words}
-        out = triton_attention(q, k, v, row_mask, **options)
+        out = triton_attention(q, k, v, row_mask, **options, **pair_options)
+    elif kernel == "mosaic":
+        from longsum_jax.ops.attention.mosaic import mosaic_attention
+
+        out = mosaic_attention(q, k, v, row_mask, **options, **pair_options)
     else:
         factor = product_factor(options["scale"])
         out = _cudnn_attention(

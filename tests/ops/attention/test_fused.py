@@ -12,9 +12,10 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, 
 
 from longsum_jax.errors import InputError
 from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
-from longsum_jax.ops.attention import fused, splash, triton
+from longsum_jax.ops.attention import fused, mosaic, splash, triton
 from longsum_jax.ops.attention.dense import QKV, CappedScale, dot_product_attention
 from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
+from longsum_jax.ops.attention.kernel_blocks import equal_blocks
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.local import (
     local_attention,
@@ -39,6 +40,13 @@ B, H, K = 2, 2, 8
 SCALE = 0.3
 SIZES = {"num_queries": 512, "num_keys": 512, "head_dim": 64}
 WORKER = Path(__file__).with_name("fused_worker.py")
+
+
+def small_blocks(monkeypatch):
+    """Several blocks in short texts."""
+    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)
+    monkeypatch.setattr(mosaic, "_MAX_BLOCK", 128)
+    monkeypatch.setattr(triton, "_BLOCK", 32)
 
 
 def draw(num_queries, num_keys, mask_heads, causal=False):
@@ -76,7 +84,7 @@ def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=F
     assert all(np.asarray(x[1]).any() for x in result)
 
 
-@pytest.mark.parametrize("kernel", ["splash", "triton"])
+@pytest.mark.parametrize("kernel", ["splash", "mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "causal"),
     [
@@ -90,7 +98,7 @@ def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=F
 def test_pallas_kernels_equal_the_reference_off_their_blocks(
     kernel, num_queries, num_keys, mask_heads, causal, monkeypatch
 ):
-    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)  # several blocks
+    small_blocks(monkeypatch)
     *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
 
     def attend(q, k, v):
@@ -99,9 +107,9 @@ def test_pallas_kernels_equal_the_reference_off_their_blocks(
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, causal)
 
 
-@pytest.mark.parametrize("kernel", ["splash", "triton"])
+@pytest.mark.parametrize("kernel", ["splash", "mosaic", "triton"])
 def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
-    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)  # several blocks
+    small_blocks(monkeypatch)
     *arrays, gradient, mask = draw(130, 200, 1)
     scale = CappedScale(1.5, 2.0)
 
@@ -113,6 +121,7 @@ def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, scale=scale)
 
 
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "bidirectional", "options", "dtype"),
     [
@@ -125,9 +134,10 @@ def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
     ],
 )  # fmt: skip
 def test_position_biases_are_made_inside_the_kernel(
-    num_queries, num_keys, mask_heads, bidirectional, options, dtype
+    kernel, num_queries, num_keys, mask_heads, bidirectional, options, dtype, monkeypatch
 ):
     """Values and gradients, of the table of buckets too, against a dense bias in float32."""
+    small_blocks(monkeypatch)
     causal = options.get("causal", False)
     *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
     arrays, gradient = [x.astype(dtype) for x in arrays], gradient.astype(dtype)
@@ -139,7 +149,7 @@ def test_position_biases_are_made_inside_the_kernel(
         starts, numbers = bucket_steps(**buckets)
         bias = StepBias(table[jnp.array(numbers)].T, starts)
         return fused_attention(
-            q, k, v, mask, kernel="triton", causal=causal, biases=[bias], scale=scale
+            q, k, v, mask, kernel=kernel, causal=causal, biases=[bias], scale=scale
         )
 
     def reference(q, k, v, table):
@@ -168,6 +178,7 @@ def test_position_biases_are_made_inside_the_kernel(
         assert not any(np.asarray(x[0]).any() for x in result[1:4])
 
 
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "causal"),
     [
@@ -176,8 +187,11 @@ def test_position_biases_are_made_inside_the_kernel(
         pytest.param(70, 150, H, False, marks=pytest.mark.slow),  # every head is a row
     ],
 )
-def test_weights_are_dropped_inside_the_kernel(num_queries, num_keys, mask_heads, causal):
+def test_weights_are_dropped_inside_the_kernel(
+    kernel, num_queries, num_keys, mask_heads, causal, monkeypatch
+):
     """Values and gradients against weights times the same mask, which has no blocks."""
+    small_blocks(monkeypatch)
     *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
     dropout = WeightDropout(jax.random.key(3), 0.3)
     words = head_words(dropout.rng, B, H)
@@ -189,7 +203,7 @@ def test_weights_are_dropped_inside_the_kernel(num_queries, num_keys, mask_heads
     def with_kernel(q, k, v, values):
         biases = [StepBias(values, starts)] if mask_heads != H else []
         options = {"causal": causal, "biases": biases, "dropout": dropout, "scale": SCALE}
-        return fused_attention(q, k, v, mask, kernel="triton", **options)
+        return fused_attention(q, k, v, mask, kernel=kernel, **options)
 
     def reference(q, k, v, values):
         seen = np.ones((1, 1, 1, 1), bool) if mask is None else mask[:, :, None]
@@ -214,7 +228,7 @@ def test_weights_are_dropped_inside_the_kernel(num_queries, num_keys, mask_heads
 
 def test_windows_drop_weights_inside_the_kernel(monkeypatch):
     """Values are a constant, so that results are the shares of weights that stay."""
-    monkeypatch.setattr(triton, "_BLOCK", 32)
+    small_blocks(monkeypatch)
     monkeypatch.setattr(fused, "MAX_ROW", 60)
     zeros, ones = np.zeros((B, LENGTH, H, K), np.float32), np.ones((B, LENGTH, H, K), np.float32)
     kernel = functools.partial(fused_attention, kernel="triton")
@@ -279,7 +293,8 @@ def test_arguments_of_the_gpu_kernel_are_those_of_the_reference(
 @pytest.mark.parametrize(("length", "block", "padded"), [(1, 128, 128), (512, 512, 512),
     (513, 384, 768), (910, 512, 1024), (1030, 384, 1152), (16384, 512, 16384)])  # fmt: skip
 def test_blocks_are_equal_and_hardly_padded(length, block, padded):
-    assert splash._blocks(length) == (block, padded)
+    size, count = equal_blocks(length, 512)
+    assert (size, size * count) == (block, padded)
 
 
 LENGTH, GLOBALS = 150, 3
@@ -335,13 +350,13 @@ def slow(kernel, attention):
         slow("splash", window_and_first_tokens),
         slow("triton", longformer),
         slow("splash", functools.partial(lsg, spec=LsgSpec(16, 0))),
+        slow("mosaic", window),
         slow("triton", functools.partial(lsg, spec=LsgSpec(12, 14, 4, "pooling", causal=True))),
         slow("splash", functools.partial(lsg, spec=LsgSpec(8, 40, 2, "stride"))),
     ],
 )
 def test_pallas_kernels_compute_sparse_attention_in_rows(kernel, attention, monkeypatch):
-    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)
-    monkeypatch.setattr(triton, "_BLOCK", 32)
+    small_blocks(monkeypatch)
     monkeypatch.setattr(fused, "MAX_ROW", 60)
     rng = np.random.default_rng(0)
 
@@ -365,10 +380,11 @@ def test_pallas_kernels_compute_sparse_attention_in_rows(kernel, attention, monk
     assert all(np.asarray(x).any() for x in result[:4])
 
 
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize("has_globals", [True, False])
-def test_windows_have_position_biases_inside_the_kernel(has_globals, monkeypatch):
+def test_windows_have_position_biases_inside_the_kernel(kernel, has_globals, monkeypatch):
     """LongT5's attentions in rows, with gradients of both tables of buckets."""
-    monkeypatch.setattr(triton, "_BLOCK", 32)
+    small_blocks(monkeypatch)
     monkeypatch.setattr(fused, "MAX_ROW", 60)
     rng = np.random.default_rng(0)
     block_ids, global_mask = transient_blocks(TEXT_MASK, 8)
@@ -401,9 +417,9 @@ def test_windows_have_position_biases_inside_the_kernel(has_globals, monkeypatch
         out, pull_back = jax.vjp(functools.partial(attend, kernel), *arrays)
         return out, pull_back(jnp.cos(out))
 
-    kernel = functools.partial(fused_attention, kernel="triton")
+    attend_fused = functools.partial(fused_attention, kernel=kernel)
     result, expected = (
-        jax.tree.leaves(with_gradients(x, tokens, keys, tables)) for x in (kernel, None)
+        jax.tree.leaves(with_gradients(x, tokens, keys, tables)) for x in (attend_fused, None)
     )
     for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-5)
@@ -452,7 +468,7 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
             of_some_keys = choose_kernel("auto", dtype, **(SIZES | options | change)).kernel
             assert of_some_keys == ("triton" if kernel == "cudnn" else kernel)
         with_bias = choose_kernel("auto", dtype, **SIZES, **options, has_bias=True)
-        assert with_bias.kernel == ("triton" if kernel == "cudnn" else None)
+        assert with_bias.kernel == {"cudnn": "triton", "splash": "mosaic"}.get(kernel)
         with_dropout = choose_kernel("auto", dtype, **SIZES, **options, has_dropout=True)
         assert with_dropout.kernel == with_bias.kernel
 
@@ -480,6 +496,9 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("splash", {"has_bias": True}, False),
         ("cudnn", {"has_dropout": True}, False),
         ("splash", {"has_dropout": True}, False),
+        ("mosaic", {"has_dropout": True, "dtype": "float32"}, True),
+        ("mosaic", {"has_bias": True, "causal": True}, True),
+        ("mosaic", {"dtype": "float16"}, False),
         ("triton", {"has_dropout": True}, True),
         ("triton", {"has_bias": True}, True),
         ("splash", {"has_cap": True}, True),
@@ -504,7 +523,12 @@ def test_kernels_of_gpus_are_not_for_other_devices():
 
 
 @pytest.mark.parametrize(
-    ("kernel", "forward"), [("splash", "splash_mha_fwd"), ("triton", "triton_attention_forward")]
+    ("kernel", "forward"),
+    [
+        ("splash", "splash_mha_fwd"),
+        ("mosaic", "mosaic_attention_forward"),
+        ("triton", "triton_attention_forward"),
+    ],
 )
 def test_layers_that_are_computed_again_keep_what_the_kernel_returns(kernel, forward):
     """The policy of layers without ``remat``: the backward pass runs no forward kernel."""
@@ -527,6 +551,7 @@ def test_layers_that_are_computed_again_keep_what_the_kernel_returns(kernel, for
     ("device", "radius", "bias", "num_kernels", "num_products"),
     [
         pytest.param("v5e", 0, "unbiased", 3, 9, marks=pytest.mark.tpu_compiler),
+        pytest.param("v5e", 0, "biased", 2, 7, marks=pytest.mark.tpu_compiler),
         pytest.param("h200", 0, "unbiased", 2, 7, marks=pytest.mark.cuda_compiler),
         pytest.param("h200", 0, "biased", 3, 9, marks=pytest.mark.cuda_compiler),
         # Each block of 64 queries reads 9 blocks of keys, of 256.
