@@ -101,11 +101,12 @@ def plan_convolution(
         )
     if backend == "auto":
         backend = choose_backend(target_platform(), length, batch)
+    dtype = jnp.dtype(dtype)
     precision = product_precision(target_platform(), dtype)
     if backend == "fused":
         if can_fuse(length, dtype):
             return ConvolutionPlan(
-                backend, channels, channels, 0, precision, False
+                backend, channels, channels, 0, precision, dtype, False
             )
         backend = "fft"
     if block is None:
@@ -126,7 +127,7 @@ def plan_convolution(
         gradient_block,
         group,
         precision,
-        jnp.dtype(dtype),
+        dtype,
         saves_spectrum,
     )
 
