@@ -9,7 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.multi_head import MultiHeadAttention
+from longsum_jax.layers.attention.multi_head import (
+    MultiHeadAttention,
+    joint_mask,
+)
 from longsum_jax.layers.attention.options import (
     CrossAttentionOptions,
     HeposOptions,
@@ -43,6 +46,7 @@ from longsum_jax.ops.attention.key_sets import (
     merge_partial_softmaxes,
     split_dropout,
 )
+from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.ops.sequence_sharding import Axes, Output, shard_map_sequence
 from longsum_jax.typing import AnyArray
 
@@ -196,6 +200,7 @@ class SourceAttention(CrossAttention):
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
         | None = None,
+        segment_ids: SegmentIds | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``."""
@@ -209,14 +214,22 @@ class SourceAttention(CrossAttention):
                 k,
                 mask=mask,
                 bias=None,
+                is_packed=segment_ids is not None,
                 causal=False,
                 deterministic=deterministic,
             )
             in_pieces = kernel is None
         if sharding is None and not in_pieces:
             return super().attend(
-                x, k, v, mask=mask, deterministic=deterministic
+                x,
+                k,
+                v,
+                mask=mask,
+                segment_ids=segment_ids,
+                deterministic=deterministic,
             )
+        if segment_ids is not None:
+            mask = joint_mask(mask, segment_ids.mask())
         rate = 0.0 if deterministic else self.dropout_rate
 
         def attend(

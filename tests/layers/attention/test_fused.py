@@ -21,6 +21,7 @@ from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.mt5 import UMT5Config
 from longsum_jax.models.t5 import T5Config
 from longsum_jax.ops.attention.fused import KernelChoice, noted_choices
+from longsum_jax.ops.packing import SegmentIds
 
 B, T, L, D, H, K = 2, 70, 260, 8, 2, 4
 X, SOURCE = (jax.random.normal(jax.random.key(seed), (B, n, D)) for seed, n in ((0, T), (1, L)))
@@ -79,7 +80,7 @@ def test_kernels_change_no_values(draw_params, attention, method, arguments):
     np.testing.assert_allclose(result(arguments), expected(arguments), rtol=0, atol=1e-5)
 
 
-def traced(config, *, stack="decoder", length=L, **options):
+def traced(config, *, stack="decoder", length=L, packed=False, **options):
     """A stack's function, ready to be traced with its arguments for devices that are not there."""
     config = config.replace(**options)
     states = jax.ShapeDtypeStruct((B, length, 16), config.compute_dtype)
@@ -91,9 +92,17 @@ def traced(config, *, stack="decoder", length=L, **options):
         module, arguments = Decoder(config.decoder_stack), (x, states, mask)
     variables = jax.eval_shape(module.init, jax.random.key(0), *arguments)
 
+    inputs = {}
+    if packed:
+        # three pairs in every row
+        source, target = (
+            jnp.broadcast_to(1 + jnp.arange(n) * 3 // n, (B, n)) for n in (length, 128)
+        )
+        inputs["segment_ids"] = source if stack == "encoder" else SegmentIds(source, target)
+
     def apply(variables, *arguments):
         rngs = {"dropout": jax.random.key(0)}
-        return module.apply(variables, *arguments, deterministic=False, rngs=rngs)
+        return module.apply(variables, *arguments, deterministic=False, rngs=rngs, **inputs)
 
     return jax.jit(apply), (variables, *arguments)
 
@@ -106,6 +115,10 @@ def count_kernels(config, *, platform="tpu", **options):
     return text.count("name=splash_mha_fwd")
 
 
+WINDOW = {"encoder_attention": "longformer", "attention_window": (16,)}
+FIRST = {"encoder_attention": "window+global", "attention_window": (16,)}
+BLOCKS = {"encoder_attention": "block_staggered", "block_size": 64, "num_global_tokens": 64}
+LSG = {"encoder_attention": "lsg", "block_size": 32, "sparse_block_size": 8}
 LOCAL = {"encoder_attention": "local", "local_radius": 20}
 TRANSIENT = {"encoder_attention": "transient_global", "local_radius": 20}
 GPU = AbstractMesh(
@@ -129,9 +142,16 @@ GPU = AbstractMesh(
         (T5, {"attention_dropout_rate": 0.1}, 2),  # without cuDNN
         (T5, {"stack": "encoder", **LOCAL, "attention_dropout_rate": 0.1}, 1),
         (BERT, {"stack": "encoder"}, 1),  # drops weights by default
+        *((x, {"stack": "encoder", **y, "attention_dropout_rate": 0.1}, 1)
+          for x, y in ((T5, WINDOW), (T5, BLOCKS), (T5, LSG), (T5, FIRST))),
+        (BART, {"stack": "encoder", **WINDOW, "attention_dropout": 0.1}, 1),
+        (BART, {**HEPOS, "attention_dropout": 0.1}, 2),
+        (T5, {"stack": "encoder", "packed": True}, 1),
+        (T5, {"stack": "encoder", "packed": True, **LOCAL}, 1),
+        (T5, {"packed": True}, 2),
     ],
-)
-def test_position_biases_and_dropout_are_fused_on_gpus(config, options, count):
+)  # fmt: skip
+def test_attention_in_training_is_fused_on_gpus(config, options, count):
     function, arguments = traced(config, **options)
     with use_abstract_mesh(GPU):
         text = str(function.trace(*arguments).jaxpr)
@@ -144,8 +164,13 @@ def test_position_biases_and_dropout_are_fused_on_gpus(config, options, count):
         (T5, {"stack": "encoder"}),
         (T5, {"stack": "encoder", **TRANSIENT}),
         (UMT5, {"stack": "encoder"}),
+        (T5, {"packed": True}),
         pytest.param(T5, {}, marks=pytest.mark.slow),
+        pytest.param(T5, {"stack": "encoder", "packed": True}, marks=pytest.mark.slow),
+        pytest.param(T5, {"stack": "encoder", **LSG}, marks=pytest.mark.slow),
+        pytest.param(T5, {"stack": "encoder", **WINDOW}, marks=pytest.mark.slow),
         pytest.param(T5, {"stack": "encoder", **LOCAL}, marks=pytest.mark.slow),
+        pytest.param(T5, {"stack": "encoder", "packed": True, **LOCAL}, marks=pytest.mark.slow),
         pytest.param(UMT5, {}, marks=pytest.mark.slow),
     ],
 )
@@ -181,11 +206,6 @@ def test_attention_without_biases_is_fused_on_tpus():
     assert count_kernels(T5, stack="encoder") == 0
 
 
-WINDOW = {"encoder_attention": "longformer", "attention_window": (16,)}
-BLOCKS = {"encoder_attention": "block_staggered", "block_size": 64, "num_global_tokens": 64}
-LSG = {"encoder_attention": "lsg", "block_size": 32, "sparse_block_size": 8}
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -194,7 +214,7 @@ LSG = {"encoder_attention": "lsg", "block_size": 32, "sparse_block_size": 8}
         LSG,
         LOCAL,
         TRANSIENT,
-        {"encoder_attention": "window+global", "attention_window": (16,)},
+        FIRST,
     ],
 )
 def test_sparse_attention_is_fused_on_tpus(options):
@@ -204,7 +224,7 @@ def test_sparse_attention_is_fused_on_tpus(options):
 @pytest.mark.parametrize(
     ("config", "options", "reason"),
     [
-        (BART, WINDOW | {"attention_dropout": 0.1}, "dropout of attention weights"),
+        (BART, WINDOW | {"attention_dropout": 0.1}, "splash attention has no dropout"),
         (BART, WINDOW | {"attention_window": (16, 8), "encoder_layers": 2},
          "windows that differ by layer"),
         (BART, BLOCKS | {"block_size": 32}, ""),
@@ -214,7 +234,7 @@ def test_sparse_attention_is_fused_on_tpus(options):
         (BART, {"encoder_attention": "lsh"}, "keys sorted by hash"),
         (BART, {"encoder_attention": "sinkhorn"}, "softly sorted blocks"),
         (BART, {"encoder_attention": "linformer"}, "learned means as keys"),
-        (T5, LSG, "position biases"),
+        (T5, LSG, "splash attention has no position biases"),
         (T5, LOCAL, "splash attention has no position biases"),
     ],
 )  # fmt: skip
