@@ -168,7 +168,6 @@ def test_attention_in_training_is_fused_on_gpus(config, options, count):
         pytest.param(T5, {}, marks=pytest.mark.slow),
         pytest.param(T5, {"stack": "encoder", "packed": True}, marks=pytest.mark.slow),
         pytest.param(T5, {"stack": "encoder", **LSG}, marks=pytest.mark.slow),
-        pytest.param(T5, {"stack": "encoder", **WINDOW}, marks=pytest.mark.slow),
         pytest.param(T5, {"stack": "encoder", **LOCAL}, marks=pytest.mark.slow),
         pytest.param(T5, {"stack": "encoder", "packed": True, **LOCAL}, marks=pytest.mark.slow),
         pytest.param(UMT5, {}, marks=pytest.mark.slow),

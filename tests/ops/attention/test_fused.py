@@ -660,19 +660,20 @@ def test_layers_that_are_computed_again_keep_what_the_kernel_returns(kernel, for
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("device", "radius", "bias", "num_kernels", "num_products"),
+    ("device", "radius", "kind", "num_kernels", "num_products"),
     [
-        pytest.param("v5e", 0, "unbiased", 3, 9, marks=pytest.mark.tpu_compiler),
-        pytest.param("h200", 0, "unbiased", 2, 7, marks=pytest.mark.cuda_compiler),
+        pytest.param("v5e", 0, "plain", 3, 9, marks=pytest.mark.tpu_compiler),
+        pytest.param("h200", 0, "plain", 2, 7, marks=pytest.mark.cuda_compiler),
         pytest.param("h200", 0, "biased", 3, 9, marks=pytest.mark.cuda_compiler),
+        pytest.param("a100-40", 0, "packed", 3, 9, marks=pytest.mark.cuda_compiler),
         # Each block of 64 queries reads 9 blocks of keys, of 256.
-        pytest.param("h200", 256, "unbiased", 3, 9 * 9 / 256, marks=pytest.mark.cuda_compiler),
+        pytest.param("h200", 256, "plain", 3, 9 * 9 / 256, marks=pytest.mark.cuda_compiler),
     ],
 )
 def test_kernels_compile_without_scores_in_memory(
-    run_worker, device, radius, bias, num_kernels, num_products
+    run_worker, device, radius, kind, num_kernels, num_products
 ):
-    report = run_worker(WORKER, device, radius, bias, strict=False)
+    report = run_worker(WORKER, device, radius, kind, strict=False)
     assert report["kernels"] == num_kernels
     assert report["products"] == num_products
     assert report["temporary"] < report["scores"] / 20
