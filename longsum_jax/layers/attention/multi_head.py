@@ -419,6 +419,7 @@ class MultiHeadAttention(nn.Module):
         deterministic: bool,
         is_packed: bool = False,
         has_pattern: bool = True,
+        by_heads: bool = False,
     ) -> FusedAttention | None:
         """Returns the kernel for sparse attention in rows (``ops.attention.fused``), or None.
 
@@ -431,6 +432,7 @@ class MultiHeadAttention(nn.Module):
             deterministic: False in training.
             is_packed: True if there are segment ids.
             has_pattern: True if queries read different keys of a row.
+            by_heads: see ``fused_kernel``.
         """
         sharding = active_sequence_sharding(batch)
         # Rows are no longer than a device's part of the sequence.
@@ -439,7 +441,8 @@ class MultiHeadAttention(nn.Module):
         kernel = self._kernel(
             batch,
             deterministic=deterministic,
-            by_shards=True,
+            by_heads=by_heads,
+            by_shards=not by_heads,
             has_bias=has_bias,
             has_segments=is_packed,
             num_queries=num_queries,

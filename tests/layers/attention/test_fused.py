@@ -119,6 +119,7 @@ WINDOW = {"encoder_attention": "longformer", "attention_window": (16,)}
 FIRST = {"encoder_attention": "window+global", "attention_window": (16,)}
 BLOCKS = {"encoder_attention": "block_staggered", "block_size": 64, "num_global_tokens": 64}
 LSG = {"encoder_attention": "lsg", "block_size": 32, "sparse_block_size": 8}
+BIGBIRD = {"encoder_attention": "bigbird", "block_size": 64, "num_random_blocks": 1, "length": 512}
 LOCAL = {"encoder_attention": "local", "local_radius": 20}
 TRANSIENT = {"encoder_attention": "transient_global", "local_radius": 20}
 GPU = AbstractMesh(
@@ -146,6 +147,8 @@ GPU = AbstractMesh(
           for x, y in ((T5, WINDOW), (T5, BLOCKS), (T5, LSG), (T5, FIRST))),
         (BART, {"stack": "encoder", **WINDOW, "attention_dropout": 0.1}, 1),
         (BART, {**HEPOS, "attention_dropout": 0.1}, 2),
+        # of the inner blocks, and of both ends
+        (T5, {"stack": "encoder", **BIGBIRD, "attention_dropout_rate": 0.1}, 2),
         (T5, {"stack": "encoder", "packed": True}, 1),
         (T5, {"stack": "encoder", "packed": True, **LOCAL}, 1),
         (T5, {"packed": True}, 2),
@@ -229,7 +232,7 @@ def test_sparse_attention_is_fused_on_tpus(options):
         (BART, BLOCKS | {"block_size": 32}, ""),
         (BART, {"encoder_attention": "window+stride", "attention_window": (16,)},
          "more than one window for all layers"),
-        (BART, {"encoder_attention": "bigbird", "block_size": 16}, "random blocks"),
+        (BART, {"encoder_attention": "bigbird", "block_size": 16}, ""),
         (BART, {"encoder_attention": "lsh"}, "keys sorted by hash"),
         (BART, {"encoder_attention": "sinkhorn"}, "softly sorted blocks"),
         (BART, {"encoder_attention": "linformer"}, "learned means as keys"),

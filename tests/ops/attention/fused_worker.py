@@ -1,6 +1,6 @@
 """Compiles fused attention over 16,384 tokens, with gradients, for the device that is named: to all
-keys, with or without T5's position bias and dropout or segments of packed rows, or to those within a
-radius.
+keys, plainly, with T5's position bias and dropout, or with the segments of packed rows, or to those
+within a radius.
 
 Prints one JSON object: the kernels in the program, the products of queries and keys in them, its
 temporary bytes, and those of one array of scores. Run by test_fused.py in a process of its own,

@@ -13,6 +13,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, 
 from longsum_jax.errors import InputError
 from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.attention import fused, splash, triton
+from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
 from longsum_jax.ops.attention.dense import QKV, CappedScale, dot_product_attention
 from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
@@ -390,6 +391,8 @@ def test_pallas_kernels_compute_sparse_attention_in_rows(kernel, attention, monk
     assert all(np.asarray(x).any() for x in result[:4])
 
 
+# blocks of 16 tokens, which differ by head
+PLAN = random_block_plan(np.random.default_rng(0), 10, H, 2)
 BUCKETS = {"bidirectional": True, "num_buckets": 32, "max_distance": 16}
 
 
@@ -443,7 +446,7 @@ def test_windows_have_position_biases_inside_the_kernel(has_globals, monkeypatch
     assert num_used == [31, 31 if has_globals else 0]  # no pair has bucket 16
 
 
-def twin(q, k, v, mask, *, biases, dropout, scale, pattern=None, segment_ids=None):
+def twin(q, k, v, mask, *, dropout, scale, biases=(), pattern=None, segment_ids=None):
     """Computes ``fused_attention`` by arrays of all pairs."""
     rows, num_queries, heads, _ = q.shape
     queries, keys = np.arange(num_queries)[:, None], np.arange(k.shape[1])[None]
@@ -491,6 +494,13 @@ def biased_window_and_first_tokens(tokens, _, table, fused, **options):
     return window_and_first_tokens(tokens, _, **options)
 
 
+def bigbird(random_blocks, tokens, _, table, fused, **options):
+    bias = dense_bias(table, local_distances(16, 16))
+    steps = [step_bias(table)] if fused else []
+    options |= {"random_blocks": random_blocks, "bias": bias, "steps": steps, "fused": fused}
+    return bigbird_attention(*tokens, TEXT_MASK, block_size=16, **options)
+
+
 def packed_window(tokens, _, table, fused, **options):
     bias = dense_bias(table, local_distances(24, 20))
     steps = [step_bias(table)] if fused else []
@@ -505,6 +515,9 @@ def packed_window(tokens, _, table, fused, **options):
         (0.0, functools.partial(biased_lsg, LsgSpec(16, 12, 4, "norm"))),  # keys differ by head
         (0.3, packed_window),
         (0.3, biased_staggered),
+        (0.0, functools.partial(bigbird, 3)),  # the first block in place of random ones
+        slow(0.0, functools.partial(bigbird, PLAN)),
+        slow(0.3, functools.partial(bigbird, PLAN)),
         slow(0.3, functools.partial(biased_lsg, LsgSpec(16, 12, 4, "norm"))),
         slow(0.3, functools.partial(biased_lsg, LsgSpec(12, 14, 4, "pooling", causal=True))),
         slow(0.0, functools.partial(biased_lsg, LsgSpec(12, 14, 4, "pooling", causal=True))),
