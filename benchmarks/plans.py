@@ -8,8 +8,9 @@ Every case is one call of `longsum plan` in a process of its own. TPU cases need
 `plan-tpu`, GPU cases `plan-cuda`, neither a TPU nor a GPU. A report that is there already is
 continued: cases that it holds for the same device are kept. On two cores the largest cases compile
 for a quarter of an hour each. --configs plans the training step of every shipped config, all modes
-but the tiny ones, on one device of each kind. --parts compares the bytes of each part of a training
-step with a count by hand (``least_bytes.py``); it is for LOCOST.
+but the tiny ones, on one device of each kind; the row of one that does not fit has the changes of
+the config that fit, or the smallest mesh that does. --parts compares the bytes of each part of a
+training step with a count by hand (``least_bytes.py``); it is for LOCOST.
 """
 
 import argparse
@@ -72,6 +73,14 @@ CASES = {
     ),
     "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train", "--tries=0"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
+    # one of the eight micro-batches of one device
+    "c4_h200_one": (
+        C4,
+        "--device=h200",
+        "--config.data.batch_size=32",
+        "--config.training.accumulation=1",
+        "--tries=0",
+    ),
     "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),
     "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
     # as c4_v5e, without computing layers again
@@ -109,6 +118,9 @@ CLASSES = {
     "ecthr_a": (10, True),
     "ecthr_b": (10, True),
 }
+# Topologies of several devices, from the smallest.
+MESHES = {"v5e": ("2x2", "2x4", "4x4"), "v6e": ("2x2", "2x4", "4x4")}
+GPU_MESHES = ("1x2", "1x4", "1x8")
 Row = dict[str, Any]
 
 
@@ -297,6 +309,26 @@ def plan_rows(
         return [row | sizes for row in rows_of(case, report)]
 
 
+def config_rows(case: str, arguments: tuple[str, ...]) -> list[Row]:
+    """Returns the row of a config; one that does not fit has a ``remedy``, if there is one."""
+    rows = plan_rows(case, (*arguments, "--tries=0"))
+    if all(row.get("fits", True) for row in rows):
+        return rows
+    [row, *trials] = plan_rows(case, arguments)
+    fitting = [trial for trial in trials if trial.get("fits")]
+    if fitting:
+        return [row | {"remedy": fitting[-1]["tried"], "remedy_gb": fitting[-1]["total_gb"]}]
+    device = _device_of(arguments)
+    for topology in MESHES.get(device, GPU_MESHES):
+        on_mesh = [x for x in arguments if not x.startswith("--device=")]
+        on_mesh += [f"--device={device}:{topology}", *FSDP, "--tries=0"]
+        [larger] = plan_rows(case, tuple(on_mesh))
+        if larger.get("fits"):
+            remedy = f"{larger['devices_of']}, mesh.preset=fsdp"
+            return [row | {"remedy": remedy, "remedy_gb": larger["total_gb"]}]
+    return [row]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -322,6 +354,8 @@ def main() -> None:
                 continue
             if args.parts:
                 result = plan_rows(case, (*cases[case], "--programs=train"), part_rows)
+            elif args.configs:
+                result = config_rows(case, cases[case])
             else:
                 result = plan_rows(case, cases[case])
             print_table(result)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
+from longsum_jax.ops.padding import zero_unless
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
 
@@ -105,4 +106,4 @@ def drop_entries(
     means would grow by 0.2 %.
     """
     scaled = x.astype(jnp.float32) / share
-    return jnp.where(keep, scaled, 0).astype(x.dtype)
+    return zero_unless(keep, scaled).astype(x.dtype)

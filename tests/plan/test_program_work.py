@@ -416,6 +416,33 @@ slice={[0:4], [0:8]}
     assert program_work(text.replace("f32[4,8]{1,0:S(1)}", "f32[4,8]{1,0}")).num_bytes == 2 * 128
 
 
+def test_of_a_converted_value_the_slices_that_are_read_count():
+    """As XLA writes the cut of an inverse FFT for GPUs: converted first, then sliced."""
+    text = """HloModule cut
+
+%cut (y: f32[4,100], x: f32[4,40]) -> bf16[4,40] {
+  %y = f32[4,100]{1,0} parameter(0)
+  %x = f32[4,40]{1,0} parameter(1)
+  %half = bf16[4,100]{1,0} convert(%y)
+  %kept = bf16[4,40]{1,0} slice(%half), slice={[0:4], [0:40]}
+  %gate = bf16[4,40]{1,0} convert(%x)
+  ROOT %gated = bf16[4,40]{1,0} multiply(%kept, %gate)
+}
+
+ENTRY %main (a: f32[4,100], b: f32[4,40]) -> bf16[4,40] {
+  %a = f32[4,100]{1,0} parameter(0)
+  %b = f32[4,40]{1,0} parameter(1)
+  ROOT %out = bf16[4,40]{1,0} fusion(%a, %b), kind=kLoop, calls=%cut
+}
+"""
+    assert program_work(text).num_bytes == 4 * 40 * (4 + 4 + 2)
+    # The whole value is read if something else needs it.
+    whole = text.replace("convert(%x)", "convert(%x), control-predecessors={%sum}").replace(
+        "  %gate", "  %sum = bf16[4]{0} reduce(%half, %half), dimensions={1}\n  %gate"
+    )
+    assert program_work(whole).num_bytes == 4 * (100 * 4 + 40 * (4 + 2))
+
+
 def test_slices_that_a_fusion_inside_of_a_fusion_takes_are_what_counts():
     """As XLA writes them for TPUs: a row of a stack is read, squared, and written into another."""
     text = """HloModule rows
