@@ -113,15 +113,15 @@ class DecoderLayer(Layer):
         if segment_ids is not None:
             packed = {"segment_ids": segment_ids}
         if self.stack.merged_attention:
-            if segment_ids is not None:
-                cross_mask = cross_mask & segment_ids.mask()
             y = self.cross_attention.attend_with(
                 u,
                 *source_kv,
                 [KeySet(k, v, mask, bias)],
                 mask=cross_mask,
                 positions=positions,
+                causal=is_causal and bias is None,
                 deterministic=deterministic,
+                **packed,
             )
         else:
             y = self.self_attention.attend(

@@ -10,7 +10,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_me
 
 from longsum_jax.layers.attention.cross import HeposAttention, SourceAttention
 from longsum_jax.layers.attention.full import FullAttention
-from longsum_jax.layers.attention.multi_head import MultiHeadAttention
+from longsum_jax.layers.attention.multi_head import MultiHeadAttention, causal_mask
 from longsum_jax.layers.attention.options import HeposOptions
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import normal
@@ -21,6 +21,7 @@ from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.mt5 import UMT5Config
 from longsum_jax.models.t5 import T5Config
 from longsum_jax.ops.attention.fused import KernelChoice, noted_choices
+from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.packing import SegmentIds
 
 B, T, L, D, H, K = 2, 70, 260, 8, 2, 4
@@ -55,10 +56,20 @@ def hepos(attention, x, states, mask):
     return cross(attention, x, states, mask)
 
 
+def jointly(attention, x, states, mask, segment_ids=None):
+    seen = causal_mask(T)
+    if segment_ids is not None:
+        seen = seen & SegmentIds(segment_ids.target, segment_ids.target).mask()
+    target, source = KeySet(*attention.project_kv(x), seen), attention.project_kv(states)
+    options = {"causal": True, "segment_ids": segment_ids}
+    return attention.attend_with(x, *source, [target], mask=mask, **options)
+
+
 @pytest.mark.parametrize(
     ("attention", "method", "arguments"),
     [
         (FullAttention, whole, (SOURCE, MASK)),
+        (SourceAttention, jointly, (X, SOURCE, MASK[:, None, None])),
         pytest.param(
             SourceAttention, cross, (X, SOURCE, MASK[:, None, None]), marks=pytest.mark.slow
         ),
@@ -78,6 +89,33 @@ def test_kernels_change_no_values(draw_params, attention, method, arguments):
     )
     assert "splash" in str(jax.make_jaxpr(result)(arguments))
     np.testing.assert_allclose(result(arguments), expected(arguments), rtol=0, atol=1e-5)
+
+
+def test_packed_rows_read_source_and_target_under_one_softmax():
+    ids = SegmentIds(*(jnp.broadcast_to(1 + jnp.arange(n) * 3 // n, (B, n)) for n in (L, T)))
+    arguments = (X, SOURCE, MASK[:, None, None])
+
+    def with_gradients(backend, dtype):
+        init = normal(0.5)
+        attention = SourceAttention(D, H, 8, init, init, dtype=dtype, backend=backend)
+        variables = attention.init(jax.random.key(0), *arguments, method=jointly)
+
+        def loss(variables, x, states):
+            arrays = x, states, arguments[2]
+            out = attention.apply(variables, *arrays, method=jointly, segment_ids=ids)
+            return jnp.sin(out.astype(jnp.float32)).sum(), out
+
+        gradients = jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))
+        leaves = jax.tree.leaves(gradients(variables, X, SOURCE))
+        return [np.asarray(x, np.float32) for x in leaves]
+
+    kernel, reference = (with_gradients(x, jnp.bfloat16) for x in ("triton", "reference"))
+    exact = with_gradients("reference", jnp.float32)
+    for x, y, z in zip(kernel, reference, exact, strict=True):
+        # The kernel is about as exact as the reference in the same type.
+        errors = [np.linalg.norm(array - z) / np.linalg.norm(z) for array in (x, y)]
+        assert 0 < errors[0] < 1.3 * errors[1] < 0.1
+        assert (x != y).any()
 
 
 def traced(config, *, stack="decoder", length=L, packed=False, **options):
