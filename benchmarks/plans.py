@@ -36,6 +36,9 @@ from longsum_plan.devices import GPUS, TPUS
 C4 = "--config=configs/locost_c4.py"
 FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=-1")
 C4_V5E = (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1", "--tries=0")
+# one of the eight micro-batches of one device
+C4_H200_ONE = (C4, "--device=h200", "--config.data.batch_size=32", "--tries=0")
+C4_H200_ONE += ("--config.training.accumulation=1",)
 # Stands for a directory with the config of a preset, "PRESET:FAMILY:NAME", which reads so many
 # tokens.
 PRESET = "PRESET:"
@@ -73,14 +76,10 @@ CASES = {
     ),
     "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train", "--tries=0"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
-    # one of the eight micro-batches of one device
-    "c4_h200_one": (
-        C4,
-        "--device=h200",
-        "--config.data.batch_size=32",
-        "--config.training.accumulation=1",
-        "--tries=0",
-    ),
+    "c4_h200_one": C4_H200_ONE,
+    "c4_h200_one_fused": (*C4_H200_ONE, "--config.model.ssm_backend=fused"),
+    # as c4_h200_one, without computing layers again
+    "c4_h200_one_saved": (*C4_H200_ONE, "--config.model.remat=False"),
     "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),
     "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
     # as c4_v5e, without computing layers again

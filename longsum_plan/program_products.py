@@ -23,6 +23,8 @@ _ATTENTION_PRODUCTS = {
     "triton_attention_keys": 4,
 }
 _TRITON = "__gpu$xla.gpu.triton"
+# Other Triton kernels have the number of their operations in their name.
+_OPERATIONS = re.compile(r"_operations_(\d+)$")
 _PAIRS = re.compile(r"\bpairs_(\d+)\b")
 
 
@@ -45,12 +47,17 @@ def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
             instruction, operands[0], operands[1]
         )
     elif opcode == "fft":
-        operations = _fft_operations(instruction, operands[0])
+        # not by units for products of narrow types
+        return {"float32, highest": _fft_operations(instruction, operands[0])}
     elif opcode == "custom-call" and (
         count := _count_attention_products(instruction)
     ):
         operations = count * _attention_operations(instruction, operands)
         operands = list(filter(_is_float, operands))
+    elif opcode == "custom-call" and (
+        named := _OPERATIONS.search(_kernel_name(instruction))
+    ):
+        return {"bfloat16": float(named.group(1))}
     elif (
         opcode == "custom-call"
         and "dot_dimension_numbers" in instruction.attributes
@@ -104,21 +111,24 @@ def _count_attention_products(instruction: Instruction) -> int:
     """Returns the number of products of size queries x keys in an attention kernel; 0
     for other instructions.
     """
-    target = instruction.target
-    if target == "tpu_custom_call":
-        name = instruction.name
-    else:
-        name = target
-    if target == _TRITON:
-        kernel = re.search(r'\bname = "(\w+)"', instruction.attributes)
-        if kernel:
-            name = kernel.group(1)
-        else:
-            name = ""
+    name = _kernel_name(instruction)
     for begin, count in _ATTENTION_PRODUCTS.items():
         if name.startswith(begin):
             return count
     return 0
+
+
+def _kernel_name(instruction: Instruction) -> str:
+    """Returns the name of the kernel that a custom call runs; "" if it has none."""
+    target = instruction.target
+    if target == "tpu_custom_call":
+        return instruction.name
+    if target != _TRITON:
+        return target
+    kernel = re.search(r'\bname = "(\w+)"', instruction.attributes)
+    if kernel:
+        return kernel.group(1)
+    return ""
 
 
 def _attention_operations(

@@ -119,4 +119,5 @@ def bfloat16_parts(
     """
     # XLA may leave out a conversion to bfloat16 and back.
     high = jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
-    return high.astype(jnp.bfloat16), (x - high).astype(jnp.bfloat16)
+    low = jnp.asarray(x - high, jnp.bfloat16)
+    return high.astype(jnp.bfloat16), low

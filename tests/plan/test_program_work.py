@@ -416,6 +416,22 @@ slice={[0:4], [0:8]}
     assert program_work(text.replace("f32[4,8]{1,0:S(1)}", "f32[4,8]{1,0}")).num_bytes == 2 * 128
 
 
+def test_a_kernel_has_the_number_of_its_operations_in_its_name():
+    text = """HloModule kernel
+
+ENTRY %main (x: bf16[4,8], s: f32[4]) -> bf16[4,8] {
+  %x = bf16[4,8]{1,0} parameter(0)
+  %s = f32[4]{0} parameter(1)
+  ROOT %y = bf16[4,8]{1,0} custom-call(%x, %s), custom_call_target="__gpu$xla.gpu.triton", \
+backend_config={name = "convolution_operations_1234", num_warps = 8}
+}
+"""
+    work = program_work(text)
+    assert work.products == {"bfloat16": 1234.0}
+    assert work.num_bytes == 2 * 64 + 16
+    assert not program_work(text.replace("_operations_", "_of_")).operations
+
+
 def test_of_a_converted_value_the_slices_that_are_read_count():
     """As XLA writes the cut of an inverse FFT for GPUs: converted first, then sliced."""
     text = """HloModule cut
