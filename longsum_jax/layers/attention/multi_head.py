@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -38,6 +39,7 @@ from longsum_jax.ops.attention.relative_position import (
     relative_position_bucket,
 )
 from longsum_jax.ops.packing import SegmentIds
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.positions import Rotary, rotated
 from longsum_jax.ops.storage import Stored, stored_attention
 from longsum_jax.typing import AnyArray
@@ -687,7 +689,27 @@ class RelativePositionBias(nn.Module):
 
     def _of_buckets(self, buckets: Int[AnyArray, "*shape"]) -> Array:
         """Returns [heads, *shape], or [layers, heads, *shape]."""
+        if target_platform() == "tpu" and buckets.ndim > 1:
+            return _select_entries(
+                jnp.moveaxis(self.embedding, -1, -2), buckets
+            )
         head_axis = 0 if self.num_layers is None else 1
         return jnp.moveaxis(
             jnp.take(self.embedding, buckets, axis=-2), -1, head_axis
         )
+
+
+@jax.checkpoint  # comparisons are made again for the gradient, not stored
+def _select_entries(
+    table: Float[AnyArray, "*rows entries"], ids: Int[AnyArray, "*shape"]
+) -> Float[Array, "..."]:
+    """Returns the entries of every row of a small table with these ids, [*rows, *shape].
+
+    A TPU compares every id with every entry instead of gathering: a gather has
+    the rows of the table in its last axis, and XLA unrolls its transposition,
+    which takes long to compile.
+    """
+    num_entries = table.shape[-1]
+    is_read = ids[..., None] == jnp.arange(num_entries)
+    rows = table.reshape(*table.shape[:-1], *(1,) * ids.ndim, num_entries)
+    return jnp.where(is_read, rows, 0).sum(-1)

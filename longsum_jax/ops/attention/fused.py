@@ -1,23 +1,26 @@
 """Attention by fused kernels of accelerators: scores stay in on-chip memory.
 
-Three kernels compute what ``dense.dot_product_attention`` does; only "triton"
-has biases, by distance (``StepBias``), dropout, and segments of packed rows:
+Four kernels compute what ``dense.dot_product_attention`` does; only those of
+this package have biases, by distance (``StepBias``), and dropout, and only
+"triton" has segments of packed rows:
 
     "splash"    JAX's Pallas kernel for TPUs
+    "mosaic"    a Pallas kernel of this package for TPUs, for position biases
+                and dropout
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs in ``_GPUS``
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
                 cuDNN does not support: windows and other patterns, masks in
                 causal attention, soft caps of scores, position biases,
                 dropout, packed rows, and heads of more than 128 dimensions
 
-The two Pallas kernels are interpreted on other devices, for tests. All kernels
+The Pallas kernels are interpreted on other devices, for tests. All kernels
 loop over blocks of keys with a running softmax, and recompute scores for the
 gradients (FlashAttention, Dao et al. 2022). Wrappers handle what they do not
 support: lengths are padded to whole blocks, for cuDNN to even ones; queries
-without a key get zeros; except for "triton", masks that differ by head become
-masks of sequences with one head each; and for cuDNN, which takes the number of
-keys and no mask, real keys are moved to the front (their order does not matter
-in attention that is not causal).
+without a key get zeros; except for kernels of this package, masks that differ
+by head become masks of sequences with one head each; and for cuDNN, which takes
+the number of keys and no mask, real keys are moved to the front (their order
+does not matter in attention that is not causal).
 
 Sparse attention is expressed as attention of rows of queries, each with
 separate keys under one softmax: the keys of its part of the text with a margin
@@ -55,8 +58,10 @@ from longsum_jax.ops.platform import target_kind, target_platform
 from longsum_jax.ops.random_masks import head_words
 from longsum_jax.typing import AnyArray
 
-Kernel = Literal["splash", "cudnn", "triton"]
-AttentionBackend = Literal["auto", "reference", "splash", "cudnn", "triton"]
+Kernel = Literal["splash", "mosaic", "cudnn", "triton"]
+AttentionBackend = Literal[
+    "auto", "reference", "splash", "mosaic", "cudnn", "triton"
+]
 # Function of int32 positions of queries and of keys in a row, which broadcast;
 # returns True if a query reads a key. It is hashable and only uses operations
 # that NumPy and kernels have (no integer division).
@@ -155,17 +160,17 @@ def choose_kernel(
     if num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
         return KernelChoice(None)
     dtype = jnp.dtype(dtype)
+    is_extended = has_bias or has_dropout
     needs_triton = (
         has_pattern
         or has_cap
-        or has_bias
-        or has_dropout
+        or is_extended
         or has_segments
         or (causal and has_mask)
         or head_dim > _CUDNN_MAX_HEAD_DIM
     )
     if backend == "auto":
-        kernel = _kernel_of_target(dtype, needs_triton)
+        kernel = _kernel_of_target(dtype, is_extended, needs_triton)
     else:
         kernel = backend
     if kernel is None:
@@ -175,15 +180,17 @@ def choose_kernel(
         if platform != "cpu":
             reason = f"no kernel for {dtype} on this {platform}"
         return KernelChoice(None, reason)
+    if kernel in ("splash", "mosaic") and dtype == jnp.float16:
+        return KernelChoice(None, "TPUs have no float16")
+    if kernel in ("splash", "mosaic") and has_segments:
+        return KernelChoice(None, "kernels of TPUs have no packed rows")
+    if kernel == "mosaic":
+        return KernelChoice(kernel)
     if kernel == "splash":
-        if dtype == jnp.float16:
-            return KernelChoice(None, "TPUs have no float16")
         if has_bias:
             return KernelChoice(None, "splash attention has no position biases")
         if has_dropout:
             return KernelChoice(None, "splash attention has no dropout")
-        if has_segments:
-            return KernelChoice(None, "segments of packed rows")
         return KernelChoice(kernel)
     is_supported = head_dim % 8 == 0 and head_dim <= _TRITON_MAX_HEAD_DIM
     if not is_supported or dtype not in _GPU_DTYPES:
@@ -201,10 +208,12 @@ def choose_kernel(
     return KernelChoice(kernel)
 
 
-def _kernel_of_target(dtype: Any, needs_triton: bool) -> Kernel | None:
+def _kernel_of_target(
+    dtype: Any, is_extended: bool, needs_triton: bool
+) -> Kernel | None:
     platform = target_platform()
     if platform == "tpu" and dtype == jnp.bfloat16:
-        return "splash"
+        return "mosaic" if is_extended else "splash"
     is_capable = target_kind().removeprefix("NVIDIA ").startswith(_GPUS)
     if platform == "gpu" and is_capable and dtype in _GPU_DTYPES:
         return "triton" if needs_triton else "cudnn"
@@ -237,8 +246,9 @@ def fused_attention(
         causal: True if queries see no later keys.
         pattern: keys that each query reads, among the keys in the mask; not for
             "cudnn".
-        biases: biases by distance, of different keys; only for "triton".
-        dropout: dropout of the weights, only for "triton".
+        biases: biases by distance, of different keys; only for "mosaic" and
+            "triton".
+        dropout: dropout of the weights, only for "mosaic" and "triton".
         segment_ids: segments of the keys (source) and queries (target) of
             packed rows, whose queries only read keys of their segment; only
             for "triton".
@@ -329,15 +339,20 @@ def _attend(
     **options: Any,
 ) -> Array:
     """Computes ``fused_attention`` on one device; ``mask`` is [batch, 1 or heads, key_length]."""
+    if kernel in ("mosaic", "triton"):
+        options |= {"biases": biases, "share": share, "words": words}
     if kernel == "triton":
         from longsum_jax.ops.attention.triton import triton_attention
 
-        options |= {"biases": biases, "share": share, "words": words}
-        options |= {"segment_ids": segment_ids}
+        options["segment_ids"] = segment_ids
         return triton_attention(q, k, v, mask, **options)
+    if kernel == "mosaic":
+        from longsum_jax.ops.attention.mosaic import mosaic_attention
+
+        return mosaic_attention(q, k, v, mask, **options)
     batch, _, heads, _ = q.shape
     differs_by_head = mask is not None and mask.shape[1] > 1
-    # The kernels take one mask per row, so every head becomes a row.
+    # These kernels take one mask per row, so every head becomes a row.
     if differs_by_head:
         q, k, v = (_heads_as_rows(x) for x in (q, k, v))
     if mask is None:

@@ -54,20 +54,27 @@ def scatter_positions(
     Args:
         x: vectors of tokens.
         rows: new values.
-        indices, axes: see ``gather_positions``.
+        indices, axes: see ``gather_positions``; no position twice in a row.
     """
     indices = _shard_positions(indices, x.shape[1], axes)
+    # Otherwise the gradient scatters numbers of the rows into an array of the
+    # size of ``x`` to find out which of several rows was written last.
     scatter = jax.vmap(
-        lambda x, rows, i: x.at[i].set(rows.astype(x.dtype), mode="drop")
+        lambda x, rows, i: x.at[i].set(
+            rows.astype(x.dtype), mode="drop", unique_indices=True
+        )
     )
     return scatter(x, rows, indices)
 
 
 def _shard_positions(indices: AnyArray, length: int, axes: Axes) -> Array:
-    """Returns positions within this shard, ``length`` for positions outside it."""
-    # ``length`` is out of bounds, so that gather and scatter skip it.
+    """Returns positions within this shard; different ones from ``length`` on for those outside."""
     positions = indices - first_position(length, axes)
-    return jnp.where((positions < 0) | (positions >= length), length, positions)
+    # Gather and scatter skip positions that are out of bounds.
+    outside = length + jnp.arange(indices.shape[1])
+    return jnp.where(
+        (positions < 0) | (positions >= length), outside, positions
+    )
 
 
 def longformer_attention(

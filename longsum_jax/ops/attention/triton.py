@@ -5,13 +5,7 @@ Triton compiles them for NVIDIA GPUs; other devices interpret them, for tests.
 A block of queries loops over the blocks of keys from which it reads any key,
 with a running softmax. The gradients of queries take the same loop again; for
 the gradients of keys and values, a block of keys loops over blocks of queries
-(FlashAttention-2, Dao 2023). A window of one
-block on either side, and the table of its blocks:
-
-    keys          0 1 2 3 4
-    queries 0     x x . . .        0 1
-    queries 1     x x x . .        0 1 2
-    queries 2     . x x x .        1 2 3
+(FlashAttention-2, Dao 2023).
 
 A position bias is a function of the distance with few steps. A block of queries
 and of keys needs the steps between its least and its greatest distance, most
@@ -39,6 +33,13 @@ from longsum_jax.ops.attention.dense import (
     product_factor,
     scaled_scores,
     score_cap,
+)
+from longsum_jax.ops.attention.kernel_blocks import (
+    Steps,
+    all_keys,
+    block_pairs,
+    block_table,
+    no_later_keys,
 )
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.attention.relative_position import StepBias
@@ -83,7 +84,7 @@ class _Problem(NamedTuple):
     num_keys: int
     width: int
     block: int
-    biases: tuple["_Steps", ...]
+    biases: tuple[Steps, ...]
     share: float
     interpret: bool
 
@@ -103,20 +104,6 @@ class _PairArrays(NamedTuple):
     biases: Sequence[tuple[AnyArray, AnyArray | None]]
     words: AnyArray | None
     segment_ids: SegmentIds | None
-
-
-class _Steps(NamedTuple):
-    """Static arguments of a position bias (``StepBias``).
-
-    Attributes:
-        starts, origin, first_key: see ``StepBias``.
-        end_key: index after the last key with this bias.
-    """
-
-    starts: tuple[int, ...]
-    origin: int
-    first_key: int
-    end_key: int
 
 
 def triton_attention(
@@ -151,17 +138,13 @@ def triton_attention(
     q, k, v = (_padded(x, block, width) for x in (q, k, v))
     missing = k.shape[1] - mask.shape[-1]
     mask = jnp.pad(mask, ((0, 0),) * (mask.ndim - 1) + ((0, missing),))
-    steps = []
-    for bias in biases:
-        end = k.shape[1] if bias.end_key is None else bias.end_key
-        steps.append(_Steps(bias.starts, bias.origin, bias.first_key, end))
     if segment_ids is not None:
         segment_ids = SegmentIds(
             source=append_zeros(segment_ids.source, missing),
             target=append_zeros(segment_ids.target, q.shape[1] - length),
         )
     problem = _Problem(
-        pattern or (_no_later_keys if causal else _all_keys),
+        pattern or (no_later_keys if causal else all_keys),
         scale,
         rows,
         heads,
@@ -169,7 +152,7 @@ def triton_attention(
         k.shape[1],
         width,
         block,
-        tuple(steps),
+        Steps.of(biases, k.shape[1]),
         share,
         target_platform() != "gpu",
     )
@@ -193,14 +176,6 @@ def triton_attention(
     return out[:, :length, :, :head_dim]
 
 
-def _all_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
-    return (queries >= 0) & (keys >= 0)
-
-
-def _no_later_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
-    return queries >= keys
-
-
 def _padded(x: AnyArray, block: int, width: int) -> Array:
     """Pads [rows, positions, heads, head_dim] with zeros to whole blocks and to ``width``."""
     _, length, _, head_dim = x.shape
@@ -209,38 +184,15 @@ def _padded(x: AnyArray, block: int, width: int) -> Array:
     )
 
 
-@functools.lru_cache(maxsize=12)
 def _block_pairs(
     problem: _Problem,
 ) -> Bool[np.ndarray, "query_blocks key_blocks"] | None:
-    """Returns True for each pair of blocks in which a query reads a key; None for all pairs.
-
-    The table of a pattern is quadratic in the number of blocks. Windows split a
-    text into rows, so that theirs stays small; attention to all keys needs no
-    table.
-    """
-    if problem.pattern is _all_keys:
-        return None
-    keys = np.arange(problem.num_keys, dtype=np.int32)
-    # One block of queries at a time, so that no array [num_queries, num_keys]
-    # is built.
-    rows = []
-    for start in range(0, problem.num_queries, problem.block):
-        queries = np.arange(start, start + problem.block, dtype=np.int32)
-        reads = problem.pattern(queries[:, None], keys).any(0)
-        rows.append(reads.reshape(-1, problem.block).any(1))
-    return np.stack(rows)
-
-
-def _table(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the pairs of each block, int32 [blocks, largest count], and their counts."""
-    counts = pairs.sum(1)
-    # A stable sort puts the indices of True entries first, in ascending order;
-    # other entries of a row are not read.
-    indices = np.argsort(~pairs, axis=1, kind="stable")[
-        :, : max(counts.max(), 1)
-    ]
-    return indices.astype(np.int32), counts.astype(np.int32)
+    """Returns ``block_pairs`` of the problem."""
+    return block_pairs(
+        problem.pattern,
+        (problem.num_queries, problem.num_keys),
+        (problem.block, problem.block),
+    )
 
 
 def _num_steps(problem: _Problem) -> int:
@@ -251,7 +203,7 @@ def _num_steps(problem: _Problem) -> int:
 
 
 def _first_distances(
-    problem: _Problem, steps: _Steps
+    problem: _Problem, steps: Steps
 ) -> Int[np.ndarray, " steps"]:
     """Returns the first distance of every step; padding begins after all distances."""
     limits = np.iinfo(np.int32)
@@ -468,7 +420,7 @@ def _call(
         pair_arrays: biases, dropout and segments.
     """
     problem = instances.problem
-    tables = () if pairs is None else _table(pairs)
+    tables = () if pairs is None else block_table(pairs)
 
     def run(*parts: Any) -> None:
         # The block of this instance in its row; see ``_Instances.part``.
@@ -575,7 +527,7 @@ class _Bias(NamedTuple):
     """
 
     problem: _Problem
-    steps: _Steps
+    steps: Steps
     values: Any
     firsts: Any
     positions: Any

@@ -12,6 +12,7 @@ from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from longsum_jax.errors import InputError
@@ -58,6 +59,7 @@ class ConvolutionPlan(NamedTuple):
         group: for "matmul", number of chunks whose states are in memory at
             once.
         precision: for "matmul", precision of the products.
+        dtype: type of the inputs.
         saves_spectrum: for "fft", True if the forward pass saves spectra for
             the gradient.
     """
@@ -67,6 +69,7 @@ class ConvolutionPlan(NamedTuple):
     gradient_block: int
     group: int
     precision: lax.Precision
+    dtype: np.dtype[Any]
     saves_spectrum: bool
 
 
@@ -118,7 +121,13 @@ def plan_convolution(
         group = 0
     saves_spectrum = backend == "fft" and _can_save_spectrum(shape)
     return ConvolutionPlan(
-        backend, block, gradient_block, group, precision, saves_spectrum
+        backend,
+        block,
+        gradient_block,
+        group,
+        precision,
+        jnp.dtype(dtype),
+        saves_spectrum,
     )
 
 

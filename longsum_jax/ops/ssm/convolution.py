@@ -366,7 +366,12 @@ def _convolve_block(
     if plan.backend == "fft":
         return convolve_by_fft(u, modes, D)
     return convolve_by_matmul(
-        u, modes, D, precision=plan.precision, group=plan.group
+        u,
+        modes,
+        D,
+        precision=plan.precision,
+        dtype=plan.dtype,
+        group=plan.group,
     )
 
 

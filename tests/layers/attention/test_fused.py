@@ -146,11 +146,11 @@ def traced(config, *, stack="decoder", length=L, packed=False, **options):
 
 
 def count_kernels(config, *, platform="tpu", **options):
-    """The forward kernels in the program of a stack on TPUs, which has splash attention."""
+    """The forward kernels in the program of a stack on TPUs."""
     function, arguments = traced(config, **options)
     with jax.default_device(platform):
         text = str(function.trace(*arguments).jaxpr)
-    return text.count("name=splash_mha_fwd")
+    return text.count("name=splash_mha_fwd") + text.count("name=mosaic_attention_forward")
 
 
 WINDOW = {"encoder_attention": "longformer", "attention_window": (16,)}
@@ -166,6 +166,7 @@ GPU = AbstractMesh(
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize(
     ("config", "options", "count"),
     [
@@ -173,10 +174,10 @@ GPU = AbstractMesh(
         (T5, {"stack": "encoder", **LOCAL}, 1),
         (T5, {"stack": "encoder", **TRANSIENT}, 1),
         # Of the target itself, and of the source; cuDNN would be asked for its version.
-        (T5, {"attention_backend": "triton"}, 2),
+        (T5, {"attention_backend": ...}, 2),
         (UMT5, {"stack": "encoder"}, 1),  # a bias for each layer
-        (UMT5, {"attention_backend": "triton"}, 2),
-        (LOCOST, {"attention_backend": "triton"}, 2),
+        (UMT5, {"attention_backend": ...}, 2),
+        (LOCOST, {"attention_backend": ...}, 2),
         (T5, {"stack": "encoder", "attention_dropout_rate": 0.1}, 1),
         (T5, {"attention_dropout_rate": 0.1}, 2),  # without cuDNN
         (T5, {"stack": "encoder", **LOCAL, "attention_dropout_rate": 0.1}, 1),
@@ -187,34 +188,29 @@ GPU = AbstractMesh(
         (BART, {**HEPOS, "attention_dropout": 0.1}, 2),
         # of the inner blocks, and of both ends
         (T5, {"stack": "encoder", **BIGBIRD, "attention_dropout_rate": 0.1}, 2),
-        (T5, {"stack": "encoder", "packed": True}, 1),
-        (T5, {"stack": "encoder", "packed": True, **LOCAL}, 1),
-        (T5, {"packed": True}, 2),
     ],
 )  # fmt: skip
-def test_attention_in_training_is_fused_on_gpus(config, options, count):
+def test_attention_in_training_is_fused(kernel, config, options, count):
+    if "attention_backend" in options:
+        options = options | {"attention_backend": kernel}
     function, arguments = traced(config, **options)
+    with use_abstract_mesh(GPU) if kernel == "triton" else jax.default_device("tpu"):
+        text = str(function.trace(*arguments).jaxpr)
+    assert text.count(f"name={kernel}_attention_forward") == count
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({"stack": "encoder"}, 1), ({"stack": "encoder", **LOCAL}, 1), ({}, 2)],
+)
+def test_packed_rows_are_fused_on_gpus(options, count):
+    function, arguments = traced(T5, packed=True, **options)
     with use_abstract_mesh(GPU):
         text = str(function.trace(*arguments).jaxpr)
     assert text.count("name=triton_attention_forward") == count
 
 
-@pytest.mark.parametrize(
-    ("config", "options"),
-    [
-        (T5, {"stack": "encoder"}),
-        (T5, {"stack": "encoder", **TRANSIENT}),
-        (UMT5, {"stack": "encoder"}),
-        (T5, {"packed": True}),
-        pytest.param(T5, {}, marks=pytest.mark.slow),
-        pytest.param(T5, {"stack": "encoder", "packed": True}, marks=pytest.mark.slow),
-        pytest.param(T5, {"stack": "encoder", **LSG}, marks=pytest.mark.slow),
-        pytest.param(T5, {"stack": "encoder", **LOCAL}, marks=pytest.mark.slow),
-        pytest.param(T5, {"stack": "encoder", "packed": True, **LOCAL}, marks=pytest.mark.slow),
-        pytest.param(UMT5, {}, marks=pytest.mark.slow),
-    ],
-)
-def test_kernels_with_position_biases_change_neither_values_nor_gradients(config, options):
+def assert_same_values_and_gradients(kernel, config, options):
     def with_gradients(backend):
         function, arguments = traced(config, attention_backend=backend, d_kv=16, **options)
         variables, *states, _ = arguments
@@ -228,9 +224,7 @@ def test_kernels_with_position_biases_change_neither_values_nor_gradients(config
 
         return jax.jit(jax.grad(loss, has_aux=True))(arrays)
 
-    result, expected = (
-        jax.tree.leaves_with_path(with_gradients(x)) for x in ("triton", "reference")
-    )
+    result, expected = (jax.tree.leaves_with_path(with_gradients(x)) for x in (kernel, "reference"))
     assert any("relative_attention_bias" in jax.tree_util.keystr(path) for path, _ in expected)
     for (path, x), (_, y) in zip(result, expected, strict=True):
         x, y = np.asarray(x, np.float32), np.asarray(y, np.float32)
@@ -238,12 +232,41 @@ def test_kernels_with_position_biases_change_neither_values_nor_gradients(config
         assert 0 < np.linalg.norm(x - y) < 0.04 * np.linalg.norm(y), path
 
 
-def test_attention_without_biases_is_fused_on_tpus():
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (T5, {"stack": "encoder"}),
+        (T5, {"stack": "encoder", **TRANSIENT}),
+        (UMT5, {"stack": "encoder"}),
+        pytest.param(T5, {}, marks=pytest.mark.slow),
+        pytest.param(T5, {"stack": "encoder", **LSG}, marks=pytest.mark.slow),
+        pytest.param(T5, {"stack": "encoder", **LOCAL}, marks=pytest.mark.slow),
+        pytest.param(UMT5, {}, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
+def test_kernels_with_position_biases_change_neither_values_nor_gradients(kernel, config, options):
+    assert_same_values_and_gradients(kernel, config, options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"stack": "encoder"}, marks=pytest.mark.slow),
+        pytest.param({"stack": "encoder", **LOCAL}, marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_of_packed_rows_change_neither_values_nor_gradients(options):
+    assert_same_values_and_gradients("triton", T5, {"packed": True, **options})
+
+
+def test_full_attention_is_fused_on_tpus():
     assert count_kernels(BART, stack="encoder") == 1
     assert count_kernels(BART) == 2  # of the target itself, and of the source
     assert count_kernels(BART, **HEPOS) == 2
-    assert count_kernels(T5) == 1  # of the source: T5 has biases in the target
-    assert count_kernels(T5, stack="encoder") == 0
+    assert count_kernels(T5) == 2  # with biases of the target
+    assert count_kernels(T5, stack="encoder") == 1
 
 
 @pytest.mark.parametrize(
@@ -264,7 +287,8 @@ def test_sparse_attention_is_fused_on_tpus(options):
 @pytest.mark.parametrize(
     ("config", "options", "reason"),
     [
-        (BART, WINDOW | {"attention_dropout": 0.1}, "splash attention has no dropout"),
+        (BART, WINDOW | {"attention_dropout": 0.1, "attention_backend": "splash"},
+         "splash attention has no dropout"),
         (BART, WINDOW | {"attention_window": (16, 8), "encoder_layers": 2},
          "windows that differ by layer"),
         (BART, BLOCKS | {"block_size": 32}, ""),
@@ -274,8 +298,9 @@ def test_sparse_attention_is_fused_on_tpus(options):
         (BART, {"encoder_attention": "lsh"}, "keys sorted by hash"),
         (BART, {"encoder_attention": "sinkhorn"}, "softly sorted blocks"),
         (BART, {"encoder_attention": "linformer"}, "learned means as keys"),
-        (T5, LSG, "splash attention has no position biases"),
-        (T5, LOCAL, "splash attention has no position biases"),
+        (T5, LSG | {"attention_backend": "splash"}, "splash attention has no position biases"),
+        (T5, LOCAL | {"attention_backend": "splash"}, "splash attention has no position biases"),
+        (T5, {"packed": True}, "kernels of TPUs have no packed rows"),
     ],
 )  # fmt: skip
 def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, options, reason):
@@ -293,8 +318,8 @@ def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, optio
         (BART, {"dtype": "float32"}),
         (BART, {"attention_backend": "reference"}),
         (BART, {"length": 64}),
-        (BART, {"attention_dropout": 0.1}),
-        (BERT, {}),  # drops weights by default
+        (BART, {"attention_dropout": 0.1, "attention_backend": "splash"}),
+        (BERT, {"attention_backend": "splash"}),  # drops weights by default
     ],
 )
 def test_attention_that_kernels_would_not_help_or_cannot_compute_is_not_fused(config, options):
@@ -325,10 +350,10 @@ def test_layers_that_are_computed_again_drop_the_same_weights(options):
 
 
 def test_dropout_of_other_things_than_attention_weights_keeps_the_kernel():
-    dropped = {"dropout_rate": 0.1}
+    dropped = {"dropout_rate": 0.1, "attention_backend": "splash"}
+    assert count_kernels(BART, attention_backend="splash", dropout=0.1) == 2
     assert count_kernels(T5, **dropped) == 0
-    assert count_kernels(T5, **dropped, attention_dropout_rate=0.0) == 1
-    assert count_kernels(T5, attention_dropout_rate=0.1) == 0
+    assert count_kernels(T5, **dropped, attention_dropout_rate=0.0) == 1  # of the source
     assert T5.decoder_stack.attention_dropout_rate == T5.dropout_rate
 
 

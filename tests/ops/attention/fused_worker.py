@@ -17,7 +17,7 @@ from longsum_plan.program_work import program_work
 
 LENGTH, HEADS, HEAD_DIM = 16384, 12, 64
 # The target of a custom call, by kernel.
-CALLS = {"splash": '"tpu_custom_call"', "cudnn": '"__cudnn$fmha'}
+CALLS = {"splash": '"tpu_custom_call"', "mosaic": '"tpu_custom_call"', "cudnn": '"__cudnn$fmha'}
 CALLS["triton"] = '"__gpu$xla.gpu.triton"'
 
 

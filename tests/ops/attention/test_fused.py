@@ -12,10 +12,11 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, 
 
 from longsum_jax.errors import InputError
 from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
-from longsum_jax.ops.attention import fused, splash, triton
+from longsum_jax.ops.attention import fused, mosaic, splash, triton
 from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
 from longsum_jax.ops.attention.dense import QKV, CappedScale, dot_product_attention
 from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
+from longsum_jax.ops.attention.kernel_blocks import equal_blocks
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.local import (
     local_attention,
@@ -41,6 +42,13 @@ B, H, K = 2, 2, 8
 SCALE = 0.3
 SIZES = {"num_queries": 512, "num_keys": 512, "head_dim": 64}
 WORKER = Path(__file__).with_name("fused_worker.py")
+
+
+def small_blocks(monkeypatch):
+    """Several blocks in short texts."""
+    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)
+    monkeypatch.setattr(mosaic, "_MAX_BLOCK", 128)
+    monkeypatch.setattr(triton, "_BLOCK", 32)
 
 
 def draw(num_queries, num_keys, mask_heads, causal=False):
@@ -82,7 +90,7 @@ def assert_same_values_and_gradients(
     assert all(np.asarray(x[1]).any() for x in result)
 
 
-@pytest.mark.parametrize("kernel", ["splash", "triton"])
+@pytest.mark.parametrize("kernel", ["splash", "mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "causal"),
     [
@@ -96,7 +104,7 @@ def assert_same_values_and_gradients(
 def test_pallas_kernels_equal_the_reference_off_their_blocks(
     kernel, num_queries, num_keys, mask_heads, causal, monkeypatch
 ):
-    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)  # several blocks
+    small_blocks(monkeypatch)
     *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
 
     def attend(q, k, v):
@@ -105,9 +113,9 @@ def test_pallas_kernels_equal_the_reference_off_their_blocks(
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, causal)
 
 
-@pytest.mark.parametrize("kernel", ["splash", "triton"])
+@pytest.mark.parametrize("kernel", ["splash", "mosaic", "triton"])
 def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
-    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)  # several blocks
+    small_blocks(monkeypatch)
     *arrays, gradient, mask = draw(130, 200, 1)
     scale = CappedScale(1.5, 2.0)
 
@@ -119,6 +127,7 @@ def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, scale=scale)
 
 
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "bidirectional", "options", "dtype"),
     [
@@ -131,9 +140,10 @@ def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
     ],
 )  # fmt: skip
 def test_position_biases_are_made_inside_the_kernel(
-    num_queries, num_keys, mask_heads, bidirectional, options, dtype
+    kernel, num_queries, num_keys, mask_heads, bidirectional, options, dtype, monkeypatch
 ):
     """Values and gradients, of the table of buckets too, against a dense bias in float32."""
+    small_blocks(monkeypatch)
     causal = options.get("causal", False)
     *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
     arrays, gradient = [x.astype(dtype) for x in arrays], gradient.astype(dtype)
@@ -145,7 +155,7 @@ def test_position_biases_are_made_inside_the_kernel(
         starts, numbers = bucket_steps(**buckets)
         bias = StepBias(table[jnp.array(numbers)].T, starts)
         return fused_attention(
-            q, k, v, mask, kernel="triton", causal=causal, biases=[bias], scale=scale
+            q, k, v, mask, kernel=kernel, causal=causal, biases=[bias], scale=scale
         )
 
     def reference(q, k, v, table):
@@ -174,6 +184,7 @@ def test_position_biases_are_made_inside_the_kernel(
         assert not any(np.asarray(x[0]).any() for x in result[1:4])
 
 
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "causal"),
     [
@@ -182,8 +193,11 @@ def test_position_biases_are_made_inside_the_kernel(
         (70, 150, H, False),
     ],
 )
-def test_weights_are_dropped_inside_the_kernel(num_queries, num_keys, mask_heads, causal):
+def test_weights_are_dropped_inside_the_kernel(
+    kernel, num_queries, num_keys, mask_heads, causal, monkeypatch
+):
     """Values and gradients against weights times the same mask, which has no blocks."""
+    small_blocks(monkeypatch)
     *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
     dropout = WeightDropout(jax.random.key(3), 0.3)
     words = head_words(dropout.rng, B, H)
@@ -195,7 +209,7 @@ def test_weights_are_dropped_inside_the_kernel(num_queries, num_keys, mask_heads
     def with_kernel(q, k, v, values):
         options = {"causal": causal, "dropout": dropout, "scale": SCALE}
         biases = [StepBias(values, starts)]
-        return fused_attention(q, k, v, mask, kernel="triton", biases=biases, **options)
+        return fused_attention(q, k, v, mask, kernel=kernel, biases=biases, **options)
 
     def reference(q, k, v, values):
         seen = np.ones((1, 1, 1, 1), bool) if mask is None else mask[:, :, None]
@@ -240,7 +254,7 @@ def test_queries_of_packed_rows_read_their_segment(num_queries, num_keys, causal
 
 def test_windows_drop_weights_inside_the_kernel(monkeypatch):
     """Values are a constant, so that results are the shares of weights that stay."""
-    monkeypatch.setattr(triton, "_BLOCK", 32)
+    small_blocks(monkeypatch)
     monkeypatch.setattr(fused, "MAX_ROW", 60)
     zeros, ones = np.zeros((B, LENGTH, H, K), np.float32), np.ones((B, LENGTH, H, K), np.float32)
     kernel = functools.partial(fused_attention, kernel="triton")
@@ -305,7 +319,8 @@ def test_arguments_of_the_gpu_kernel_are_those_of_the_reference(
 @pytest.mark.parametrize(("length", "block", "padded"), [(1, 128, 128), (512, 512, 512),
     (513, 384, 768), (910, 512, 1024), (1030, 384, 1152), (16384, 512, 16384)])  # fmt: skip
 def test_blocks_are_equal_and_hardly_padded(length, block, padded):
-    assert splash._blocks(length) == (block, padded)
+    size, count = equal_blocks(length, 512)
+    assert (size, size * count) == (block, padded)
 
 
 LENGTH, GLOBALS = 150, 3
@@ -361,13 +376,13 @@ def slow(*arguments):
         slow("splash", window_and_first_tokens),
         slow("triton", longformer),
         slow("splash", functools.partial(lsg, spec=LsgSpec(16, 0))),
+        slow("mosaic", window),
         slow("triton", functools.partial(lsg, spec=LsgSpec(12, 14, 4, "pooling", causal=True))),
         slow("splash", functools.partial(lsg, spec=LsgSpec(8, 40, 2, "stride"))),
     ],
 )
 def test_pallas_kernels_compute_sparse_attention_in_rows(kernel, attention, monkeypatch):
-    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)
-    monkeypatch.setattr(triton, "_BLOCK", 32)
+    small_blocks(monkeypatch)
     monkeypatch.setattr(fused, "MAX_ROW", 60)
     rng = np.random.default_rng(0)
 
@@ -405,10 +420,11 @@ def step_bias(table):
     return StepBias(table[jnp.array(numbers)].T, starts)
 
 
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize("has_globals", [True, False])
-def test_windows_have_position_biases_inside_the_kernel(has_globals, monkeypatch):
+def test_windows_have_position_biases_inside_the_kernel(kernel, has_globals, monkeypatch):
     """LongT5's attentions in rows, with gradients of both tables of buckets."""
-    monkeypatch.setattr(triton, "_BLOCK", 32)
+    small_blocks(monkeypatch)
     monkeypatch.setattr(fused, "MAX_ROW", 60)
     rng = np.random.default_rng(0)
     block_ids, global_mask = transient_blocks(TEXT_MASK, 8)
@@ -436,9 +452,9 @@ def test_windows_have_position_biases_inside_the_kernel(has_globals, monkeypatch
         out, pull_back = jax.vjp(functools.partial(attend, kernel), *arrays)
         return out, pull_back(jnp.cos(out))
 
-    kernel = functools.partial(fused_attention, kernel="triton")
+    attend_fused = functools.partial(fused_attention, kernel=kernel)
     result, expected = (
-        jax.tree.leaves(with_gradients(x, tokens, keys, tables)) for x in (kernel, None)
+        jax.tree.leaves(with_gradients(x, tokens, keys, tables)) for x in (attend_fused, None)
     )
     for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-5)
@@ -510,31 +526,38 @@ def packed_window(tokens, _, table, fused, **options):
 
 
 @pytest.mark.parametrize(
-    ("rate", "attention"),
+    ("kernel", "rate", "attention"),
     [
-        (0.0, functools.partial(biased_lsg, LsgSpec(16, 12, 4, "norm"))),  # keys differ by head
-        (0.3, packed_window),
-        (0.3, biased_staggered),
-        (0.0, functools.partial(bigbird, 3)),  # the first block in place of random ones
-        slow(0.0, functools.partial(bigbird, PLAN)),
-        slow(0.3, functools.partial(bigbird, PLAN)),
-        slow(0.3, functools.partial(biased_lsg, LsgSpec(16, 12, 4, "norm"))),
-        slow(0.3, functools.partial(biased_lsg, LsgSpec(12, 14, 4, "pooling", causal=True))),
-        slow(0.0, functools.partial(biased_lsg, LsgSpec(12, 14, 4, "pooling", causal=True))),
-        slow(0.0, packed_window),
-        slow(0.0, biased_longformer),
-        slow(0.3, biased_longformer),
-        slow(0.0, biased_staggered),
-        slow(0.0, biased_window_and_first_tokens),
-        slow(0.3, biased_window_and_first_tokens),
+        # keys differ by head
+        ("triton", 0.0, functools.partial(biased_lsg, LsgSpec(16, 12, 4, "norm"))),
+        ("mosaic", 0.3, functools.partial(biased_lsg, LsgSpec(16, 12, 4, "norm"))),
+        ("triton", 0.3, packed_window),
+        ("triton", 0.3, biased_staggered),
+        # the first block in place of random ones
+        ("triton", 0.0, functools.partial(bigbird, 3)),
+        slow("mosaic", 0.0, functools.partial(bigbird, 3)),
+        slow("triton", 0.0, packed_window),
+        slow("triton", 0.3, functools.partial(biased_lsg, LsgSpec(16, 12, 4, "norm"))),
+        *(
+            slow(kernel, rate, attention)
+            for kernel, rate in (("triton", 0.0), ("triton", 0.3), ("mosaic", 0.0))
+            for attention in (
+                functools.partial(bigbird, PLAN),
+                functools.partial(biased_lsg, LsgSpec(12, 14, 4, "pooling", causal=True)),
+                biased_longformer,
+                biased_staggered,
+                biased_window_and_first_tokens,
+            )
+            if (kernel, rate, attention) != ("triton", 0.3, biased_staggered)
+        ),
     ],
 )
 def test_sparse_attention_has_biases_dropout_and_segments_inside_the_kernel(
-    rate, attention, monkeypatch
+    kernel, rate, attention, monkeypatch
 ):
     """Without dropout against key sets, with dropout against the same rows of all pairs: values,
     and gradients of the table of buckets, too."""
-    monkeypatch.setattr(triton, "_BLOCK", 32)
+    small_blocks(monkeypatch)
     monkeypatch.setattr(fused, "MAX_ROW", 60)
     rng = np.random.default_rng(0)
     lengths = LENGTH, GLOBALS
@@ -550,7 +573,7 @@ def test_sparse_attention_has_biases_dropout_and_segments_inside_the_kernel(
         out, pull_back = jax.vjp(attend, *arrays)
         return out, pull_back(jax.tree.map(jnp.cos, out))
 
-    functions = functools.partial(fused_attention, kernel="triton"), twin if rate else None
+    functions = functools.partial(fused_attention, kernel=kernel), twin if rate else None
     result, expected = (jax.tree.leaves(with_gradients(x, *tokens, table)) for x in functions)
     for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-5)
@@ -598,7 +621,7 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
             of_some_keys = choose_kernel("auto", dtype, **(SIZES | options | change)).kernel
             assert of_some_keys == ("triton" if kernel == "cudnn" else kernel)
         with_bias = choose_kernel("auto", dtype, **SIZES, **options, has_bias=True)
-        assert with_bias.kernel == ("triton" if kernel == "cudnn" else None)
+        assert with_bias.kernel == {"cudnn": "triton", "splash": "mosaic"}.get(kernel)
         with_dropout = choose_kernel("auto", dtype, **SIZES, **options, has_dropout=True)
         assert with_dropout.kernel == with_bias.kernel
 
@@ -627,8 +650,12 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("cudnn", {"has_dropout": True}, False),
         ("splash", {"has_dropout": True}, False),
         ("splash", {"has_segments": True}, False),
+        ("mosaic", {"has_segments": True}, False),
         ("cudnn", {"has_segments": True}, False),
         ("triton", {"has_segments": True}, True),
+        ("mosaic", {"has_dropout": True, "dtype": "float32"}, True),
+        ("mosaic", {"has_bias": True, "causal": True}, True),
+        ("mosaic", {"dtype": "float16"}, False),
         ("triton", {"has_dropout": True}, True),
         ("triton", {"has_bias": True}, True),
         ("splash", {"has_cap": True}, True),
@@ -653,7 +680,12 @@ def test_kernels_of_gpus_are_not_for_other_devices():
 
 
 @pytest.mark.parametrize(
-    ("kernel", "forward"), [("splash", "splash_mha_fwd"), ("triton", "triton_attention_forward")]
+    ("kernel", "forward"),
+    [
+        ("splash", "splash_mha_fwd"),
+        ("mosaic", "mosaic_attention_forward"),
+        ("triton", "triton_attention_forward"),
+    ],
 )
 def test_layers_that_are_computed_again_keep_what_the_kernel_returns(kernel, forward):
     """The policy of layers without ``remat``: the backward pass runs no forward kernel."""
@@ -676,6 +708,7 @@ def test_layers_that_are_computed_again_keep_what_the_kernel_returns(kernel, for
     ("device", "radius", "kind", "num_kernels", "num_products"),
     [
         pytest.param("v5e", 0, "plain", 3, 9, marks=pytest.mark.tpu_compiler),
+        pytest.param("v5e", 0, "biased", 2, 7, marks=pytest.mark.tpu_compiler),
         pytest.param("h200", 0, "plain", 2, 7, marks=pytest.mark.cuda_compiler),
         pytest.param("h200", 0, "biased", 3, 9, marks=pytest.mark.cuda_compiler),
         pytest.param("a100-40", 0, "packed", 3, 9, marks=pytest.mark.cuda_compiler),
