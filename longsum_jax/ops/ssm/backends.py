@@ -25,7 +25,7 @@ from longsum_jax.ops.ssm.options import Backend
 
 # Longest inputs of "fused", and prefixes of JAX's names of GPUs that its kernel
 # is compiled for. Complex arrays of 64 x 64 take half of the registers of such a
-# GPU; on older ones, whose products read registers alone, they do not fit.
+# GPU; on older ones, whose products read only registers, they do not fit.
 LONGEST_FUSED = 4096
 _FUSED_GPUS = ("NVIDIA H100", "NVIDIA H200", "NVIDIA GH200", "NVIDIA B200")
 # Platform to batch size to the first length at which "matmul" is faster. On
