@@ -1,7 +1,7 @@
 """Attention by fused kernels of accelerators: scores stay in on-chip memory.
 
-Four kernels compute what ``dense.dot_product_attention`` does; only those of
-this package have biases, by distance (``StepBias``), and dropout:
+Four kernels compute what ``dense.dot_product_attention`` does; only ours
+have biases, by distance (``StepBias``), and dropout:
 
     "splash"    JAX's Pallas kernel for TPUs
     "mosaic"    a Pallas kernel of this package for TPUs, for position biases
@@ -89,6 +89,9 @@ _CHOICES: ContextVar[dict[str, KernelChoice] | None] = ContextVar(
 MIN_QUERIES, MIN_KEYS = 64, 128
 # maximum number of queries of a row; longer rows share fewer keys
 MAX_ROW = 4096
+# The kernel of TPUs keeps the gradients of all queries of a head in on-chip
+# memory, up to so many numbers.
+_MOSAIC_MAX_NUMBERS = 2**22
 # GPUs with compute capability 8 or higher, by prefixes of JAX's device names.
 _GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
 _CUDNN_MAX_HEAD_DIM, _TRITON_MAX_HEAD_DIM = 128, 256
@@ -178,6 +181,12 @@ def choose_kernel(
     if kernel in ("splash", "mosaic") and dtype == jnp.float16:
         return KernelChoice(None, "TPUs have no float16")
     if kernel == "mosaic":
+        if num_queries * head_dim > _MOSAIC_MAX_NUMBERS:
+            return KernelChoice(
+                None,
+                "the kernel for position biases and dropout takes at most "
+                f"{_MOSAIC_MAX_NUMBERS // head_dim} queries",
+            )
         return KernelChoice(kernel)
     if kernel == "splash":
         if has_bias:

@@ -75,7 +75,7 @@ _VMEM = 48 * 2**20
 _BY_HEADS, _BY_LENGTH = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
-class _Problem(NamedTuple):
+class _TpuProblem(NamedTuple):
     """Static arguments of the kernels.
 
     Attributes:
@@ -119,7 +119,7 @@ class _Problem(NamedTuple):
         return block_pairs(self.pattern, lengths, blocks)
 
 
-class _PairArrays(NamedTuple):
+class _TpuPairArrays(NamedTuple):
     """Arrays that determine which keys are read, their biases, and which weights are dropped.
 
     Attributes:
@@ -159,7 +159,7 @@ def mosaic_attention(
     num_queries, num_keys = q.shape[1], k.shape[1]
     query_block, _ = equal_blocks(num_queries, _MAX_BLOCK)
     key_block, _ = equal_blocks(num_keys, _MAX_BLOCK)
-    problem = _Problem(
+    problem = _TpuProblem(
         pattern or (no_later_keys if causal else all_keys),
         scale,
         num_queries,
@@ -191,18 +191,18 @@ def mosaic_attention(
         out = _attend(
             problem,
             *(x.transpose(_BY_HEADS) for x in (q, k, v)),
-            _PairArrays(mask, arrays, words),
+            _TpuPairArrays(mask, arrays, words),
         )
     return out.transpose(_BY_LENGTH)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(
-    problem: _Problem,
+    problem: _TpuProblem,
     q: AnyArray,
     k: AnyArray,
     v: AnyArray,
-    pair_arrays: _PairArrays,
+    pair_arrays: _TpuPairArrays,
 ) -> Array:
     """Computes attention.
 
@@ -215,11 +215,11 @@ def _attend(
 
 
 def _attend_forward(
-    problem: _Problem,
+    problem: _TpuProblem,
     q: AnyArray,
     k: AnyArray,
     v: AnyArray,
-    pair_arrays: _PairArrays,
+    pair_arrays: _TpuPairArrays,
 ) -> tuple[Array, tuple[Any, ...]]:
     rows, heads, head_dim, num_queries = q.shape
     block = problem.query_block
@@ -240,7 +240,7 @@ def _attend_forward(
 
 
 def _attend_backward(
-    problem: _Problem, residuals: tuple[Any, ...], gradient: AnyArray
+    problem: _TpuProblem, residuals: tuple[Any, ...], gradient: AnyArray
 ) -> tuple[Any, ...]:
     q, k, v, pair_arrays, out, log_sums = residuals
     rows, heads, head_dim, _ = q.shape
@@ -282,7 +282,7 @@ def _attend_backward(
     )
     # Sums of each row, and parts of sums in lanes.
     of_biases = [(x.sum((0, 3))[:, None], None) for x in of_steps]
-    return of_q, of_k, of_v, _PairArrays(None, of_biases, None)
+    return of_q, of_k, of_v, _TpuPairArrays(None, of_biases, None)
 
 
 define_gradient(_attend, _attend_forward, _attend_backward)
@@ -298,11 +298,11 @@ class _Loop(NamedTuple):
 
     over_keys: bool
 
-    def blocks(self, own: Any, other: Any) -> tuple[Any, Any]:
-        """Returns the block of queries and of keys."""
+    def blocks(self, outer: Any, inner: Any) -> tuple[Any, Any]:
+        """Returns the block of queries and of keys, from those of the outer and the inner loop."""
         if self.over_keys:
-            return own, other
-        return other, own
+            return outer, inner
+        return inner, outer
 
 
 class _Block(NamedTuple):
@@ -312,7 +312,7 @@ class _Block(NamedTuple):
         queries, keys: indices of the blocks.
         is_read: True if any query reads a key.
         is_first, is_last: True for the first and the last pair of a block of
-            queries in the forward kernel, or of keys in that of the gradients.
+            queries in the forward kernel, of keys in the backward kernel.
         is_first_of_head, is_last_of_head: True for the first and the last pair
             of a row and head.
     """
@@ -333,10 +333,10 @@ _VALUES, _WORDS = "h.s", "rh.w"
 def _call(
     name: str,
     kernel: Callable[..., None],
-    problem: _Problem,
+    problem: _TpuProblem,
     loop: _Loop,
     arrays: Sequence[tuple[AnyArray, str]],
-    pair_arrays: _PairArrays,
+    pair_arrays: _TpuPairArrays,
     results: Sequence[tuple[Any, str]],
     scratch: Sequence[tuple[int, ...]],
 ) -> Sequence[Array]:
@@ -358,25 +358,24 @@ def _call(
         scratch: shapes of float32 arrays that all instances share.
     """
     pairs = problem.pairs
-    own, others = problem.num_key_blocks, problem.num_query_blocks
-    if loop.over_keys:
-        own, others = others, own
-    elif pairs is not None:
+    # numbers of blocks of the outer and the inner loop
+    outer, inner = loop.blocks(problem.num_query_blocks, problem.num_key_blocks)
+    if not loop.over_keys and pairs is not None:
         pairs = pairs.T
     tables: tuple[np.ndarray, ...] = ()
     if pairs is not None:
         indices, counts = block_table(pairs)
-        others = indices.shape[1]
+        inner = indices.shape[1]
         tables = indices.ravel(), counts
 
-    def other_of(block: Any, n: Any, tables: Sequence[Any]) -> Any:
+    def inner_block(block: Any, n: Any, tables: Sequence[Any]) -> Any:
         if not tables:
             return n
         indices, counts = tables
         # An instance after the last pair reads what the last one did, so that
         # nothing is fetched for it.
         last = jnp.maximum(counts[block] - 1, 0)
-        return indices[block * others + jnp.minimum(n, last)]
+        return indices[block * inner + jnp.minimum(n, last)]
 
     sizes = {
         "r": None,
@@ -390,7 +389,7 @@ def _call(
         def index_map(
             row: Any, head: Any, block: Any, n: Any, *tables: Any
         ) -> tuple[Any, ...]:
-            queries, keys = loop.blocks(block, other_of(block, n, tables))
+            queries, keys = loop.blocks(block, inner_block(block, n, tables))
             indices = {"r": row, "h": head, "q": queries, "k": keys}
             return tuple(indices.get(axis, 0) for axis in axes)
 
@@ -410,21 +409,21 @@ def _call(
     def run(*refs: Any) -> None:
         refs, tables = refs[num_tables:], refs[:num_tables]
         block, n = pl.program_id(2), pl.program_id(3)
-        queries, keys = loop.blocks(block, other_of(block, n, tables))
-        is_first, is_last = n == 0, n == others - 1
-        place = _Block(
+        queries, keys = loop.blocks(block, inner_block(block, n, tables))
+        is_first, is_last = n == 0, n == inner - 1
+        pair = _Block(
             queries,
             keys,
             n < tables[1][block] if tables else True,
             is_first,
             is_last,
             is_first & (block == 0),
-            is_last & (block == own - 1),
+            is_last & (block == outer - 1),
         )
         first, last = len(arrays), len(inputs)
         pair_refs = jax.tree.unflatten(structure, refs[first:last])
-        terms = _PairTerms(problem, *pair_refs)
-        kernel(problem, place, terms, *refs[:first], *refs[last:])
+        terms = _TpuPairTerms(problem, *pair_refs)
+        kernel(problem, pair, terms, *refs[:first], *refs[last:])
 
     num_tables = len(tables)
     run.__name__ = name  # name of the function on the device
@@ -432,7 +431,7 @@ def _call(
         run,
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=num_tables,
-            grid=(*arrays[0][0].shape[:2], own, others),
+            grid=(*arrays[0][0].shape[:2], outer, inner),
             in_specs=[part(*x) for x in inputs],
             out_specs=[part(*x) for x in results],
             scratch_shapes=[pltpu.VMEM(x, jnp.float32) for x in scratch],
@@ -456,9 +455,9 @@ def _call(
 
 
 def _pair_inputs(
-    problem: _Problem, pair_arrays: _PairArrays
+    problem: _TpuProblem, pair_arrays: _TpuPairArrays
 ) -> tuple[tuple[Any, ...], list[str]]:
-    """Returns the arguments of ``_PairTerms`` after the problem, and the axes of their arrays."""
+    """Returns the arguments of ``_TpuPairTerms`` after the problem, and the axes of their arrays."""
     axes = [] if pair_arrays.mask is None else ["r.k"]
     biases = []
     for steps, (values, positions) in zip(
@@ -476,7 +475,7 @@ def _pair_inputs(
     return (pair_arrays.mask, biases, pair_arrays.words), axes
 
 
-class _PairTerms(NamedTuple):
+class _TpuPairTerms(NamedTuple):
     """The mask, the biases and the dropout of a block of pairs.
 
     Attributes:
@@ -488,7 +487,7 @@ class _PairTerms(NamedTuple):
         words: words of dropout [1, 2], or None.
     """
 
-    problem: _Problem
+    problem: _TpuProblem
     mask: Any
     biases: Sequence[tuple[Any, Any, Any]]
     words: Any
@@ -512,10 +511,10 @@ class _PairTerms(NamedTuple):
             bias = self.bias(number).put(bias, block)
         return scores + bias
 
-    def bias(self, number: int) -> "_Bias":
+    def bias(self, number: int) -> "_TpuBias":
         """Returns a bias."""
         steps = self.problem.biases[number]
-        return _Bias(self.problem, steps, *self.biases[number])
+        return _TpuBias(self.problem, steps, *self.biases[number])
 
     def dropped(self, x: Array, block: _Block) -> Array:
         """Sets dropped weights, or their gradients, to 0; the others are not divided."""
@@ -530,7 +529,7 @@ class _PairTerms(NamedTuple):
         return _positions(self.problem, block)
 
 
-def _positions(problem: _Problem, block: _Block) -> tuple[Array, Array]:
+def _positions(problem: _TpuProblem, block: _Block) -> tuple[Array, Array]:
     first_query = block.queries * problem.query_block
     first_key = block.keys * problem.key_block
     queries = lax.broadcasted_iota(jnp.int32, (1, problem.query_block), 1)
@@ -538,7 +537,7 @@ def _positions(problem: _Problem, block: _Block) -> tuple[Array, Array]:
     return first_query + queries, first_key + keys
 
 
-class _Bias(NamedTuple):
+class _TpuBias(NamedTuple):
     """A position bias.
 
     Attributes:
@@ -549,7 +548,7 @@ class _Bias(NamedTuple):
         positions: positions of the queries, None for their indices.
     """
 
-    problem: _Problem
+    problem: _TpuProblem
     steps: Steps
     values: Any
     borders: Any
@@ -557,10 +556,10 @@ class _Bias(NamedTuple):
 
     def put(self, bias: Any, block: _Block) -> Any:
         """Returns ``bias`` of a block with this one at its keys; None for the first bias."""
-        own = self._of_block(block)
+        bias_of_block = self._of_block(block)
         if bias is None:
-            return own
-        return jnp.where(self._has_bias(block), own, bias)
+            return bias_of_block
+        return jnp.where(self._has_bias(block), bias_of_block, bias)
 
     def add_sums(self, total: Any, of_scores: Array, block: _Block) -> None:
         """Adds the sums of score gradients over the pairs of each step to ``total`` [steps,
@@ -720,9 +719,9 @@ def _part_inside(x: Any, block_index: Any, size: int, length: int) -> Array:
 
 
 def _forward_kernel(
-    problem: _Problem,
+    problem: _TpuProblem,
     block: _Block,
-    terms: _PairTerms,
+    terms: _TpuPairTerms,
     q: Any,
     k: Any,
     v: Any,
@@ -766,9 +765,9 @@ def _forward_kernel(
 
 
 def _scores(
-    problem: _Problem,
+    problem: _TpuProblem,
     block: _Block,
-    terms: _PairTerms,
+    terms: _TpuPairTerms,
     queries: Array,
     keys: Array,
 ) -> tuple[Array, Array]:
@@ -779,9 +778,9 @@ def _scores(
 
 
 def _backward_kernel(
-    problem: _Problem,
+    problem: _TpuProblem,
     block: _Block,
-    terms: _PairTerms,
+    terms: _TpuPairTerms,
     q: Any,
     k: Any,
     v: Any,
