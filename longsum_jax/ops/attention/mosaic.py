@@ -299,7 +299,7 @@ class _Loop(NamedTuple):
     over_keys: bool
 
     def blocks(self, outer: Any, inner: Any) -> tuple[Any, Any]:
-        """Returns the block of queries and of keys, from those of the outer and the inner loop."""
+        """Returns the block of queries and of keys, from the indices of both loops."""
         if self.over_keys:
             return outer, inner
         return inner, outer
