@@ -14,7 +14,7 @@ from longsum_jax.typing import AnyArray
 Remat = bool | Literal["attention", "projections"]
 
 # Marks of results: of attentions and convolutions, of linear maps, and of the
-# wide maps inside a feed-forward, which take about half of the memory.
+# maps to the hidden states of a feed-forward, which are the widest.
 MARK = "attention"
 PROJECTION = "projection"
 HIDDEN = "hidden"

@@ -39,12 +39,12 @@ class Steps(NamedTuple):
     def of(
         cls, biases: Sequence[StepBias], num_keys: int
     ) -> tuple["Steps", ...]:
-        """Returns the arguments of biases over ``num_keys`` keys, one after the other."""
-        ends = [bias.first_key for bias in biases[1:]] + [num_keys]
-        return tuple(
-            cls(bias.starts, bias.origin, bias.first_key, end)
-            for bias, end in zip(biases, ends, strict=False)
-        )
+        """Returns the arguments of biases over ``num_keys`` keys."""
+        steps = []
+        for bias in biases:
+            end = num_keys if bias.end_key is None else bias.end_key
+            steps.append(cls(bias.starts, bias.origin, bias.first_key, end))
+        return tuple(steps)
 
 
 def all_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:

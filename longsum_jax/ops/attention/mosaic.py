@@ -123,8 +123,8 @@ class _TpuPairArrays(NamedTuple):
     """Arrays that determine which keys are read, their biases, and which weights are dropped.
 
     Attributes:
-        mask: int32 [rows, 1, num_keys], 0 on keys that are not read; None for
-            all keys.
+        mask: int32 [rows, 1, num_keys] or [rows, heads, 1, num_keys], 0 on keys
+            that are not read; None for all keys.
         biases: values of every step, float32 [heads, 1, steps], and positions of
             the queries, int32 [rows, 1, num_queries] or None, for each bias.
         words: words of dropout, uint32 [rows, heads, 1, 2]; None without dropout.
@@ -139,7 +139,7 @@ def mosaic_attention(
     q: Float[AnyArray, "rows query_length heads head_dim"],
     k: Float[AnyArray, "rows key_length heads head_dim"],
     v: Float[AnyArray, "rows key_length heads head_dim"],
-    mask: Bool[AnyArray, "rows key_length"] | None,
+    mask: Bool[AnyArray, "rows mask_heads key_length"] | None,
     *,
     causal: bool = False,
     pattern: Callable[..., Any] | None = None,
@@ -148,7 +148,7 @@ def mosaic_attention(
     words: UInt32[AnyArray, "rows heads words"] | None = None,
     scale: Scale = 1.0,
 ) -> Float[Array, "rows query_length heads head_dim"]:
-    """Computes ``fused.fused_attention`` for masks that all heads share.
+    """Computes ``fused.fused_attention``.
 
     Args:
         q, k, v, mask, causal, pattern, biases, scale: see
@@ -178,7 +178,9 @@ def mosaic_attention(
         values = bias.values[:, None].astype(jnp.float32)
         arrays.append((values, positions))
     if mask is not None:
-        mask = mask[:, None].astype(jnp.int32)
+        mask = mask.astype(jnp.int32)
+        if mask.shape[1] > 1:  # differs by head
+            mask = mask[:, :, None]
     if words is not None:
         words = words[:, :, None]
     # The name carries the number of pairs for ``longsum_plan``, which cannot read
@@ -457,8 +459,10 @@ def _call(
 def _pair_inputs(
     problem: _TpuProblem, pair_arrays: _TpuPairArrays
 ) -> tuple[tuple[Any, ...], list[str]]:
-    """Returns the arguments of ``_TpuPairTerms`` after the problem, and the axes of their arrays."""
-    axes = [] if pair_arrays.mask is None else ["r.k"]
+    """Returns the arguments of ``_TpuPairTerms`` after the problem, and their arrays' axes."""
+    axes = []
+    if pair_arrays.mask is not None:
+        axes.append("r.k" if pair_arrays.mask.ndim == 3 else "rh.k")
     biases = []
     for steps, (values, positions) in zip(
         problem.biases, pair_arrays.biases, strict=True
@@ -557,15 +561,16 @@ class _TpuBias(NamedTuple):
     def put(self, bias: Any, block: _Block) -> Any:
         """Returns ``bias`` of a block with this one at its keys; None for the first bias."""
         bias_of_block = self._of_block(block)
-        if bias is None:
+        if self._is_of_all_keys:
             return bias_of_block
-        return jnp.where(self._has_bias(block), bias_of_block, bias)
+        before = 0.0 if bias is None else bias
+        return jnp.where(self._has_bias(block), bias_of_block, before)
 
     def add_sums(self, total: Any, of_scores: Array, block: _Block) -> None:
         """Adds the sums of score gradients over the pairs of each step to ``total`` [steps,
         lanes].
         """
-        if len(self.problem.biases) > 1:
+        if not self._is_of_all_keys:
             of_scores = jnp.where(self._has_bias(block), of_scores, 0.0)
         if self.positions is not None:
             self._add_sums_of_pairs(total, of_scores, block)
@@ -662,6 +667,11 @@ class _TpuBias(NamedTuple):
         """Returns the distance of each pair from positions of the queries."""
         _, keys = _positions(self.problem, block)
         return keys - self.steps.origin - self.positions[...]
+
+    @property
+    def _is_of_all_keys(self) -> bool:
+        starts_first = self.steps.first_key == 0
+        return starts_first and self.steps.end_key == self.problem.num_keys
 
     def _has_bias(self, block: _Block) -> Array:
         _, keys = _positions(self.problem, block)

@@ -43,6 +43,7 @@ from longsum_jax.ops.attention.kernel_blocks import (
 )
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.attention.relative_position import StepBias
+from longsum_jax.ops.packing import SegmentIds, same_segment
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
@@ -57,6 +58,8 @@ _LEAST = 16
 # fit the 99 KiB of shared memory of an L4.
 _MAX_WIDTH = 128
 _WIDE_BLOCK = 32
+# Axes of a mask of keys by their number, see ``_Instances.part``.
+_MASK_AXES = {2: "rl", 3: "rhl"}
 
 
 class _Problem(NamedTuple):
@@ -87,7 +90,7 @@ class _Problem(NamedTuple):
 
 
 class _PairArrays(NamedTuple):
-    """Arrays from which the kernels compute a bias and a mask of dropout for each pair.
+    """Arrays from which the kernels compute a bias and masks for each pair.
 
     A pair is a query and a key.
 
@@ -95,42 +98,51 @@ class _PairArrays(NamedTuple):
         biases: values of every step, float32 [heads, steps], and positions of
             the queries or None, for each bias.
         words: words of dropout, uint32 [rows, heads, 2]; None without dropout.
+        segment_ids: segments of queries and keys; None for one segment.
     """
 
     biases: Sequence[tuple[AnyArray, AnyArray | None]]
     words: AnyArray | None
+    segment_ids: SegmentIds | None
 
 
 def triton_attention(
     q: Float[AnyArray, "rows query_length heads head_dim"],
     k: Float[AnyArray, "rows key_length heads head_dim"],
     v: Float[AnyArray, "rows key_length heads head_dim"],
-    mask: Bool[AnyArray, "rows key_length"] | None,
+    mask: Bool[AnyArray, "rows mask_heads key_length"] | None,
     *,
     causal: bool = False,
     pattern: Callable[..., Any] | None = None,
     biases: Sequence[StepBias] = (),
     share: float = 1.0,
     words: UInt32[AnyArray, "rows heads words"] | None = None,
+    segment_ids: SegmentIds | None = None,
     scale: Scale = 1.0,
 ) -> Float[Array, "rows query_length heads head_dim"]:
-    """Computes ``fused.fused_attention`` for masks that all heads share.
+    """Computes ``fused.fused_attention``.
 
     Args:
-        q, k, v, mask, causal, pattern, biases, scale: see
+        q, k, v, mask, causal, pattern, biases, segment_ids, scale: see
             ``fused.fused_attention``.
         share: share of the weights that dropout keeps.
         words: result of ``random_masks.head_words``; None without dropout.
     """
     rows, length, heads, head_dim = q.shape
     if mask is None:
-        mask = jnp.ones(k.shape[:2], bool)
+        mask = jnp.ones((rows, 1, k.shape[1]), bool)
+    if mask.shape[1] == 1:
+        mask = mask[:, 0]
     width = max(_LEAST, pl.next_power_of_2(head_dim))
     block = _BLOCK if width <= _MAX_WIDTH else _WIDE_BLOCK
     q, k, v = (_padded(x, block, width) for x in (q, k, v))
-    mask = jnp.pad(mask, ((0, 0), (0, k.shape[1] - mask.shape[1]))).astype(
-        jnp.int32
-    )
+    missing = k.shape[1] - mask.shape[-1]
+    mask = jnp.pad(mask, ((0, 0),) * (mask.ndim - 1) + ((0, missing),))
+    if segment_ids is not None:
+        segment_ids = SegmentIds(
+            source=append_zeros(segment_ids.source, missing),
+            target=append_zeros(segment_ids.target, q.shape[1] - length),
+        )
     problem = _Problem(
         pattern or (no_later_keys if causal else all_keys),
         scale,
@@ -158,8 +170,9 @@ def triton_attention(
         if positions is not None:
             positions = append_zeros(positions, q.shape[1] - length)
         arrays.append((values.astype(jnp.float32), positions))
+    pair_arrays = _PairArrays(arrays, words, segment_ids)
     with jax.named_scope(f"pairs_{num_pairs}"):
-        out = _attend(problem, q, k, v, mask, _PairArrays(arrays, words))
+        out = _attend(problem, q, k, v, mask.astype(jnp.int32), pair_arrays)
     return out[:, :length, :, :head_dim]
 
 
@@ -213,8 +226,9 @@ def _attend(
     Args:
         problem: static arguments of the kernels.
         q, k, v: queries, keys and values.
-        mask: int32 [rows, num_keys], 0 on keys that are not read.
-        pair_arrays: biases and dropout.
+        mask: int32 [rows, num_keys] or [rows, heads, num_keys], 0 on keys that
+            are not read.
+        pair_arrays: biases, dropout and segments.
     """
     return _attend_forward(problem, q, k, v, mask, pair_arrays)[0]
 
@@ -242,7 +256,7 @@ def _attend_forward(
             part("rlhd"),
             part("rlhd", keys),
             part("rlhd", keys),
-            part("rl", keys),
+            part(_MASK_AXES[mask.ndim], keys),
         ],
         [part("rlhd"), part("rhl")],
         [q, sums],
@@ -271,7 +285,8 @@ def _attend_backward(
     instances = _Instances(problem, queries, keys)
     part = instances.part
     parts = [part("rlhd"), part("rlhd", keys), part("rlhd", keys)]
-    parts += [part("rl", keys), part("rlhd"), part("rhl"), part("rhl")]
+    parts += [part(_MASK_AXES[mask.ndim], keys), part("rlhd")]
+    parts += [part("rhl"), part("rhl")]
     biases = pair_arrays.biases
     results = [part("rlhd"), *(part("rhbs") for _ in biases)]
     blocks = (problem.rows, problem.heads, instances.num_blocks)
@@ -294,8 +309,9 @@ def _attend_backward(
     # over queries.
     instances = _Instances(problem, keys, queries)
     part = instances.part
-    parts = [part("rlhd", queries), part("rlhd"), part("rlhd"), part("rl")]
-    parts += [part("rlhd", queries), part("rhl", queries), part("rhl", queries)]
+    parts = [part("rlhd", queries), part("rlhd"), part("rlhd")]
+    parts += [part(_MASK_AXES[mask.ndim]), part("rlhd", queries)]
+    parts += [part("rhl", queries), part("rhl", queries)]
     results = [part("rlhd"), part("rlhd")]
     of_k, of_v = _call(
         "triton_attention_keys",
@@ -310,7 +326,7 @@ def _attend_backward(
     )
     # Sums of each row and block of queries.
     of_biases = [(sums.sum((0, 2)), None) for sums in of_steps]
-    return of_q, of_k, of_v, None, _PairArrays(of_biases, None)
+    return of_q, of_k, of_v, None, _PairArrays(of_biases, None, None)
 
 
 define_gradient(_attend, _attend_forward, _attend_backward)
@@ -393,7 +409,7 @@ def _call(
     Args:
         name: name of the kernel.
         kernel: function of the problem, an instance's block, the blocks that it
-            loops over, its biases and dropout, and its parts of the arrays and
+            loops over, its terms of pairs, and its parts of the arrays and
             results.
         instances: program instances of the kernel.
         pairs: True for each pair of an instance's block and a block that it
@@ -401,7 +417,7 @@ def _call(
         parts, results: block specifications of the arrays and of the results.
         shapes: shapes and dtypes of the results.
         arrays: inputs of the kernel.
-        pair_arrays: biases and dropout.
+        pair_arrays: biases, dropout and segments.
     """
     problem = instances.problem
     tables = () if pairs is None else block_table(pairs)
@@ -417,7 +433,7 @@ def _call(
             others = _Others(indices, counts[block_index], block_index)
         parts = parts[len(tables) :]
         first, last = len(arrays), len(arrays) + len(jax.tree.leaves(inputs))
-        bias_refs, words = jax.tree.unflatten(
+        bias_refs, words, segment_ids = jax.tree.unflatten(
             jax.tree.structure(inputs), parts[first:last]
         )
         pair_terms = _PairTerms(
@@ -426,6 +442,7 @@ def _call(
                 for steps, refs in zip(problem.biases, bias_refs, strict=True)
             ],
             words,
+            segment_ids,
         )
         kernel(
             problem,
@@ -449,9 +466,12 @@ def _call(
         input_parts += [instances.part("hs"), whole(firsts)]
         if positions is not None:
             input_parts.append(instances.part("rl", problem.num_queries))
-    inputs = bias_inputs, pair_arrays.words
+    inputs = bias_inputs, pair_arrays.words, pair_arrays.segment_ids
     if pair_arrays.words is not None:
         input_parts.append(instances.part("rhw"))
+    if pair_arrays.segment_ids is not None:
+        for ids in pair_arrays.segment_ids:
+            input_parts.append(instances.part("rl", ids.shape[1]))
 
     call = pl.pallas_call(
         run,
@@ -584,15 +604,26 @@ class _Bias(NamedTuple):
 
 
 class _PairTerms(NamedTuple):
-    """The biases and the dropout of the pairs of a row and head, see ``_PairArrays``.
+    """The biases and masks of the pairs of a row and head, see ``_PairArrays``.
 
     Attributes:
         biases: position biases.
         words: words of dropout, None without dropout.
+        segment_ids: segments of all queries and keys, None for one segment.
     """
 
     biases: Sequence[_Bias]
     words: Any
+    segment_ids: Any
+
+    def is_same_segment(
+        self, problem: _Problem, query_block: Any, key_block: Any
+    ) -> Array:
+        """Returns True for the pairs of a block whose segments are the same."""
+        ids, block = self.segment_ids, problem.block
+        queries = ids.target[pl.ds(query_block * block, block)]
+        keys = ids.source[pl.ds(key_block * block, block)]
+        return same_segment(queries, keys)
 
     def dropped(
         self, problem: _Problem, x: Array, query_block: Any, key_block: Any
@@ -644,6 +675,8 @@ def _scores(
     """Returns the scores of a block of queries and a block of keys."""
     queries, keys = _positions(problem, query_block, key_block)
     reads = problem.pattern(queries, keys) & (mask != 0)[None]
+    if pair_terms.segment_ids is not None:
+        reads &= pair_terms.is_same_segment(problem, query_block, key_block)
     products = scaled_scores(_product(q, k, 1, 1), problem.scale)
     scores = products
     if pair_terms.biases:

@@ -105,7 +105,13 @@ def plan_convolution(
     if backend == "fused":
         if can_fuse(length, dtype):
             return ConvolutionPlan(
-                backend, channels, channels, 0, precision, False
+                backend,
+                channels,
+                channels,
+                0,
+                precision,
+                jnp.dtype(dtype),
+                False,
             )
         backend = "fft"
     if block is None:
