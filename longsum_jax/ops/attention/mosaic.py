@@ -1,4 +1,4 @@
-"""Attention with position biases and dropout on TPUs, by Pallas kernels.
+"""Attention with position biases, dropout and packed rows on TPUs, by Pallas kernels.
 
 Mosaic compiles them; other devices interpret them, for tests. They compute what
 the kernels of ``triton`` do, with the same masks of dropout.
@@ -61,6 +61,7 @@ from longsum_jax.ops.attention.kernel_blocks import (
 )
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.attention.relative_position import StepBias
+from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.random_masks import keep_pairs
@@ -128,11 +129,14 @@ class _TpuPairArrays(NamedTuple):
         biases: values of every step, float32 [heads, 1, steps], and positions of
             the queries, int32 [rows, 1, num_queries] or None, for each bias.
         words: words of dropout, uint32 [rows, heads, 1, 2]; None without dropout.
+        segment_ids: segments of the keys [rows, 1, num_keys] and the queries
+            [rows, 1, num_queries]; None for one segment.
     """
 
     mask: AnyArray | None
     biases: Sequence[tuple[AnyArray, AnyArray | None]]
     words: AnyArray | None
+    segment_ids: SegmentIds | None
 
 
 def mosaic_attention(
@@ -146,12 +150,13 @@ def mosaic_attention(
     biases: Sequence[StepBias] = (),
     share: float = 1.0,
     words: UInt32[AnyArray, "rows heads words"] | None = None,
+    segment_ids: SegmentIds | None = None,
     scale: Scale = 1.0,
 ) -> Float[Array, "rows query_length heads head_dim"]:
     """Computes ``fused.fused_attention``.
 
     Args:
-        q, k, v, mask, causal, pattern, biases, scale: see
+        q, k, v, mask, causal, pattern, biases, segment_ids, scale: see
             ``fused.fused_attention``.
         share: share of the weights that dropout keeps.
         words: result of ``random_masks.head_words``; None without dropout.
@@ -183,6 +188,8 @@ def mosaic_attention(
             mask = mask[:, :, None]
     if words is not None:
         words = words[:, :, None]
+    if segment_ids is not None:
+        segment_ids = SegmentIds(*(ids[:, None] for ids in segment_ids))
     # The name carries the number of pairs for ``longsum_plan``, which cannot read
     # the tables of blocks in a compiled program.
     pairs = problem.pairs
@@ -193,7 +200,7 @@ def mosaic_attention(
         out = _attend(
             problem,
             *(x.transpose(_BY_HEADS) for x in (q, k, v)),
-            _TpuPairArrays(mask, arrays, words),
+            _TpuPairArrays(mask, arrays, words, segment_ids),
         )
     return out.transpose(_BY_LENGTH)
 
@@ -211,7 +218,7 @@ def _attend(
     Args:
         problem: static arguments of the kernels.
         q, k, v: queries, keys and values.
-        pair_arrays: mask, biases and dropout.
+        pair_arrays: mask, biases, dropout and segments.
     """
     return _attend_forward(problem, q, k, v, pair_arrays)[0]
 
@@ -284,7 +291,7 @@ def _attend_backward(
     )
     # Sums of each row, and parts of sums in lanes.
     of_biases = [(x.sum((0, 3))[:, None], None) for x in of_steps]
-    return of_q, of_k, of_v, _TpuPairArrays(None, of_biases, None)
+    return of_q, of_k, of_v, _TpuPairArrays(None, of_biases, None, None)
 
 
 define_gradient(_attend, _attend_forward, _attend_backward)
@@ -355,7 +362,7 @@ def _call(
         problem: static arguments.
         loop: order of the pairs.
         arrays: inputs of the kernel with their axes.
-        pair_arrays: mask, biases and dropout.
+        pair_arrays: mask, biases, dropout and segments.
         results: shapes and dtypes of the results with their axes.
         scratch: shapes of float32 arrays that all instances share.
     """
@@ -476,11 +483,13 @@ def _pair_inputs(
             axes.append("r.q")
     if pair_arrays.words is not None:
         axes.append(_WORDS)
-    return (pair_arrays.mask, biases, pair_arrays.words), axes
+    if pair_arrays.segment_ids is not None:
+        axes += ["r.k", "r.q"]
+    return (pair_arrays.mask, biases, *pair_arrays[2:]), axes
 
 
 class _TpuPairTerms(NamedTuple):
-    """The mask, the biases and the dropout of a block of pairs.
+    """The masks, the biases and the dropout of a block of pairs.
 
     Attributes:
         problem: static arguments of the kernels.
@@ -489,12 +498,15 @@ class _TpuPairTerms(NamedTuple):
             int32 [2, steps, 1], and the positions of the queries, int32 [1,
             query_block], or None.
         words: words of dropout [1, 2], or None.
+        segment_ids: segments of the keys [1, key_block] and the queries [1,
+            query_block], or None.
     """
 
     problem: _TpuProblem
     mask: Any
     biases: Sequence[tuple[Any, Any, Any]]
     words: Any
+    segment_ids: Any
 
     def reads(self, block: _Block) -> Array:
         """Returns True if a query reads a key."""
@@ -502,6 +514,9 @@ class _TpuPairTerms(NamedTuple):
         reads = self.problem.pattern(queries, keys)
         if self.mask is not None:
             reads &= self.mask[...].reshape(-1, 1) != 0
+        if self.segment_ids is not None:
+            of_keys, of_queries = (x[...] for x in self.segment_ids)
+            reads &= of_keys.reshape(-1, 1) == of_queries
         if self.problem.num_keys % self.problem.key_block:
             reads &= keys < self.problem.num_keys
         return reads
