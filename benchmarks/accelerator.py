@@ -105,9 +105,13 @@ def check_rows(families: tuple[str, ...]) -> Iterator[Row]:
             )
             error = max(abs(a / b - 1) for a, b in zip(ours, expected, strict=True))
             yield {"check": f"{name}, float32", "error": error, "holds": error < MOST["float32"]}
-        error = backends_error(device)
-        row = {"check": "state-space products beside FFT", "error": error}
-        yield row | {"holds": error < MOST["float32"]}
+        for what, backend, dtype in (
+            ("products", "matmul", "float32"),
+            ("kernel", "fused", "bfloat16"),
+        ):
+            error = backends_error(device, backend, dtype)
+            row = {"check": f"state-space {what} beside FFT", "error": error}
+            yield row | {"holds": error < MOST[dtype]}
         yield from kernel_rows(device)
     for name in families:
         values = loss_and_norm(name, "bfloat16", device)
@@ -152,8 +156,8 @@ def loss_and_norm(name: str, dtype: str, device: Any) -> tuple[float, float]:
     return float(value), float(norm)
 
 
-def backends_error(device: Any) -> float:
-    """Returns the difference of matrix products and FFT, as a share of the largest output."""
+def backends_error(device: Any, backend: str = "matmul", dtype: str = "float32") -> float:
+    """Returns the difference of a backend and the FFT, as a share of the largest output."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -171,7 +175,8 @@ def backends_error(device: Any) -> float:
         inputs = (decay, frequency, draw(1, channels, modes, 2), draw(2, channels, modes, 2))
         ssm, u, D = DiagonalSSM(log_dt, *inputs), draw(2, length, channels), draw(channels)
         convolve = jax.jit(ssm_convolution, static_argnames="backend")
-        outputs = [convolve(u, ssm, D, backend=name) for name in ("fft", "matmul")]
+        u = u.astype(dtype)
+        outputs = [convolve(u, ssm, D, backend=name) for name in ("fft", backend)]
         return float(jnp.abs(outputs[0] - outputs[1]).max() / jnp.abs(outputs[0]).max())
 
 

@@ -137,11 +137,16 @@ class MemoryTraffic:
                     if operand == name:
                         total += self._share_read(inner, parameter.name)
             elif is_first and user.opcode in _SLICING:
-                total += _count_entries(user) / size
+                # Of a slice that is cut again, only that part is read.
+                share = self._share_read(fused, user.name)
+                total += share * _count_entries(user) / size
             elif user.opcode in _ENTRYWISE:
                 total += self._share_read(fused, user.name)
-            elif not (is_first and user.opcode == "dynamic-update-slice"):
+            elif not (is_first and _is_in_place(fused, user)):
                 return 1.0
+            elif user.opcode == "scatter":
+                updates = fused.instructions[user.operands[-1]]
+                total += _count_entries(updates) / size
         return min(1.0, total)
 
     def _written(self, fused: Computation, result: Instruction) -> int:
@@ -154,7 +159,19 @@ class MemoryTraffic:
                 return self._written(inner, root)
         if source.opcode == "dynamic-update-slice":
             source = fused.instructions[source.operands[1]]
+        if source.opcode == "scatter" and _is_in_place(fused, source):
+            source = fused.instructions[source.operands[-1]]
         return source.num_bytes
+
+
+def _is_in_place(fused: Computation, update: Instruction) -> bool:
+    """Returns True if an operation updates a single array, which the fusion does not compute."""
+    if update.opcode not in ("scatter", "dynamic-update-slice"):
+        return False
+    if update.opcode == "scatter" and len(update.operands) != 3:
+        return False
+    updated = fused.instructions[value_of(fused, update.operands[0])]
+    return updated.opcode == "parameter"
 
 
 def _passed_on(fused: Computation) -> set[str]:

@@ -11,13 +11,15 @@ from longsum_plan.program_text import Computation, Instruction, integers
 
 # Number of products of size queries x keys in an attention kernel
 # (``ops.attention.fused``), by the prefix of its target (cuDNN), of the
-# instruction (splash attention), or of the Triton kernel.
+# instruction (kernels of TPUs), or of the Triton kernel.
 _ATTENTION_PRODUCTS = {
     "__cudnn$fmhaSoftmaxBackward": 5,
     "__cudnn$fmhaSoftmax": 2,
     "splash_mha_fwd": 2,
     "splash_mha_dq": 3,
     "splash_mha_dkv": 4,
+    "mosaic_attention_forward": 2,
+    "mosaic_attention_backward": 5,
     "triton_attention_forward": 2,
     "triton_attention_queries": 3,
     "triton_attention_keys": 4,
@@ -152,6 +154,8 @@ def _attention_operations(
     if instruction.target == _TRITON:  # [rows, length, heads, head_dim]
         shape = _heads_first(shape)
         of_keys = _heads_first(of_keys)
+    if instruction.name.startswith("mosaic"):  # [rows, heads, head_dim, length]
+        shape, of_keys = ((*x[:-2], x[-1], x[-2]) for x in (shape, of_keys))
     *rows, num_queries, head_dim = shape
     named = _PAIRS.search(instruction.attributes)
     if named:

@@ -86,6 +86,7 @@ def test_backends_of_the_state_space_operation_agree(accelerator):
     import jax
 
     assert 0 < accelerator.backends_error(jax.devices()[0]) < 1e-5
+    assert 0 < accelerator.backends_error(jax.devices()[0], "fused", "bfloat16") < 2**-7
 
 
 @pytest.mark.slow

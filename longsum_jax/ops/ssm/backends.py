@@ -101,12 +101,17 @@ def plan_convolution(
         )
     if backend == "auto":
         backend = choose_backend(target_platform(), length, batch)
-    dtype = jnp.dtype(dtype)
     precision = product_precision(target_platform(), dtype)
     if backend == "fused":
         if can_fuse(length, dtype):
             return ConvolutionPlan(
-                backend, channels, channels, 0, precision, dtype, False
+                backend,
+                channels,
+                channels,
+                0,
+                precision,
+                jnp.dtype(dtype),
+                False,
             )
         backend = "fft"
     if block is None:
@@ -127,7 +132,7 @@ def plan_convolution(
         gradient_block,
         group,
         precision,
-        dtype,
+        jnp.dtype(dtype),
         saves_spectrum,
     )
 
