@@ -167,8 +167,9 @@ def product_precision(platform: str, dtype: Any) -> lax.Precision:
     It is HIGH for bfloat16 inputs on TPUs, otherwise HIGHEST. TPUs multiply
     float32 arrays in passes of bfloat16 products: six passes (HIGHEST) are exact
     to float32, three (HIGH) lose at most 2**-15 of a factor, far less than the
-    2**-8 that rounding inputs to bfloat16 may have lost. On GPUs, precisions
-    below HIGHEST round factors to ten bits.
+    2**-8 that rounding inputs to bfloat16 may have lost. If one factor is
+    bfloat16, two passes are as exact as three, and XLA makes two. On GPUs,
+    precisions below HIGHEST round factors to ten bits.
     """
     if platform == "tpu" and jnp.dtype(dtype) == jnp.bfloat16:
         return lax.Precision.HIGH
