@@ -334,7 +334,7 @@ def fastest_changes(
 ) -> Mapping[str, Any]:
     """Returns the changes with which a run's step fits these devices and is fastest.
 
-    Returns {} and says so if the peak rates of the devices are unknown.
+    Prints a reason and returns {} if the peak rates of the devices are unknown.
 
     Args:
         run: configuration of the run.
