@@ -9,9 +9,20 @@ of the optimizer, 4 bytes.
     N, T     source and target positions of one device, all rows together
     n, t     source and target positions of one row
     d, f, a  size of states, of the feed-forward, of all heads together
+    i        inner maps of a feed-forward: 2 if it is gated, otherwise 1
     m        complex modes of a channel
-    V        rows of the vocabulary
+    V, p     rows of the vocabulary, of tables of positions
     W, P     weights that a device gathers, parameters that it updates
+
+An encoder's attention has A maps of d x a, of which B make arrays of all positions: queries, keys,
+values, means. A query reads K keys; at the ends of a text they are fewer, which is not counted.
+
+                        A  B  K
+    full                4  4  n
+    local               4  4  2 r + 1             radius r
+    transient_global    4  4  2 r + 1 + n / g     n / g global keys, sums of blocks of g tokens
+    longformer          7  6  w + 2               window w, and the first token; queries, keys and
+                                                  values of global attention have maps of their own
 """
 
 from collections.abc import Callable, Mapping
@@ -22,19 +33,35 @@ REST = "embeddings, weights, optimizer"
 ADAM_ARRAYS = 7  # reads a parameter, both moments and the gradient; writes all but the last
 
 
+class Attention(NamedTuple):
+    """An encoder's attention: A, B and K of the table above, and the number of global keys."""
+
+    maps: int
+    arrays: int
+    keys: float
+    global_keys: float = 0.0
+
+
 class Sizes(NamedTuple):
-    """Sizes of a training step of an encoder-decoder with a state-space encoder, per device."""
+    """Sizes of a training step of an encoder-decoder, per device.
+
+    ``attention`` is None in a state-space encoder, and ``modes`` 0 in all others.
+    """
 
     rows: float
     source: int
     target: int
     d_model: int
     d_ff: int
+    inner_maps: int
     heads: int
+    attention: Attention | None
     modes: int
     encoder_layers: int
     decoder_layers: int
     vocabulary: int
+    positions: int
+    is_tied: bool
     updated: float
     is_sharded: bool
 
@@ -45,11 +72,15 @@ class Sizes(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """Weights of all linear maps and the table: every parameter except the dynamics."""
-        encoder = 3 * self.d_model * (self.d_model + self.d_ff)
-        decoder = self.d_model * (8 * self.heads + 3 * self.d_ff)
-        layers = self.encoder_layers * encoder + self.decoder_layers * decoder
-        return layers + self.vocabulary * self.d_model
+        """Weights of all linear maps and tables: every parameter except the dynamics."""
+        maps = 3 * self.d_model
+        if self.attention is not None:
+            maps = self.attention.maps * self.heads
+        feed_forward = (self.inner_maps + 1) * self.d_ff
+        encoder = self.encoder_layers * (maps + feed_forward)
+        decoder = self.decoder_layers * (8 * self.heads + feed_forward)
+        tables = self.vocabulary * (2 - self.is_tied) + self.positions
+        return self.d_model * (encoder + decoder + tables)
 
     @property
     def target_states(self) -> float:
@@ -62,7 +93,7 @@ class Least(NamedTuple):
     needs twice as many."""
 
     forward: float
-    backward: float
+    backward: float = 0.0
     operations: float = 0.0
 
 
@@ -86,6 +117,30 @@ def state_space(s: Sizes) -> Least:
     )
 
 
+def encoder_attention(s: Sizes) -> Least:
+    """Layers with attention, see the table above; g are the global keys of a row.
+
+    forward    2 (2 N d + A d a): input, output, weights
+    again      2 (N d + B N a + A d a): input, queries, keys, values and their means, weights
+    gradient   2 (3 N d + B N a + 2 A d a): input, those, gradients of output and input; weights and
+               their gradients
+    operations 2 B N d a + 4 N K a, and 4 g d a a row for its global keys and values
+    """
+    assert s.attention is not None
+    attention, states = s.attention, s.source_states
+    maps = attention.maps * s.d_model * s.heads
+    wide = states / s.d_model * s.heads
+    arrays = attention.arrays * wide
+    pooled = 4 * s.rows * attention.global_keys * s.d_model * s.heads
+    return _layers(
+        s.encoder_layers,
+        forward=HALF * (2 * states + maps),
+        again=HALF * (states + arrays + maps),
+        gradient=HALF * (3 * states + arrays + 2 * maps),
+        operations=2 * s.d_model * arrays + 4 * wide * attention.keys + pooled,
+    )
+
+
 def encoder_feed_forward(s: Sizes) -> Least:
     """See ``_feed_forward``, over N positions."""
     return _feed_forward(s, s.source_states, s.encoder_layers)
@@ -97,22 +152,22 @@ def decoder_feed_forward(s: Sizes) -> Least:
 
 
 def _feed_forward(s: Sizes, states: float, layers: int) -> Least:
-    """Gated feed-forwards of three maps of d x f.
+    """Feed-forwards of i + 1 maps of d x f.
 
-    forward    2 (2 N d + 3 d f): input, output, weights
-    again      2 (N d + 2 N f + 3 d f): input, results of both inner maps, weights
-    gradient   2 (3 N d + 2 N f + 6 d f): input, those two, gradients of output and input; weights
-               and their gradients
-    operations 6 N d f
+    forward    2 (2 N d + (i + 1) d f): input, output, weights
+    again      2 (N d + i N f + (i + 1) d f): input, results of the inner maps, weights
+    gradient   2 (3 N d + i N f + 2 (i + 1) d f): input, those, gradients of output and input;
+               weights and their gradients
+    operations 2 (i + 1) N d f
     """
-    hidden = states / s.d_model * s.d_ff
-    maps = 3 * s.d_model * s.d_ff
+    hidden = s.inner_maps * states / s.d_model * s.d_ff
+    maps = (s.inner_maps + 1) * s.d_model * s.d_ff
     return _layers(
         layers,
         forward=HALF * (2 * states + maps),
-        again=HALF * (states + 2 * hidden + maps),
-        gradient=HALF * (3 * states + 2 * hidden + 2 * maps),
-        operations=2 * states * 3 * s.d_ff,
+        again=HALF * (states + hidden + maps),
+        gradient=HALF * (3 * states + hidden + 2 * maps),
+        operations=2 * states / s.d_model * maps,
     )
 
 
@@ -172,45 +227,95 @@ def logits(s: Sizes) -> Least:
 def rest(s: Sizes) -> Least:
     """Embeddings, the gathering of sharded weights and the optimizer.
 
-    forward    2 (2 N d + 2 T d + W): rows of the table, read and written; gathered weights
-    backward   2 (2 N d + 2 T d + V d + 2 W) + 28 P: gradients of rows, read, and added to a table;
-               weights gathered again, and gradients to send; AdamW
+    forward    2 (2 N d + 2 T d + W) + 4 p d: rows of the table, read and written; gathered weights;
+               positions
+    backward   2 (2 N d + 2 T d + V d + 2 W) + 4 p d + 28 P: gradients of rows, read, and added to a
+               table; weights gathered again, and gradients to send; gradients of positions; AdamW
     """
     states = 2 * (s.source_states + s.target_states)
     gathered = s.weights * s.is_sharded
     table = s.vocabulary * s.d_model
+    positions = WHOLE * s.positions * s.d_model
     adam = WHOLE * ADAM_ARRAYS * s.updated
-    return Least(HALF * (states + gathered), HALF * (states + table + 2 * gathered) + adam)
+    return Least(
+        HALF * (states + gathered) + positions,
+        HALF * (states + table + 2 * gathered) + positions + adam,
+    )
 
 
 def _layers(
-    count: int, *, forward: float, again: float, gradient: float, operations: float
+    count: int, *, forward: float, operations: float, again: float = 0.0, gradient: float = 0.0
 ) -> Least:
     return Least(*(count * x for x in (forward, again + gradient, operations)))
 
 
+def keys_and_values(s: Sizes) -> Least:
+    """The keys and values of the source in all layers of the decoder, which a search reads.
+
+    forward    2 (N d + 2 N a + 2 d a): source, keys, values, weights
+    operations 4 N d a
+    """
+    source, maps = s.source_states, 2 * s.d_model * s.heads
+    arrays = 2 * source / s.d_model * s.heads
+    return _layers(
+        s.decoder_layers,
+        forward=HALF * (source + arrays + maps),
+        operations=2 * arrays * s.d_model,
+    )
+
+
+def source_rows(s: Sizes) -> Least:
+    """The embeddings of the source.
+
+    forward    4 N d + 4 n d: rows of the table, read and written; positions
+    """
+    positions = WHOLE * min(s.positions, s.source) * s.d_model
+    return Least(2 * HALF * s.source_states + positions)
+
+
+STATE_SPACE, ATTENTION = "state-space layers", "encoder self-attention"
 # Part to its count, and to the prefixes of its modules in ``longsum_plan.program_parts``.
-PARTS: Mapping[str, tuple[Callable[[Sizes], Least], tuple[str, ...]]] = {
-    "state-space layers": (
-        state_space,
-        ("encoder/layers/self", "layers/self_attention/shard_map"),
-    ),
-    "encoder feed-forward": (encoder_feed_forward, ("encoder/layers/f",)),
-    "decoder self-attention": (
-        self_attention,
-        ("decoder/layers/self", "decoder/relative_attention_bias"),
-    ),
-    "cross-attention": (cross_attention, ("decoder/layers/cross",)),
-    "decoder feed-forward": (decoder_feed_forward, ("decoder/layers/f",)),
-    "logits and loss": (logits, ("output_logits", "token_scores", "score")),
-    REST: (rest, ("",)),
-}
+Parts = Mapping[str, tuple[Callable[[Sizes], Least], tuple[str, ...]]]
 
 
-def part_of(module: str) -> str:
+def train_parts(s: Sizes) -> Parts:
+    """Returns the parts of a training step; masks of dropout are made on the chip."""
+    return {
+        **_encoder_parts(s),
+        "decoder self-attention": (
+            self_attention,
+            ("decoder/layers/self", "decoder/relative_attention_bias"),
+        ),
+        "cross-attention": (cross_attention, ("decoder/layers/cross",)),
+        "decoder feed-forward": (decoder_feed_forward, ("decoder/layers/f",)),
+        "logits and loss": (logits, ("output_logits", "token_scores", "score")),
+        REST: (rest, ("",)),
+    }
+
+
+def read_parts(s: Sizes) -> Parts:
+    """Returns the parts of the program that reads a document for a search."""
+    return {
+        **_encoder_parts(s),
+        "keys and values": (keys_and_values, ("decoder",)),
+        REST: (source_rows, ("",)),
+    }
+
+
+def _encoder_parts(s: Sizes) -> Parts:
+    if s.attention is None:
+        prefixes = ("encoder/layers/self", "layers/self_attention/shard_map")
+        attention = {STATE_SPACE: (state_space, prefixes)}
+    else:
+        prefixes = ("encoder/layers/self", "encoder/relative_attention_bias", "encoder/attention")
+        attention = {ATTENTION: (encoder_attention, prefixes)}
+    return attention | {"encoder feed-forward": (encoder_feed_forward, ("encoder/layers/f",))}
+
+
+def part_of(module: str, parts: Parts) -> str:
     """Returns the part with the first matching prefix; the last one for all other modules."""
     return next(
         part
-        for part, (_, prefixes) in PARTS.items()
+        for part, (_, prefixes) in parts.items()
         if any(module.startswith(prefix) for prefix in prefixes)
     )

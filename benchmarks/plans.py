@@ -8,8 +8,10 @@ Every case is one call of `longsum plan` in a process of its own. TPU cases need
 `plan-tpu`, GPU cases `plan-cuda`, neither a TPU nor a GPU. A report that is there already is
 continued: cases that it holds for the same device are kept. On two cores the largest cases compile
 for a quarter of an hour each. --configs plans the training step of every shipped config, all modes
-but the tiny ones, on one device of each kind. --parts compares the bytes of each part of a training
-step with a count by hand (``least_bytes.py``); it is for LOCOST.
+but the tiny ones, on one device of each kind; the row of one that does not fit has the changes of
+the config that fit, or the smallest mesh that does. --parts compares the bytes of each part of a
+training step with a count by hand (``least_bytes.py``), for cases with READ those of reading a
+document.
 """
 
 import argparse
@@ -30,12 +32,17 @@ from common import print_table, write_report
 from longsum_jax import configs
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
+from longsum_jax.layers.dense import FEED_FORWARD_KINDS
+from longsum_jax.layers.stack import StackConfig
 from longsum_plan.devices import GPUS, TPUS
 
 C4 = "--config=configs/locost_c4.py"
 FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=-1")
 C4_H200 = (C4, "--device=h200", "--programs=train")
 C4_V5E = (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1", "--tries=0")
+# one of the eight micro-batches of one device
+C4_H200_ONE = (C4, "--device=h200", "--config.data.batch_size=32", "--tries=0")
+C4_H200_ONE += ("--config.training.accumulation=1",)
 # Stands for a directory with the config of a preset, "PRESET:FAMILY:NAME", which reads so many
 # tokens.
 PRESET = "PRESET:"
@@ -58,6 +65,45 @@ T5 = (C4, "--device=h200", "--programs=train", "--tries=0", "--config.training.a
 T5 += ("--config.model.family=t5", "--config.model.encoder_attention=full")
 T5 += ("--config.task.max_target_length=1024", "--config.data.batch_size=2")
 T5 += ("--config.task.max_source_length=16384",)
+# Other families at the size base: T5 1.1, LongT5, BART with as many positions as it needs, LED.
+BASELINES = "--config=configs/long_baselines.py"
+BART_BASE = (
+    *("--config.model.d_model=768", "--config.model.encoder_layers=6"),
+    *("--config.model.decoder_layers=6", "--config.model.encoder_ffn_dim=3072"),
+    *("--config.model.decoder_ffn_dim=3072", "--config.model.encoder_attention_heads=12"),
+    "--config.model.decoder_attention_heads=12",
+)
+FULL = "--config.model.encoder_attention=full"
+FAMILIES = {
+    "longt5": (f"{BASELINES}:longt5", "--config.model.encoder_attention=transient_global"),
+    "led": (f"{BASELINES}:led", *BART_BASE),
+    "bart": (f"{BASELINES}:block_attention", *BART_BASE, FULL),
+    "t5": (f"{BASELINES}:longt5", "--config.model.family=t5", FULL),
+}
+POSITIONS = {
+    "led": "--config.model.max_encoder_position_embeddings",
+    "bart": "--config.model.max_position_embeddings",
+}
+READ = ("--programs=read", "--config.evaluation.batch_size=1", "--tries=0")
+MILLION = 1_048_576
+
+
+def family_arguments(family: str, length: int) -> tuple[str, ...]:
+    """Returns the flags of a family of base size that reads sources of so many tokens."""
+    lengths = (f"--config.task.max_source_length={length}",)
+    if family in POSITIONS:
+        lengths += (f"{POSITIONS[family]}={length}",)
+    return (*FAMILIES[family], *lengths)
+
+
+def family_step(family: str, length: int, device: str) -> tuple[str, ...]:
+    """Returns the flags of a training step of 32,768 tokens and summaries of 512."""
+    rows = (f"--config.data.batch_size={32_768 // length}", "--config.training.accumulation=1")
+    target = "--config.task.max_target_length=512"
+    flags = (f"--device={device}", "--programs=train", "--tries=0")
+    return (*family_arguments(family, length), *rows, target, *flags)
+
+
 # Name -> arguments of longsum plan.
 CASES = {
     "c4_v5e": C4_V5E,
@@ -73,6 +119,10 @@ CASES = {
     ),
     "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train", "--tries=0"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
+    "c4_h200_one": C4_H200_ONE,
+    "c4_h200_one_fused": (*C4_H200_ONE, "--config.model.ssm_backend=fused"),
+    # as c4_h200_one, without computing layers again
+    "c4_h200_one_saved": (*C4_H200_ONE, "--config.model.remat=False"),
     # what layers save for their gradients, and the fastest step
     **{
         f"c4_remat_{remat.lower()}_h200": (*C4_H200, f"--config.model.remat={remat}", "--tries=0")
@@ -105,6 +155,22 @@ CASES = {
         for model in GEMMAS
         for device in ("v5e", "v5p", "h100", "h200")
     },
+    **{
+        f"{family}_base_{length // 1024}k_{device.partition('-')[0]}": family_step(
+            family, length, device
+        )
+        for device in ("h200", "h100", "a100-80", "v5e")
+        for length in (4096, 16_384)
+        for family in FAMILIES
+    },
+    "c4_1m_h200": (
+        *(C4, "--device=h200", *READ, f"--config.task.max_source_length={MILLION}"),
+        "--config.training.accumulation=1",
+    ),
+    **{
+        f"{family}_1m_h200": (*family_arguments(family, MILLION), "--device=h200", *READ)
+        for family in ("longt5", "led")
+    },
 }
 # Classes of data sets that are not at hand (Condevaux and Harispe 2022, section 4.2; LexGLUE), and
 # whether documents have several: documents are made of which configs count them.
@@ -116,6 +182,9 @@ CLASSES = {
     "ecthr_a": (10, True),
     "ecthr_b": (10, True),
 }
+# Topologies of several devices, from the smallest.
+MESHES = {"v5e": ("2x2", "2x4", "4x4"), "v6e": ("2x2", "2x4", "4x4")}
+GPU_MESHES = ("1x2", "1x4", "1x8")
 Row = dict[str, Any]
 
 
@@ -207,28 +276,33 @@ def _tried(trial: dict[str, Any]) -> Row:
 
 
 def part_rows(case: str, report: dict[str, Any]) -> Iterator[Row]:
-    """Yields the bytes of each part of a training step: by hand, and by the plan.
+    """Yields the bytes of each part of a training step, or of the program ``read``: by hand, and by
+    the plan.
 
-    The last row is for the whole step. ``utilization`` is the share of the products' peak rate that
-    its model FLOPs have if it takes the roofline time.
+    The last row is for the whole program. ``utilization`` is the share of the products' peak rate
+    that its model FLOPs have if it takes the roofline time.
     """
     sums = ("least_gb", "moved_gb", "model_tflop", "tflop", "memory_ms", "compute_ms")
-    [program] = [p for p in report["programs"] if p["program"] == "train"]
+    [program] = [p for p in report["programs"] if p["program"] in ("train", "read")]
+    has_gradients = program["program"] == "train"
     sizes = _sizes(report, program)
+    parts = (least_bytes.train_parts if has_gradients else least_bytes.read_parts)(sizes)
     rows: dict[tuple[str, str], Row] = {}
-    for name, (count, _) in least_bytes.PARTS.items():
+    for name, (count, _) in parts.items():
         least = count(sizes)
         passes = {"forward": (least.forward, 1), "backward": (least.backward, 2)}
-        for stage, (num_bytes, times) in passes.items():
+        for stage in ("forward", "backward")[: 1 + has_gradients]:
+            num_bytes, times = passes[stage]
             row = rows.setdefault(_part_and_pass(name, stage), dict.fromkeys(sums, 0.0))
             row["least_gb"] += num_bytes / 1e9
             row["model_tflop"] += times * least.operations / 1e12
     for part in program["parts"]:
-        row = rows[_part_and_pass(least_bytes.part_of(part["module"]), part["pass"])]
+        name = least_bytes.part_of(part["module"], parts)
+        row = rows[_part_and_pass(name, part["pass"])]
         row["moved_gb"] += part["moved_bytes"] / 1e9
         row["tflop"] += sum(part["operations"].values()) / 1e12
-        for name in ("memory", "compute"):
-            row[f"{name}_ms"] += 1e3 * part["roofline_seconds"][name]
+        for kind in ("memory", "compute"):
+            row[f"{kind}_ms"] += 1e3 * part["roofline_seconds"][kind]
     total = {name: sum(row[name] for row in rows.values()) for name in sums}
     hardware = {**TPUS, **GPUS}[report["device"].partition(":")[0]]
     peak = hardware.products["bfloat16"] / 1e12
@@ -252,20 +326,40 @@ def _sizes(report: dict[str, Any], program: Row) -> least_bytes.Sizes:
     """Returns the sizes of one device in a config's step with one micro-batch."""
     run = run_config(read_config(report["config"], report["changes"]))
     model, num_devices = run.model, report["num_devices"]
+    encoder, decoder = model.encoder_stack, model.decoder_stack
+    is_training = program["program"] == "train"
+    source, target = run.task.max_source_length, run.task.max_target_length
+    is_state_space = encoder.encoder_attention == "s4d"
     return least_bytes.Sizes(
-        rows=run.data.batch_size / num_devices,
-        source=run.task.max_source_length,
-        target=run.task.max_target_length,
-        d_model=model.d_model,
-        d_ff=model.d_ff,
-        heads=model.num_heads * model.d_kv,
-        modes=model.attention.d_state // 2,
-        encoder_layers=model.num_layers,
-        decoder_layers=model.num_decoder_layers,
+        rows=run.data.batch_size / num_devices if is_training else 1,
+        source=source,
+        target=target,
+        d_model=encoder.d_model,
+        d_ff=encoder.d_ff,
+        inner_maps=1 + FEED_FORWARD_KINDS[encoder.feed_forward][1],
+        heads=encoder.num_heads * encoder.d_kv,
+        attention=None if is_state_space else _attention(encoder, source),
+        modes=encoder.attention.d_state // 2 if is_state_space else 0,
+        encoder_layers=encoder.num_layers,
+        decoder_layers=decoder.num_layers,
         vocabulary=model.vocab_size,
+        positions=source + target if getattr(model, "positions", "") == "learned" else 0,
+        is_tied=model.tie_word_embeddings,
         updated=program["memory_bytes"]["parameters"] / least_bytes.WHOLE,
         is_sharded=num_devices > 1,
     )
+
+
+def _attention(stack: StackConfig, length: int) -> least_bytes.Attention:
+    """Returns the maps and keys of an encoder's attention, see the table of ``least_bytes``."""
+    name, options = stack.encoder_attention, stack.attention
+    if name == "full":
+        return least_bytes.Attention(4, 4, length)
+    if name == "longformer":
+        [window] = options.attention_window
+        return least_bytes.Attention(7, 6, window + 2)
+    pooled = length / options.global_block_size if name == "transient_global" else 0
+    return least_bytes.Attention(4, 4, 2 * options.local_radius + 1 + pooled, pooled)
 
 
 def _longest_part(parts: list[dict[str, Any]]) -> Row:
@@ -310,6 +404,26 @@ def plan_rows(
         return [row | sizes for row in rows_of(case, report)]
 
 
+def config_rows(case: str, arguments: tuple[str, ...]) -> list[Row]:
+    """Returns the row of a config; one that does not fit has a ``remedy``, if there is one."""
+    rows = plan_rows(case, (*arguments, "--tries=0"))
+    if all(row.get("fits", True) for row in rows):
+        return rows
+    [row, *trials] = plan_rows(case, arguments)
+    fitting = [trial for trial in trials if trial.get("fits")]
+    if fitting:
+        return [row | {"remedy": fitting[-1]["tried"], "remedy_gb": fitting[-1]["total_gb"]}]
+    device = _device_of(arguments)
+    for topology in MESHES.get(device, GPU_MESHES):
+        on_mesh = [x for x in arguments if not x.startswith("--device=")]
+        on_mesh += [f"--device={device}:{topology}", *FSDP, "--tries=0"]
+        [larger] = plan_rows(case, tuple(on_mesh))
+        if larger.get("fits"):
+            remedy = f"{larger['devices_of']}, mesh.preset=fsdp"
+            return [row | {"remedy": remedy, "remedy_gb": larger["total_gb"]}]
+    return [row]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -334,7 +448,11 @@ def main() -> None:
             if any((row["case"], row["device"]) == (case, device) for row in rows):
                 continue
             if args.parts:
-                result = plan_rows(case, (*cases[case], "--programs=train"), part_rows)
+                selected = [flag for flag in cases[case] if flag.startswith("--programs=")]
+                arguments = (*cases[case], *([] if selected else ["--programs=train"]))
+                result = plan_rows(case, arguments, part_rows)
+            elif args.configs:
+                result = config_rows(case, cases[case])
             else:
                 result = plan_rows(case, cases[case])
             print_table(result)

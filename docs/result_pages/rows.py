@@ -49,6 +49,18 @@ def equal_plans(rows: Rows) -> Rows:
     ]
 
 
+def furthest_parts(rows: Rows) -> Rows:
+    """Returns the three parts of every plan that move most bytes above their least, and the sum."""
+    plans: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        plans.setdefault((row["case"], row["device"]), []).append(row)
+    result: list[Row] = []
+    for *parts, whole in plans.values():
+        parts.sort(key=lambda row: row["least_gb"] - row["moved_gb"])
+        result += [*parts[:3], whole]
+    return result
+
+
 def trials(rows: Rows, section: str) -> Rows:
     """Returns the rows of a section, and a row with their sums."""
     rows = [row | {"failed": len(row["failures"])} for row in rows if row["section"] == section]

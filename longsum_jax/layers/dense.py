@@ -317,13 +317,36 @@ def _in_float32(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return lambda x: function(x.astype(jnp.float32)).astype(x.dtype)
 
 
-_GELU = _in_float32(partial(nn.gelu, approximate=False))
+_exact_gelu = _in_float32(partial(nn.gelu, approximate=False))
+
+
+@jax.custom_vjp
+def _gelu(x: Array) -> Array:
+    """Computes the exact GELU; gradients store only ``x``.
+
+    XLA for GPUs would compute the error function once for value and gradient,
+    and store it in float32 in between.
+    """
+    return _exact_gelu(x)
+
+
+def _gelu_forward(x: Array) -> tuple[Array, Array]:
+    return _exact_gelu(x), x
+
+
+def _gelu_backward(x: Array, gradient: Array) -> tuple[Array]:
+    # Behind the barrier, XLA does not recognize the same error function.
+    _, backward = jax.vjp(_exact_gelu, jax.lax.optimization_barrier(x))
+    return backward(gradient)
+
+
+_gelu.defvjp(_gelu_forward, _gelu_backward)
 _TANH_GELU = _in_float32(partial(nn.gelu, approximate=True))
 # Names as in Hugging Face configs, several of which denote the same function.
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
-    "gelu": _GELU,
-    "gelu_python": _GELU,
+    "gelu": _gelu,
+    "gelu_python": _gelu,
     "gelu_new": _TANH_GELU,
     "gelu_fast": _TANH_GELU,
     "gelu_accurate": _TANH_GELU,

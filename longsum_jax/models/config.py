@@ -74,8 +74,8 @@ class ModelConfig(FlatConfig):
         attention: options of the encoder attention, an object of its
             ``Options`` class (``layers.attention.options``);
             ``ENCODER_DEFAULTS`` is replaced by its default options.
-        attention_backend: kernel for attention without a bias or dropout, to
-            all keys or in windows and blocks, in encoders and decoders; see
+        attention_backend: kernel for attention to all keys or in windows and
+            blocks, in encoders and decoders; see
             ``ops.attention.fused.choose_kernel``. Checkpoints do not store it.
         ssm_backend: backend of convolutions, see
             ``ops.ssm.convolution.ssm_convolution``. Checkpoints do not store

@@ -4,17 +4,18 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import flax.linen as nn
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.partitioning import rows_per_device
+from longsum_jax.ops.device_memory import times_common_memory
 from longsum_jax.ops.losses import TokenScores, token_scores
+from longsum_jax.ops.precision import products_of_rows
 from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
 
 Model = TypeVar("Model", bound=nn.Module)
-# maximum float32 logits of labels in a device's memory at once
+# maximum float32 logits of labels in a device's memory at once, for at most 32 GiB
 MAX_LOGIT_BYTES = 2**28
 
 
@@ -30,12 +31,7 @@ def vocabulary_logits(
         return stored_product(x.reshape(-1, x.shape[-1]), table).reshape(
             *x.shape[:-1], -1
         )
-    return jnp.einsum(
-        "...d,vd->...v",
-        x,
-        table.astype(x.dtype),
-        preferred_element_type=jnp.float32,
-    )
+    return products_of_rows(x, table.astype(x.dtype))
 
 
 def score_labels(
@@ -49,7 +45,8 @@ def score_labels(
     """Scores labels by states.
 
     If the logits of all positions would take more than MAX_LOGIT_BYTES on a
-    device, a loop runs over the positions, and gradients recompute the logits.
+    device, more if its memory is large, a loop runs over the positions, and
+    gradients recompute the logits.
 
     Args:
         module: module with a ``config``; ``logits`` must access parameters
@@ -67,7 +64,8 @@ def score_labels(
         )
 
     position_bytes = 4 * rows_per_device(x.shape[0]) * module.config.vocab_size
-    chunk = max(1, MAX_LOGIT_BYTES // position_bytes)
+    most = MAX_LOGIT_BYTES * times_common_memory()
+    chunk = max(1, most // position_bytes)
     if x.shape[1] <= chunk:
         return score(module, x, labels)
     return map_over_length(module, score, chunk, x, labels, recompute=True)

@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from longsum_jax.ops.padding import zero_unless
 from longsum_jax.typing import IGNORED_LABEL, AnyArray
 
 
@@ -49,7 +50,7 @@ def token_scores(
     # By comparison, because the gradient of an indexed logit would be a scatter
     # over the vocabulary.
     is_label = jnp.asarray(labels)[..., None] == np.arange(logits.shape[-1])
-    right = jnp.where(is_label, shifted, 0.0).sum(-1)
+    right = zero_unless(is_label, shifted).sum(-1)
     # Cross-entropy with the target (1 - s) one_hot(label) + s / vocab.
     loss = log_sum - (1 - label_smoothing) * right
     if label_smoothing:

@@ -1,5 +1,6 @@
 """Padding of sequences: zeros after their tokens, and zeros in place of padding."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Shaped
 
@@ -18,4 +19,17 @@ def zero_padding(
     mask: Bool[AnyArray, "batch length"],
 ) -> Shaped[Array, "batch length heads features"]:
     """Returns ``x`` with zeros where ``mask`` is False."""
-    return jnp.where(mask[..., None, None], x, 0)
+    return zero_unless(mask[..., None, None], x)
+
+
+def zero_unless(
+    mask: Bool[AnyArray, "#*shape"], x: Shaped[AnyArray, "*shape"]
+) -> Shaped[Array, "*shape"]:
+    """Returns ``x`` with zeros where ``mask`` is False.
+
+    The zeros of ``jnp.where(mask, x, 0)`` are made inside of a function of
+    their own. In a loop over layers, JAX moves that function before the loop,
+    from where XLA for GPUs does not move its zeros back: they are stored in the
+    size of ``x``, and every layer reads them.
+    """
+    return jax.lax.select(jnp.broadcast_to(mask, x.shape), x, jnp.zeros_like(x))

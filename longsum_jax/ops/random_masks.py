@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
+from longsum_jax.ops.padding import zero_unless
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
 
@@ -64,10 +65,10 @@ def head_words(
 
 def keep_pairs(
     words: tuple[Any, Any],
-    queries: Int[AnyArray, "num_queries 1"],
-    keys: Int[AnyArray, "1 num_keys"],
+    queries: Int[AnyArray, "#rows #columns"],
+    keys: Int[AnyArray, "#rows #columns"],
     share: float,
-) -> Bool[Array, "num_queries num_keys"]:
+) -> Bool[Array, "rows columns"]:
     """Draws a mask of pairs of queries and keys inside a kernel, True with probability ``share``.
 
     The mask depends on the words and positions only, not on blocks and devices.
@@ -75,7 +76,8 @@ def keep_pairs(
 
     Args:
         words: the two words of a row and head.
-        queries, keys: indices of the queries and keys.
+        queries, keys: indices of the queries and keys, one along the rows of
+            the mask and the other along its columns.
         share: probability of True, less than 1.
     """
     of_queries, of_keys = (
@@ -105,4 +107,4 @@ def drop_entries(
     means would grow by 0.2 %.
     """
     scaled = x.astype(jnp.float32) / share
-    return jnp.where(keep, scaled, 0).astype(x.dtype)
+    return zero_unless(keep, scaled).astype(x.dtype)

@@ -6,6 +6,7 @@ steps. The norm of the parameters shows whether an update was not finite.
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -43,10 +44,17 @@ RESERVED_METRICS = (
 )
 
 
-# Each TPU of a mesh draws its own part of a random array; otherwise each draws
-# the whole array.
 _COMPILER_OPTIONS: dict[str, dict[str, str | bool]] = {
-    "tpu": {"xla_tpu_spmd_rng_bit_generator_unsafe": True}
+    "tpu": {
+        # Each TPU of a mesh draws its own part of a random array; otherwise
+        # each draws the whole array.
+        "xla_tpu_spmd_rng_bit_generator_unsafe": True,
+        # Weights are gathered before a product. Otherwise XLA multiplies with
+        # the shard of one device after another, each time over all outputs,
+        # which are larger than the weights.
+        "xla_tpu_enable_windowed_einsum_for_all_gather": False,
+        "xla_tpu_enable_windowed_einsum_for_reduce_scatter": False,
+    }
 }
 
 
@@ -136,10 +144,6 @@ def make_train_step(
         updates, opt_state = optimizer.update(grads, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
-    def skip(grads: Grads, params: Any, opt_state: Any) -> tuple[Any, Any]:
-        del grads
-        return params, opt_state
-
     def step(
         state: TrainState, batch: dict[str, Array]
     ) -> tuple[TrainState, dict[str, Array]]:
@@ -155,10 +159,11 @@ def make_train_step(
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        # A branch can reuse the buffers of the old arrays; selecting between
-        # old and new arrays elementwise would need both.
-        params, opt_state = jax.lax.cond(
-            finite, update, skip, grads, state.params, state.opt_state
+        old = (state.params, state.opt_state)
+        # In place, unlike the branches of a conditional, whose results XLA for
+        # GPUs copies to the arrays of the old state.
+        params, opt_state = jax.tree.map(
+            partial(jnp.where, finite), update(grads, *old), old
         )
         new_state = TrainState(
             step=state.step + 1,

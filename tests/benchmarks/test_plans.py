@@ -53,6 +53,30 @@ def test_a_refused_plan_is_a_row(plans):
     assert "v99" in row["note"]
 
 
+def test_a_config_that_does_not_fit_has_a_remedy(plans, monkeypatch):
+    fits = {"h100:1x4"}
+    tried: list[tuple[str, ...]] = []
+
+    def plan_rows(case, arguments):
+        tried.append(arguments)
+        device = plans._device_of(arguments)
+        row = {"case": case, "device": device, "devices_of": device, "fits": device in fits}
+        trials = [{"tried": "remat=True", "total_gb": 9.0, "fits": "remat" in fits}]
+        return [row | {"total_gb": 50.0}, *([] if "--tries=0" in arguments else trials)]
+
+    monkeypatch.setattr(plans, "plan_rows", plan_rows)
+    arguments = ("--config=x.py", "--device=h100", "--programs=train")
+    [row] = plans.config_rows("x", arguments)
+    assert (row["device"], row["fits"]) == ("h100", False)
+    assert row["remedy"] == "h100:1x4, mesh.preset=fsdp"
+    assert [plans._device_of(one) for one in tried] == ["h100"] * 2 + ["h100:1x2", "h100:1x4"]
+    fits.add("remat")
+    [row] = plans.config_rows("x", arguments)
+    assert (row["remedy"], row["remedy_gb"]) == ("remat=True", 9.0)
+    fits.add("h100")
+    assert "remedy" not in plans.config_rows("x", arguments)[0]
+
+
 def test_bytes_of_parts_are_next_to_a_count_by_hand(plans):
     def part(module, stage, num_bytes):
         seconds = {"memory": num_bytes / 1e12, "compute": 0.0, "links": 0.0}
@@ -81,3 +105,60 @@ def test_bytes_of_parts_are_next_to_a_count_by_hand(plans):
     total = rows["all", "both"]
     assert (total["moved_gb"], total["tflop"]) == (11, 4)
     assert total["utilization"] == pytest.approx(total["model_tflop"] / 197 / 0.05)
+
+
+@pytest.mark.parametrize(
+    ("family", "attention"),
+    [
+        ("t5", (4, 4, 4096, 0)),
+        ("longt5", (4, 4, 2 * 127 + 1 + 256, 256)),
+        ("led", (7, 6, 512 + 2, 0)),
+        ("bart", (4, 4, 4096, 0)),
+    ],
+)
+def test_weights_counted_by_hand_are_those_of_the_model(plans, family, attention):
+    import jax
+
+    from longsum_jax.models.registry import get_family
+
+    arguments = plans.family_step(family, 4096, "h200")
+    flags = [flag.removeprefix("--config.").split("=") for flag in arguments]
+    spec = arguments[0].removeprefix("--config=configs/")
+    report = {"config": str(ROOT / "configs" / spec), "num_devices": 1}
+    report["changes"] = {key: value for key, value in flags if "." in key[:11]}
+    program = {"program": "train", "memory_bytes": {"parameters": 0}}
+    sizes = plans._sizes(report, program)
+    assert sizes.attention == attention
+    model = plans.run_config(plans.read_config(report["config"], report["changes"])).model
+    params = jax.eval_shape(get_family(family).init_params(model), jax.random.key(0))
+    count = 0
+    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        names = {str(getattr(key, "key", "")) for key in path}
+        if not names & {"scale", "bias", "embedding", "final_logits_bias"}:
+            rows_read = {"source_positions": 4096, "target_positions": 512}
+            [rows] = [rows_read[key] for key in names & rows_read.keys()] or [None]
+            count += (leaf.size // leaf.shape[0]) * rows if rows else leaf.size
+    assert sizes.weights == count
+
+
+def test_reading_has_a_forward_pass_alone(plans):
+    part = {"module": "decoder/layers", "pass": "forward", "moved_bytes": 1e9}
+    part |= {"operations": {"bfloat16": 1e12}}
+    part["roofline_seconds"] = {"memory": 1e-3, "compute": 1e-3, "links": 0.0}
+    program = {"program": "read", "memory_bytes": {"parameters": 0}, "parts": [part]}
+    program["roofline_seconds"] = part["roofline_seconds"]
+    report = {"device": "h200", "num_devices": 1, "programs": [program]}
+    report |= {"config": str(ROOT / "configs/locost_c4.py"), "changes": {}}
+    rows = {(row["part"], row["pass"]): row for row in plans.part_rows("c4", report)}
+    assert list(rows) == [
+        ("state-space layers", "forward"),
+        ("encoder feed-forward", "forward"),
+        ("keys and values", "forward"),
+        ("embeddings, weights, optimizer", "both"),
+        ("all", "both"),
+    ]
+    # keys and values of one document in 12 layers, from its states
+    cached = rows["keys and values", "forward"]
+    assert cached["model_tflop"] == 12 * 4 * 4096 * 768**2 / 1e12
+    assert cached["least_gb"] == pytest.approx(12 * 2 * (3 * 4096 * 768 + 2 * 768**2) / 1e9)
+    assert rows["all", "both"]["moved_gb"] == 1

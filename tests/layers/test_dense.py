@@ -55,6 +55,21 @@ def test_activations_of_bfloat16_are_computed_in_float32(name):
     np.testing.assert_array_equal(ACTIVATIONS[name](x), expected)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_exact_gelu_has_the_gradient_of_its_formula_and_stores_its_input_alone(dtype):
+    x = jnp.linspace(-6, 6, 1001, dtype=dtype)
+    weights = jnp.asarray(RNG.normal(size=1001), dtype)
+    value, backward = jax.vjp(ACTIVATIONS["gelu"], x)
+    wide_value, wide_backward = jax.vjp(
+        lambda x: jax.nn.gelu(x, approximate=False), x.astype(jnp.float32)
+    )
+    np.testing.assert_array_equal(value, wide_value.astype(dtype))
+    [result], [expected] = backward(weights), wide_backward(weights.astype(jnp.float32))
+    np.testing.assert_array_equal(result, expected.astype(dtype))
+    [stored] = jax.tree.leaves(backward)
+    np.testing.assert_array_equal(stored, x)
+
+
 @pytest.mark.parametrize(("inputs", "shape"), [(1, (6, 3)), (1, (6, 2, 4)), (2, (11, 6, 5))])
 def test_linear_sums_over_its_inputs(inputs, shape):
     linear = Linear(shape, ("embed",) * len(shape), normal(1.0), torch_uniform(6), inputs)

@@ -1,5 +1,7 @@
 """Longformer and LED attention: a window and selected global tokens."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
@@ -13,6 +15,7 @@ from longsum_jax.ops.attention.key_sets import (
     split_dropout,
 )
 from longsum_jax.ops.attention.local import local_attention
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.sequence_sharding import Axes, first_position, sum_over
 from longsum_jax.typing import AnyArray
 
@@ -51,20 +54,27 @@ def scatter_positions(
     Args:
         x: vectors of tokens.
         rows: new values.
-        indices, axes: see ``gather_positions``.
+        indices, axes: see ``gather_positions``; no position twice in a row.
     """
     indices = _shard_positions(indices, x.shape[1], axes)
+    # Otherwise the gradient scatters numbers of the rows into an array of the
+    # size of ``x`` to find out which of several rows was written last.
     scatter = jax.vmap(
-        lambda x, rows, i: x.at[i].set(rows.astype(x.dtype), mode="drop")
+        lambda x, rows, i: x.at[i].set(
+            rows.astype(x.dtype), mode="drop", unique_indices=True
+        )
     )
     return scatter(x, rows, indices)
 
 
 def _shard_positions(indices: AnyArray, length: int, axes: Axes) -> Array:
-    """Returns positions within this shard, ``length`` for positions outside it."""
-    # ``length`` is out of bounds, so that gather and scatter skip it.
+    """Returns positions within this shard; different ones from ``length`` on for those outside."""
     positions = indices - first_position(length, axes)
-    return jnp.where((positions < 0) | (positions >= length), length, positions)
+    # Gather and scatter skip positions that are out of bounds.
+    outside = length + jnp.arange(indices.shape[1])
+    return jnp.where(
+        (positions < 0) | (positions >= length), outside, positions
+    )
 
 
 def longformer_attention(
@@ -81,6 +91,7 @@ def longformer_attention(
     dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
+    steps: Sequence[StepBias] = (),
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends from tokens to a window and the global tokens, and from global tokens to all keys.
 
@@ -102,8 +113,8 @@ def longformer_attention(
         max_radius, block_size, scale, dropout, axes, fused: see
             ``local_attention``; the queries of the few global tokens use the
             reference implementation.
-        bias: bias of the window, see ``local_attention``; global keys have no
-            bias.
+        bias, steps: bias of the window, see ``local_attention``; global keys
+            have no bias.
 
     Returns:
         The attended values in the type of ``tokens.v``; zeros for padding.
@@ -135,6 +146,7 @@ def longformer_attention(
         dropout=local_dropout,
         axes=axes,
         fused=fused,
+        steps=steps,
     )
     # Global queries, with their separate projections, attend to all tokens.
     all_keys = KeySet(

@@ -36,6 +36,16 @@ def test_gather_and_scatter_leave_out_absent_positions():
     np.testing.assert_array_equal(out, [[1, 2, 3, 40, 5], [60, 7, 8, 9, 10]])
 
 
+def test_gradients_of_scatter_number_no_entries():
+    x, rows = jnp.ones((2, 5)), jnp.ones((2, 2))
+    indices = jnp.array([[3, -1], [-1, 0]])
+    run = jax.grad(lambda *arrays: scatter_positions(*arrays, indices).sum(), argnums=(0, 1))
+    of_x, of_rows = run(x, rows)
+    np.testing.assert_array_equal(of_x, [[1, 1, 1, 0, 1], [0, 1, 1, 1, 1]])
+    np.testing.assert_array_equal(of_rows, [[1, 0], [0, 1]])
+    assert "u32[2,5]" not in str(jax.make_jaxpr(run)(x, rows))
+
+
 @pytest.mark.parametrize(("length", "traced"), [(16, False), (13, True), (3, False)])
 def test_longformer_attention(length, traced):
     mask, radius = rows(length), 3
