@@ -6,13 +6,17 @@ First every family's tiny model, its loss and its gradient on the device beside 
 this machine's CPU in float32, and finite in bfloat16; the two backends of the state-space
 operation; and each kernel of attention, its values and gradients beside the reference. Then the
 other scripts, one case after another in a process of its own until --minutes are over, those first
-that settle most. Checks take two or three minutes on a GPU, most of them to compile. The report is
+that settle most: training steps, encoders and searches beside PyTorch's, as it is, compiled and
+with caches of fixed size; the operations that take longest; the backends. What is left of the last
+minutes is for a training on generated text. Checks take two or three minutes on a GPU, most of them
+to compile. The report is
 written after every part, and a start that finds one goes on where it ended; unfinished checks begin
 again. Nothing is measured on a device that computes wrongly.
 """
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -21,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import print_table, write_report
+from common import GIB, device_bytes, print_table, write_report
 
 HERE = Path(__file__).resolve().parent
 # Differences from the CPU, of the largest entry. Products of float32 are formed in full here.
@@ -29,8 +33,14 @@ MOST = {"float32": 1e-3, "bfloat16": 2e-2}
 FAMILIES = ("t5", "longt5", "locost", "bart", "pegasus", "pegasus_x", "led", "bigbird_pegasus")
 LENGTH, TARGET = 256, 16  # tokens of the tiny models
 ATTENTION = (2, 321, 2, 64)  # batch, an odd length, heads, head_dim
-MILLION = 2**20
+SUMMARY = 512  # tokens of a target
+# Tokens of a training step for a GiB of the device: a PyTorch step of LongT5 takes about 11 GiB for
+# 4,096, and should fit.
+ROW_TOKENS = 256
+NUM_TEXTS = 400_000  # 24 words each, for the training
+LEAST_TRAINING = 60.0  # seconds
 LAST_CHECK = "all of them"
+NESTED = ("losses", "operations")  # columns that the printed table leaves out
 Row = dict[str, Any]
 
 
@@ -42,22 +52,44 @@ class Case(NamedTuple):
     flags: tuple[str, ...]
 
 
-def cases(size: str, lengths: tuple[int, ...]) -> Iterator[Case]:
-    """Yields the measurements, those first that settle most."""
-    short = (f"--size={size}", "--repeats=2")
+def cases(size: str, lengths: tuple[int, ...], device_gib: float) -> Iterator[Case]:
+    """Yields the measurements, those first that settle most.
+
+    Args:
+        size: size of the models, see ``models.SIZES``.
+        lengths: tokens of the documents of training steps, the first one also of other cases.
+        device_gib: memory of the device, of which the models of a step take about a third.
+    """
+    sized = (f"--size={size}", "--repeats=5")
+    first = lengths[0]
     for length in lengths:
-        at = (f"--lengths={length}", *short)
-        for model in ("locost", "longt5", "led", "bart"):
-            if model == "bart" and length > 1024:
-                continue  # beyond its positions
-            yield Case(f"train {model} {length}", "train_step.py", (f"--models={model}", *at))
-            yield Case(f"encode {model} {length}", "encode.py", (f"--models={model}", *at))
-    ours = (f"--lengths={MILLION}", f"--size={size}", "--repeats=1", "--peers=none")
-    yield Case(f"encode locost {MILLION}", "encode.py", ("--models=locost", *ours))
-    for beams in (1, 4):
-        flags = ("--models=bart", "--lengths=1024", f"--beams={beams}", *short)
-        yield Case(f"decode bart, {beams} beams", "decode.py", flags)
+        rows = max(int(device_gib * ROW_TOKENS / length), 1)
+        step = (f"--lengths={length}", *sized, f"--target={SUMMARY}", f"--batch={rows}")
+        for model in ("locost", "longt5", "led", *(("t5",) if length == first else ())):
+            flags = (f"--models={model}", *step, "--compile")
+            yield Case(f"train {model} {length}", "train_step.py", flags)
+    for model in ("locost", "longt5", "led"):
+        flags = (f"--models={model}", f"--lengths={first}", *sized, "--compile")
+        yield Case(f"encode {model} {first}", "encode.py", flags)
+    for model in ("locost", "longt5", "led"):
+        longer = ",".join(str(first * 4**power) for power in range(1, 5))
+        flags = (f"--models={model}", f"--lengths={longer}", *sized, "--peers=none")
+        yield Case(f"encode {model}, longer", "encode.py", flags)
+    for model, length in (("bart", first // 4), ("led", 4 * first)):
+        for beams in (1, 4):
+            flags = (f"--models={model}", f"--lengths={length}", f"--beams={beams}")
+            flags += ("--batches=1,16", "--new_tokens=128", f"--size={size}", "--static")
+            yield Case(f"decode {model} {length}, beams {beams}", "decode.py", flags)
+    profiled = (*sized, "--peers=none", "--profile")
+    step = (f"--lengths={first}", f"--target={SUMMARY}", *profiled)
+    yield Case("profile train", "train_step.py", ("--models=locost", *step))
+    million = f"--lengths={256 * first}"
+    yield Case("profile encode", "encode.py", ("--models=locost", million, *profiled))
     yield Case("state-space backends", "ssm.py", ("--tables=backends", "--repeats=2"))
+    reference = (*step[:-1], "--attention_backend=reference")
+    for model in ("t5", "longt5", "led"):
+        flags = (f"--models={model}", *reference)
+        yield Case(f"train {model} {first} without kernels", "train_step.py", flags)
 
 
 def check_rows(families: tuple[str, ...]) -> Iterator[Row]:
@@ -73,9 +105,13 @@ def check_rows(families: tuple[str, ...]) -> Iterator[Row]:
             )
             error = max(abs(a / b - 1) for a, b in zip(ours, expected, strict=True))
             yield {"check": f"{name}, float32", "error": error, "holds": error < MOST["float32"]}
-        error = backends_error(device)
-        row = {"check": "state-space products beside FFT", "error": error}
-        yield row | {"holds": error < MOST["float32"]}
+        for what, backend, dtype in (
+            ("products", "matmul", "float32"),
+            ("kernel", "fused", "bfloat16"),
+        ):
+            error = backends_error(device, backend, dtype)
+            row = {"check": f"state-space {what} beside FFT", "error": error}
+            yield row | {"holds": error < MOST[dtype]}
         yield from kernel_rows(device)
     for name in families:
         values = loss_and_norm(name, "bfloat16", device)
@@ -120,8 +156,8 @@ def loss_and_norm(name: str, dtype: str, device: Any) -> tuple[float, float]:
     return float(value), float(norm)
 
 
-def backends_error(device: Any) -> float:
-    """Returns the difference of matrix products and FFT, as a share of the largest output."""
+def backends_error(device: Any, backend: str = "matmul", dtype: str = "float32") -> float:
+    """Returns the difference of a backend and the FFT, as a share of the largest output."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -139,7 +175,8 @@ def backends_error(device: Any) -> float:
         inputs = (decay, frequency, draw(1, channels, modes, 2), draw(2, channels, modes, 2))
         ssm, u, D = DiagonalSSM(log_dt, *inputs), draw(2, length, channels), draw(channels)
         convolve = jax.jit(ssm_convolution, static_argnames="backend")
-        outputs = [convolve(u, ssm, D, backend=name) for name in ("fft", "matmul")]
+        u = u.astype(dtype)
+        outputs = [convolve(u, ssm, D, backend=name) for name in ("fft", backend)]
         return float(jnp.abs(outputs[0] - outputs[1]).max() / jnp.abs(outputs[0]).max())
 
 
@@ -261,6 +298,46 @@ def measure(case: Case, seconds: float) -> list[Row]:
         return [{"case": case.name, **row} for row in json.loads(out.read_text())["rows"]]
 
 
+def train(directory: Path, size: str, seconds: float) -> Row:
+    """Trains a LOCOST to copy generated words for some seconds; a later call goes on.
+
+    Returns:
+        A row with the losses by step, or with a note if the training failed.
+    """
+    texts, workdir = directory / "words.jsonl", directory / "run"
+    if not texts.exists():
+        directory.mkdir(exist_ok=True)
+        write_words(texts)
+    config = "configs/locost_small.py:copy" + (",size=10m" if size == "base" else "")
+    command = [sys.executable, "-m", "longsum_jax.train", f"--config={config}"]
+    command += [f"--workdir={workdir}", f"--config.task.source=json:{texts.resolve()}"]
+    process = subprocess.Popen(command, cwd=HERE.parent)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # it writes a checkpoint
+        process.wait()
+    name = {"case": f"train {config}"}
+    log = workdir / "metrics.jsonl"
+    lines = log.read_text().splitlines() if log.exists() else []
+    entries = [json.loads(line) for line in lines]
+    losses = {entry["step"]: entry["loss"] for entry in entries if "loss" in entry}
+    if process.returncode or not losses:
+        return name | {"note": f"exit status {process.returncode} after {len(losses)} losses"}
+    return name | {"steps": max(losses), "loss": losses[max(losses)], "losses": losses}
+
+
+def write_words(path: Path) -> None:
+    """Writes rows of random words, which are their own summaries."""
+    rng = random.Random(0)
+    syllables = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
+    words = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(5000)]
+    with path.open("w") as file:
+        for _ in range(NUM_TEXTS):
+            text = " ".join(rng.choices(words, k=24))
+            file.write(json.dumps({"document": text, "summary": text}) + "\n")
+
+
 def check(families: str, out: Path) -> int:
     """Runs the checks in a process of its own, which leaves the device's memory to the others.
 
@@ -279,7 +356,8 @@ def write_checks(families: str, out: Path) -> None:
         rows.append(row)
         write_report(out, rows)
     holds = all(row["holds"] for row in rows)
-    write_report(out, [*rows, {"check": LAST_CHECK, "holds": holds}])
+    last = {"check": LAST_CHECK, "holds": holds, "device_gib": device_bytes() / GIB}
+    write_report(out, [*rows, last])
     if not holds:
         print_table(rows)
         sys.exit("the device computes something else than this machine's CPU; see the table")
@@ -304,8 +382,10 @@ def main() -> None:
     if not _has_checks(out) and (status := check(args.families, out)):
         sys.exit(status)
     report = json.loads(out.read_text())
-    rows = [row for row in report["rows"] if "note" not in row]
-    for case in cases(args.size, tuple(map(int, args.lengths.split(",")))):
+    # A case that failed or had no time begins again; a peer without enough memory does not.
+    rows = [row for row in report["rows"] if "note" not in row or "by" in row]
+    [gib] = [row["device_gib"] for row in report["rows"] if row.get("check") == LAST_CHECK]
+    for case in cases(args.size, tuple(map(int, args.lengths.split(","))), gib):
         left = end - time.monotonic()
         if left <= 0:
             break
@@ -314,7 +394,12 @@ def main() -> None:
         rows += measure(case, left)
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
         write_report(out, rows, machine=report["machine"])
-    print_table(rows)
+    left = end - time.monotonic()
+    if left > LEAST_TRAINING:
+        row = train(out.with_suffix(".training"), args.size, left)
+        rows = [*(before for before in rows if before.get("case") != row["case"]), row]
+        write_report(out, rows, machine=report["machine"])
+    print_table([{key: row[key] for key in row if key not in NESTED} for row in rows])
 
 
 def _has_checks(out: Path) -> bool:

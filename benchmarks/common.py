@@ -205,6 +205,15 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+def device_bytes() -> int:
+    """Returns the memory of the first device, which on a CPU is the machine's."""
+    import jax
+
+    stats = jax.devices()[0].memory_stats()
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return (stats or {}).get("bytes_limit") or pages
+
+
 def write_report(path: str | Path, rows: Sequence[Mapping[str, Any]], **extra: Any) -> None:
     """Writes rows, machine, command and ``extra`` as JSON."""
     script = Path(sys.argv[0]).resolve()

@@ -77,7 +77,14 @@ def timed_calls(case: Case, args: argparse.Namespace) -> dict[str, Timed]:
     same = peer_name == name
     other = model if same else Model(*make_config(peer_name, args.size, length), None)
     peer = torch_peers.make_peer(other, same_weights=same, dtype=args.dtype)
-    return made | {f"PyTorch {peer_name}": _calls_of_peer(peer, ids, case.beams)}
+    by = f"PyTorch {peer_name}"
+    made[by] = _calls_of_peer(peer, ids, case.beams)
+    if args.static:
+        # transformers compiles the steps of a cache of fixed size on GPUs.
+        made[f"{by}, static cache"] = _calls_of_peer(
+            peer, ids, case.beams, cache_implementation="static"
+        )
+    return made
 
 
 def _calls_of_ours(model: Model, ids: np.ndarray, beams: int) -> Timed:
@@ -96,7 +103,7 @@ def _calls_of_ours(model: Model, ids: np.ndarray, beams: int) -> Timed:
     return Timed(lambda count: model.generate(ids, **options(count)), decode)
 
 
-def _calls_of_peer(peer: Any, ids: np.ndarray, beams: int) -> Timed:
+def _calls_of_peer(peer: Any, ids: np.ndarray, beams: int, **options: Any) -> Timed:
     import torch_peers
     from transformers.modeling_outputs import BaseModelOutput
 
@@ -105,7 +112,7 @@ def _calls_of_peer(peer: Any, ids: np.ndarray, beams: int) -> Timed:
 
     def generate(count: int, **given: Any) -> np.ndarray:
         limits = {"min_new_tokens": count, "max_new_tokens": count, "forced_eos_token_id": None}
-        return peer.generate(**given, **limits, **_search_options(beams)).cpu().numpy()
+        return peer.generate(**given, **limits, **_search_options(beams), **options).cpu().numpy()
 
     def decode(count: int) -> np.ndarray:
         # New for every call, which repeats its rows for the beams.
@@ -172,6 +179,9 @@ def main() -> None:
         "--storages", default="", help="types of the decoder's weights and keys; default: none"
     )
     parser.add_argument("--peers", choices=("all", "none"), default="all", help="none: ours alone")
+    parser.add_argument(
+        "--static", action="store_true", help="peers also with a cache of fixed size"
+    )
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), help="default: bfloat16, float32 on a CPU"

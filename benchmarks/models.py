@@ -96,11 +96,14 @@ def make_config(
     dtype: str = "float32",
     dropout: float = 0.0,
     remat: bool = False,
+    attention_backend: str = "auto",
 ):
     """Family and config of a model with positions for ``length`` tokens."""
     entry = MODELS[name]
     (width, heads, vocabulary), (layers, inner, modes), (bart_layers, bart_inner) = SIZES[size]
     values: dict[str, Any] = {"vocab_size": vocabulary, "dtype": dtype, "remat": remat}
+    # Not every family has the option.
+    backend = {} if attention_backend == "auto" else {"attention_backend": attention_backend}
     if entry.family in OF_PRESETS:
         names = GEMMA_SIZES if entry.family == "t5gemma2" else {}
         preset = get_family(entry.family).presets[names.get(size, size)]
@@ -135,7 +138,7 @@ def make_config(
         for side in ("encoder", "decoder"):
             values |= {f"{side}_ffn_dim": bart_inner, f"{side}_attention_heads": heads}
     family = get_family(entry.family)
-    config = family.config(values | dict(entry.options))
+    config = family.config(values | dict(entry.options) | backend)
     if hasattr(config, "with_max_source_length") and config.max_source_length is not None:
         config = config.with_max_source_length(max(length, TARGET_ROWS))
     return family, config

@@ -8,8 +8,10 @@ Every case is one call of `longsum plan` in a process of its own. TPU cases need
 `plan-tpu`, GPU cases `plan-cuda`, neither a TPU nor a GPU. A report that is there already is
 continued: cases that it holds for the same device are kept. On two cores the largest cases compile
 for a quarter of an hour each. --configs plans the training step of every shipped config, all modes
-but the tiny ones, on one device of each kind. --parts compares the bytes of each part of a training
-step with a count by hand (``least_bytes.py``), for cases with READ those of reading a document.
+but the tiny ones, on one device of each kind; the row of one that does not fit has the changes of
+the config that fit, or the smallest mesh that does. --parts compares the bytes of each part of a
+training step with a count by hand (``least_bytes.py``), for cases with READ those of reading a
+document.
 """
 
 import argparse
@@ -36,7 +38,11 @@ from longsum_plan.devices import GPUS, TPUS
 
 C4 = "--config=configs/locost_c4.py"
 FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=-1")
+C4_H200 = (C4, "--device=h200", "--programs=train")
 C4_V5E = (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1", "--tries=0")
+# one of the eight micro-batches of one device
+C4_H200_ONE = (C4, "--device=h200", "--config.data.batch_size=32", "--tries=0")
+C4_H200_ONE += ("--config.training.accumulation=1",)
 # Stands for a directory with the config of a preset, "PRESET:FAMILY:NAME", which reads so many
 # tokens.
 PRESET = "PRESET:"
@@ -113,6 +119,16 @@ CASES = {
     ),
     "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train", "--tries=0"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
+    "c4_h200_one": C4_H200_ONE,
+    "c4_h200_one_fused": (*C4_H200_ONE, "--config.model.ssm_backend=fused"),
+    # as c4_h200_one, without computing layers again
+    "c4_h200_one_saved": (*C4_H200_ONE, "--config.model.remat=False"),
+    # what layers save for their gradients, and the fastest step
+    **{
+        f"c4_remat_{remat.lower()}_h200": (*C4_H200, f"--config.model.remat={remat}", "--tries=0")
+        for remat in ("True", "attention", "projections", "False")
+    },
+    "c4_fastest_h200": (*C4_H200, "--fastest"),
     "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),
     "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
     # as c4_v5e, without computing layers again
@@ -166,6 +182,9 @@ CLASSES = {
     "ecthr_a": (10, True),
     "ecthr_b": (10, True),
 }
+# Topologies of several devices, from the smallest.
+MESHES = {"v5e": ("2x2", "2x4", "4x4"), "v6e": ("2x2", "2x4", "4x4")}
+GPU_MESHES = ("1x2", "1x4", "1x8")
 Row = dict[str, Any]
 
 
@@ -242,12 +261,18 @@ def program_rows(case: str, report: dict[str, Any]) -> Iterator[Row]:
         yield row | {"fits": program["fits"], "compile_seconds": program["compile_seconds"]}
     for name, trials in report.get("trials", {}).items():
         for trial in trials:
-            changes = ", ".join(f"{key}={value}" for key, value in trial["changes"].items())
-            total = trial["total_bytes"] and trial["total_bytes"] / 1e9
-            tried = {"tried": changes, "total_gb": total, "fits": trial["fits"]}
-            yield shared | {"program": name} | tried
+            yield shared | {"program": name} | _tried(trial)
+    for trial in report.get("faster", []):
+        least_ms = 1e3 * trial["least_seconds"]
+        yield shared | {"program": "train"} | _tried(trial) | {"least_ms": least_ms}
     for result in report.get("longest", []):
         yield shared | {"program": "longest document"} | result
+
+
+def _tried(trial: dict[str, Any]) -> Row:
+    changes = ", ".join(f"{key}={value}" for key, value in trial["changes"].items())
+    total = trial["total_bytes"] and trial["total_bytes"] / 1e9
+    return {"tried": changes, "total_gb": total, "fits": trial["fits"]}
 
 
 def part_rows(case: str, report: dict[str, Any]) -> Iterator[Row]:
@@ -379,6 +404,26 @@ def plan_rows(
         return [row | sizes for row in rows_of(case, report)]
 
 
+def config_rows(case: str, arguments: tuple[str, ...]) -> list[Row]:
+    """Returns the row of a config; one that does not fit has a ``remedy``, if there is one."""
+    rows = plan_rows(case, (*arguments, "--tries=0"))
+    if all(row.get("fits", True) for row in rows):
+        return rows
+    [row, *trials] = plan_rows(case, arguments)
+    fitting = [trial for trial in trials if trial.get("fits")]
+    if fitting:
+        return [row | {"remedy": fitting[-1]["tried"], "remedy_gb": fitting[-1]["total_gb"]}]
+    device = _device_of(arguments)
+    for topology in MESHES.get(device, GPU_MESHES):
+        on_mesh = [x for x in arguments if not x.startswith("--device=")]
+        on_mesh += [f"--device={device}:{topology}", *FSDP, "--tries=0"]
+        [larger] = plan_rows(case, tuple(on_mesh))
+        if larger.get("fits"):
+            remedy = f"{larger['devices_of']}, mesh.preset=fsdp"
+            return [row | {"remedy": remedy, "remedy_gb": larger["total_gb"]}]
+    return [row]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -406,6 +451,8 @@ def main() -> None:
                 selected = [flag for flag in cases[case] if flag.startswith("--programs=")]
                 arguments = (*cases[case], *([] if selected else ["--programs=train"]))
                 result = plan_rows(case, arguments, part_rows)
+            elif args.configs:
+                result = config_rows(case, cases[case])
             else:
                 result = plan_rows(case, cases[case])
             print_table(result)

@@ -4,18 +4,21 @@ time; its two backends.
     python benchmarks/ssm.py --out=ssm.json
     python benchmarks/ssm.py --tables=backends --repeats=2 --out=ssm_backends.json
     python benchmarks/ssm.py --tables=gradients --out=ssm_gradients.json
+    python benchmarks/ssm.py --tables=gpus --out=ssm_gpus.json
 
 Sizes are those of the base model (H = 768 channels, M = 256 modes, B = 1, float32) except where a
 row says otherwise: the materialised kernel would not fit at full width, so both of its forms are
 timed at half of it. The table of ``ops.ssm.backends.choose_backend`` comes from the rows of
 "backends"; channels do not affect one another, so these have few. ``cpu_seconds`` are those of all
-threads, which other work on the machine disturbs less. "gradients" compiles for a TPU v5e and runs
-nothing; it needs the extra `plan-tpu`.
+threads, which other work on the machine disturbs less. "gradients" compiles for a TPU v5e and
+"gpus" for two GPUs, forward and backward together; both run nothing, and need the extras `plan-tpu`
+and `plan-cuda`.
 """
 
 import argparse
 import contextlib
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,7 +33,7 @@ from common import print_table, write_report
 from longsum_jax.ops.ssm import backends, matmul
 from longsum_jax.ops.ssm.convolution import ssm_convolution
 from longsum_jax.ops.ssm.kernel import DiagonalSSM, ssm_kernel, ssm_kernel_direct
-from longsum_plan.devices import find_target
+from longsum_plan.devices import find_target, set_environment
 from longsum_plan.plan import plan_program
 from longsum_plan.program import AbstractProgram
 
@@ -41,7 +44,10 @@ ERROR_LENGTHS = (4096, 65_536)
 TIME_LENGTHS = (4096, 16_384)
 BACKEND_CHANNELS, BACKEND_BATCHES, BACKEND_LENGTHS = 96, (1, 8), tuple(4**n for n in range(4, 10))
 GRADIENT_DEVICE, GRADIENT_LENGTH = "v5e", 4096
+# Devices of "gpus", and batch and length of inputs.
+GPUS, GPU_INPUTS = ("h200", "a100-80"), ((32, 4096), (8, 16_384), (2, 65_536), (1, 2**20))
 BACKEND_TOKENS = 2**19  # batch times length, at most
+BACKENDS = ("fft", "matmul", "fused")
 GIB = 2**30
 
 Row = dict[str, Any]
@@ -192,7 +198,57 @@ GRADIENTS: dict[str, tuple[tuple[Any, str, Any], ...]] = {
 
 def gradient_rows() -> Iterator[Row]:
     """Traffic and roofline times of the gradient by products in several forms, in bfloat16."""
-    target = find_target(GRADIENT_DEVICE)
+    for form, replacements in GRADIENTS.items():
+        with contextlib.ExitStack() as stack:
+            for replaced in replacements:
+                stack.enter_context(mock.patch.object(*replaced))
+            row = planned_gradient(GRADIENT_DEVICE, 1, GRADIENT_LENGTH, "matmul")
+        yield row | {"what": form, "table": "gradients"}
+
+
+def gpu_rows() -> Iterator[Row]:
+    """Traffic and roofline times of the backends on GPUs, in bfloat16."""
+    yield from gpu_error_rows()
+    for device in GPUS:
+        set_environment(device, os.environ)
+        for (batch, length), backend in itertools.product(GPU_INPUTS, BACKENDS):
+            if backend != "fused" or (device == "h200" and length <= backends.LONGEST_FUSED):
+                row = planned_gradient(device, batch, length, backend)
+                yield {"batch": batch, "backend": backend} | row | {"table": "gpus"}
+
+
+def gpu_error_rows(channels: int = 4) -> Iterator[Row]:
+    """Errors of bfloat16 outputs and gradients of inputs from float64, and the share of entries
+    that are the nearest ones. The kernel of "fused" is interpreted."""
+    ssm, length = random_ssm(channels), 4096
+    rng = np.random.default_rng(0)
+    u, dy = jnp.asarray(rng.normal(size=(2, 2, length, channels)), jnp.bfloat16)
+    D = jnp.asarray(rng.normal(size=channels), jnp.float32)
+    forward, backward = kernel_float64(ssm, length)
+    forward[:, 0] += np.asarray(D) + backward[:, 0]
+    lags = np.concatenate([forward, np.zeros((channels, 1)), backward[:, :0:-1]], 1)
+    spectrum = np.fft.fft(lags)[..., None]
+
+    def convolved(x: jax.Array, spectrum: np.ndarray) -> np.ndarray:
+        padded = np.fft.fft(np.asarray(x, np.float64).swapaxes(1, 2), 2 * length)[..., None]
+        return np.fft.ifft(padded * spectrum, axis=2).real[:, :, :length, 0].swapaxes(1, 2)
+
+    exact = convolved(u, spectrum), convolved(dy, spectrum.conj())
+    for backend in ("fft", "fused"):
+        y, pull_back = jax.vjp(partial(ssm_convolution, ssm=ssm, D=D, backend=backend), u)
+        row = {"table": "gpu errors", "backend": backend, "channels": channels, "length": length}
+        for name, value, expected in zip(("y", "du"), (y, *pull_back(dy)), exact, strict=True):
+            difference = np.asarray(value, np.float64) - expected
+            error = np.linalg.norm(difference) / np.linalg.norm(expected)
+            row[f"{name}_error"] = float(error)
+            nearest = np.asarray(value == jnp.asarray(expected.astype(jnp.bfloat16)))
+            row[f"{name}_nearest"] = float(nearest.mean())
+        yield row
+
+
+def planned_gradient(name: str, batch: int, length: int, backend: str) -> Row:
+    """Returns the plan of a convolution of the base model with its gradient."""
+    target = find_target(name)
     [device] = target.devices
     place = jax.sharding.SingleDeviceSharding(device)
 
@@ -201,20 +257,19 @@ def gradient_rows() -> Iterator[Row]:
 
     ssm = jax.tree.map(on_device, jax.eval_shape(lambda: random_ssm(CHANNELS)))
     D = on_device(jax.ShapeDtypeStruct((CHANNELS,), jnp.float32))
-    u = on_device(jax.ShapeDtypeStruct((1, GRADIENT_LENGTH, CHANNELS), jnp.bfloat16))
-    for form, replacements in GRADIENTS.items():
-        with contextlib.ExitStack() as stack:
-            for replaced in replacements:
-                stack.enter_context(mock.patch.object(*replaced))
-            stack.enter_context(jax.default_device(device))
-            jax.clear_caches()
-            gradient = jax.jit(partial(convolution_gradient, backend="matmul"))
-            lower = partial(gradient.lower, u, ssm, D)
-            plan = plan_program(AbstractProgram("gradient", lower, {}), target)
-        row = {"device": target.title, "channels": CHANNELS, "length": GRADIENT_LENGTH}
-        row |= {"what": form, "moved_gb": plan.work.num_bytes / 1e9}
-        row |= {f"{name}_ms": 1e3 * plan.seconds[name] for name in ("memory", "compute")}
-        yield row | {"table": "gradients", "compile_seconds": plan.compile_seconds}
+    u = on_device(jax.ShapeDtypeStruct((batch, length, CHANNELS), jnp.bfloat16))
+    with jax.default_device(device):
+        jax.clear_caches()
+        gradient = jax.jit(partial(convolution_gradient, backend=backend))
+        lower = partial(gradient.lower, u, ssm, D)
+        plan = plan_program(AbstractProgram("gradient", lower, {}), target)
+    row = {"device": target.title, "channels": CHANNELS, "length": length}
+    row |= {"moved_gb": plan.work.num_bytes / 1e9, "tflop": plan.work.operations / 1e12}
+    row |= {f"{name}_ms": 1e3 * plan.seconds[name] for name in ("memory", "compute")}
+    return row | {
+        "temporary_gb": plan.memory["temporary"] / 1e9,
+        "compile_seconds": plan.compile_seconds,
+    }
 
 
 # Name to rows, made by a number of timed calls.
@@ -225,6 +280,7 @@ TABLES: dict[str, Callable[[int], Iterator[Row]]] = {
     "time": time_rows,
     "backends": backend_rows,
     "gradients": lambda repeats: gradient_rows(),
+    "gpus": lambda repeats: gpu_rows(),
 }
 
 
@@ -239,9 +295,9 @@ def main() -> None:
         default=5,
         help="timed calls, of which the fastest counts; default: 5",
     )
-    default = ",".join(list(TABLES)[:-2])
+    default = ",".join(list(TABLES)[:-3])
     parser.add_argument(
-        "--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last two"
+        "--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last three"
     )
     args = parser.parse_args()
     rows = []

@@ -21,9 +21,11 @@ import gc
 import json
 import os
 import sys
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -34,14 +36,16 @@ from common import (
     Program,
     RefusedError,
     Seconds,
+    device_bytes,
     fastest,
     numbers,
     print_table,
     rows_before,
     write_report,
 )
-from models import DEFAULT, MODELS, SIZES, make_config, make_model, peak_flops
+from models import DEFAULT, MODELS, PUBLISHED, SIZES, make_config, make_model, peak_flops
 
+from longsum_jax.experiment.operations import longest_operations
 from longsum_jax.summarization.model import Model
 from longsum_plan import devices
 
@@ -82,6 +86,7 @@ class Case(ABC):
             "dtype": args.dtype,
             "dropout": getattr(args, "dropout", 0.0),
             "remat": getattr(args, "remat", False),
+            "attention_backend": args.attention_backend,
         }
         self.family, self.config = make_config(name, args.size, length, **options)
 
@@ -98,8 +103,8 @@ class Case(ABC):
         """Calls of ours by what their rows say; the first one is ``program``."""
 
     @abstractmethod
-    def peer(self, name: str) -> Peer | None:
-        """The peer, None where there is none under these flags."""
+    def peer(self, name: str, *, is_compiled: bool = False) -> Peer | None:
+        """The peer, by torch.compile if ``is_compiled``; None if these flags have none."""
 
     def difference(self, ours: Any, theirs: Any) -> float:
         """Of results, relative."""
@@ -125,6 +130,17 @@ def add_flags(parser: argparse.ArgumentParser, lengths: str) -> None:
     )
     parser.add_argument(
         "--peers", help="of a model's peers only these, comma-separated; none: ours alone"
+    )
+    parser.add_argument(
+        "--compile", action="store_true", help="every peer once more, compiled by torch.compile"
+    )
+    parser.add_argument(
+        "--attention_backend", default="auto", help="of our models; reference: without kernels"
+    )
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="the ten operations of ours that take longest, in a further call",
     )
     parser.add_argument(
         "--compiled_only",
@@ -156,7 +172,7 @@ def run(args: argparse.Namespace, make_case: type[Case]) -> None:
         args.compiled_only = True
     is_cpu = not args.device and jax.default_backend() == "cpu"
     args.dtype = args.dtype or ("float32" if is_cpu else "bfloat16")
-    args.budget_gib = args.budget_gib or 0.8 * _device_bytes() / GIB
+    args.budget_gib = args.budget_gib or 0.8 * device_bytes() / GIB
     peak = None if args.compiled_only else peak_flops(args.dtype)
     settings = {"size": args.size, "dtype": args.dtype, "batch": args.batch}
     rows: Rows = rows_before(args.out, **settings)
@@ -178,7 +194,11 @@ def run(args: argparse.Namespace, make_case: type[Case]) -> None:
             if args.out:
                 load = os.getloadavg()[0]
                 write_report(args.out, rows, **settings, peak_flops=peak, load=load)
-    print_table(rows)
+    print_table([{key: row[key] for key in row if key != "operations"} for row in rows])
+    for row in rows:
+        if "operations" in row:
+            print(f"\n{row['model']}, {row['length']} tokens")
+            print_table(row["operations"])
 
 
 def measure(case: Case, before: Rows, peak: float | None) -> Rows:
@@ -202,14 +222,14 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
     except Exception as error:
         return [first | {"note": _out_of_memory(error)}]
     rows |= {by: labels | {"by": by} for by in calls if by != OURS}
-    for name in _peers(case):
-        by = f"PyTorch {name}"
+    for name, is_compiled in _peers(case):
+        by = f"PyTorch {name}{', compiled' if is_compiled else ''}"
         row = labels | {"by": by}
         if note := _beyond(case, row, before):
             rows[by] = row | {"note": note}
             continue
         try:
-            if (peer := case.peer(name)) is None:
+            if (peer := case.peer(name, is_compiled=is_compiled)) is None:
                 continue
             memory, result = _first_call(peer, first)
         except Exception as error:
@@ -226,7 +246,19 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
         rows[by] |= _speed(case, seconds, taken[OURS], by, peak)
         if by.startswith("PyTorch") and PUBLIC in taken:
             rows[by]["public_ratio"] = seconds.wall / taken[PUBLIC].wall
+    if case.args.profile:
+        rows[OURS]["operations"] = _operations(case.program, calls[OURS])
     return list(rows.values())
+
+
+def _operations(program: Program, call: Callable[[], Any]) -> Rows:
+    """Returns the operations of a call that take longest, with their part of the model."""
+    text = program.compiled.as_text()
+    with tempfile.TemporaryDirectory() as directory:
+        with jax.profiler.trace(directory):
+            call()
+        [trace] = Path(directory).glob("**/*.xplane.pb")
+        return longest_operations(trace, [text])
 
 
 def _labels(args: argparse.Namespace) -> dict[str, str]:
@@ -236,9 +268,14 @@ def _labels(args: argparse.Namespace) -> dict[str, str]:
     return {key: value for key, value in labels.items() if value not in (None, "step")}
 
 
-def _peers(case: Case) -> list[str]:
+def _peers(case: Case) -> Iterator[tuple[str, bool]]:
+    """Yields names of peers, and whether torch.compile compiles them."""
     names, selected = MODELS[case.name].peers, case.args.peers
-    return [name for name in names if selected is None or name in selected.split(",")]
+    for name in names:
+        if selected is None or name in selected.split(","):
+            yield name, False
+            if case.args.compile and name not in PUBLISHED:
+                yield name, True
 
 
 def _first_call(peer: Peer, first: dict[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -303,10 +340,3 @@ def _out_of_memory(error: Exception) -> str:
     ):
         return "out of memory"
     raise error
-
-
-def _device_bytes() -> int:
-    stats = jax.devices()[0].memory_stats()
-    return (stats or {}).get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf(
-        "SC_PHYS_PAGES"
-    )

@@ -119,7 +119,7 @@ class TrainStep(sweep.Case):
 
         return {sweep.OURS: step}
 
-    def peer(self, name: str) -> sweep.Peer | None:
+    def peer(self, name: str, *, is_compiled: bool = False) -> sweep.Peer | None:
         if name in PUBLISHED:
             return None
         import torch
@@ -134,6 +134,8 @@ class TrainStep(sweep.Case):
         inputs = torch_peers.inputs_of(peer, self.ids)
         inputs["labels"] = torch.tensor(self.labels, dtype=torch.long, device=torch_peers.device())
         held = [*peer.parameters(), *peer.buffers(), *inputs.values()]
+        if is_compiled:
+            peer.compile()
 
         def forward() -> torch.Tensor:
             with torch.inference_mode():
@@ -145,7 +147,8 @@ class TrainStep(sweep.Case):
         peer.train()
         if self.args.remat:
             peer.activation_checkpointing_enable()
-        optimizer = torch.optim.AdamW(peer.parameters(), RATE, weight_decay=0.0)
+        is_fused = torch_peers.device() == "cuda"
+        optimizer = torch.optim.AdamW(peer.parameters(), RATE, weight_decay=0.0, fused=is_fused)
         autocast = torch.autocast(
             torch_peers.device(), torch.bfloat16, enabled=self.args.dtype == "bfloat16"
         )
@@ -163,7 +166,8 @@ class TrainStep(sweep.Case):
         # As after a first step, so that the memory is the memory of any step.
         for x in peer.parameters() if program == "step" else ():
             moments = {"exp_avg": torch.zeros_like(x), "exp_avg_sq": torch.zeros_like(x)}
-            optimizer.state[x] = {"step": torch.tensor(0.0), **moments}
+            step_device = x.device if is_fused else None
+            optimizer.state[x] = {"step": torch.tensor(0.0, device=step_device), **moments}
         held += [x for state in optimizer.state.values() for x in state.values()]
         return sweep.Peer(lambda: torch_peers.synchronized(step), torch_peers.tensor_bytes(held))
 

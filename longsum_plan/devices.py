@@ -80,6 +80,11 @@ class Target(NamedTuple):
             return self.hardware.title
         return self.devices[0].device_kind
 
+    @property
+    def num_hosts(self) -> int:
+        """Number of hosts of the devices."""
+        return len({device.process_index for device in self.devices})
+
     def report(self) -> dict[str, Any]:
         """Returns the devices as plain values for JSON."""
         return {

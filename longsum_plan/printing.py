@@ -11,7 +11,7 @@ from longsum_plan.tables import (
     parts_table,
     work_table,
 )
-from longsum_plan.trials import Trial
+from longsum_plan.trials import Trial, fastest
 
 Write = Callable[[str], None]  # prints a text and a line break
 
@@ -76,19 +76,26 @@ def print_faster(
         plan: plan without changes.
         write: function that prints a line.
     """
-    best, least = None, plan.least_seconds or 0.0
+    tried = []
     for trial in trials:
         # ``find_faster`` only tries valid changes
         assert trial.plan is not None
         seconds, time = trial.plan.least_seconds, ""
         if trial.plan.fits and seconds is not None:
             time = f", at least {milliseconds(seconds)} ms"
-            if seconds < least:
-                best, least = trial, seconds
         write(_trial_line(trial, trial.plan, time))
+        tried.append(trial)
         yield trial
-    if best is not None:
-        write(f"memory is left for a faster {plan.name}: {best.flags}")
+    best = fastest(tried, plan)
+    if best is None or best.plan is None:
+        write(f"no change makes {plan.name} faster")
+        return
+    before, after = plan.least_seconds or 0.0, best.plan.least_seconds or 0.0
+    write(
+        f"the fastest {plan.name} that fits: {best.flags}: at least "
+        f"{milliseconds(after)} ms in place of {milliseconds(before)}, "
+        f"{1 - after / before:.0%} less, with {best.plan.total / 1e9:.2f} GB"
+    )
 
 
 def _trial_line(trial: Trial, plan: ProgramPlan, time: str = "") -> str:

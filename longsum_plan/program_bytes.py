@@ -1,5 +1,6 @@
 """Counts the bytes that a compiled program reads from and writes to main memory."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,7 +10,6 @@ from longsum_plan.program_text import (
     Computation,
     Instruction,
     continued_collectives,
-    users_of_value,
     value_of,
 )
 
@@ -43,6 +43,18 @@ _WITH_WORKSPACE = ("__cublas", "__cudnn")
 # root of a fusion that starts a collective on a TPU
 _COLLECTIVE_START = "AsyncCollectiveStart"
 _SLICING = ("dynamic-slice", "slice", "gather")
+# An entry of the result needs one entry of each operand.
+_ENTRYWISE = (
+    "add",
+    "bitcast",
+    "convert",
+    "divide",
+    "imag",
+    "multiply",
+    "negate",
+    "real",
+    "subtract",
+)
 
 
 class MemoryTraffic:
@@ -103,23 +115,39 @@ class MemoryTraffic:
 
         On TPUs, fusions may be nested.
         """
-        total = 0
-        for user in users_of_value(fused, parameter.name):
-            is_first = value_of(fused, user.operands[0]) == parameter.name
+        share = self._share_read(fused, parameter.name)
+        return math.ceil(whole * share)
+
+    def _share_read(self, fused: Computation, name: str) -> float:
+        """Returns the share of a value's entries that a fusion reads, at most 1.
+
+        Of an entrywise result it computes no more than is read of it.
+        """
+        if name == fused.root:
+            return 1.0
+        size = _count_entries(fused.instructions[name])
+        total = 0.0
+        for user in fused.users.get(name, []):
+            is_first = user.operands[0] == name
             if user.opcode == "fusion":
                 inner = self._computations[user.called[0]]
-                for inner_parameter, name in zip(
+                for parameter, operand in zip(
                     inner.parameters, user.operands, strict=True
                 ):
-                    if value_of(fused, name) == parameter.name:
-                        total += self._read(inner, inner_parameter, whole)
+                    if operand == name:
+                        total += self._share_read(inner, parameter.name)
             elif is_first and user.opcode in _SLICING:
-                total += _read_of_slice(fused, user)
-            elif is_first and user.opcode == "scatter":
-                total += fused.instructions[user.operands[-1]].num_bytes
-            elif not (is_first and user.opcode == "dynamic-update-slice"):
-                return whole
-        return min(whole, total)
+                # Of a slice that is cut again, only that part is read.
+                share = self._share_read(fused, user.name)
+                total += share * _count_entries(user) / size
+            elif user.opcode in _ENTRYWISE:
+                total += self._share_read(fused, user.name)
+            elif not (is_first and _is_in_place(fused, user)):
+                return 1.0
+            elif user.opcode == "scatter":
+                updates = fused.instructions[user.operands[-1]]
+                total += _count_entries(updates) / size
+        return min(1.0, total)
 
     def _written(self, fused: Computation, result: Instruction) -> int:
         """Returns the bytes that a fusion writes of a result: all, or the slice that it updates."""
@@ -136,21 +164,14 @@ class MemoryTraffic:
         return source.num_bytes
 
 
-def _is_in_place(fused: Computation, scatter: Instruction) -> bool:
-    """Returns True if a scatter updates a single array, which the fusion does not compute."""
-    updated = fused.instructions[value_of(fused, scatter.operands[0])]
-    return len(scatter.operands) == 3 and updated.opcode == "parameter"
-
-
-def _read_of_slice(fused: Computation, part: Instruction) -> int:
-    """Returns the bytes that a fusion reads of a slice: all, or slices of it."""
-    total = 0
-    for user in users_of_value(fused, part.name):
-        is_first = value_of(fused, user.operands[0]) == part.name
-        if not (is_first and user.opcode in _SLICING):
-            return part.num_bytes
-        total += _read_of_slice(fused, user)
-    return min(part.num_bytes, total) or part.num_bytes
+def _is_in_place(fused: Computation, update: Instruction) -> bool:
+    """Returns True if an operation updates a single array, which the fusion does not compute."""
+    if update.opcode not in ("scatter", "dynamic-update-slice"):
+        return False
+    if update.opcode == "scatter" and len(update.operands) != 3:
+        return False
+    updated = fused.instructions[value_of(fused, update.operands[0])]
+    return updated.opcode == "parameter"
 
 
 def _passed_on(fused: Computation) -> set[str]:
@@ -219,6 +240,10 @@ def _access_bytes(
     ):
         return read + _main_memory(_begun(instruction.arrays, len(operands)))
     return written + read
+
+
+def _count_entries(value: Instruction) -> int:
+    return math.prod(value.arrays[0].shape)
 
 
 def _main_memory(arrays: Sequence[ArrayType]) -> int:

@@ -11,18 +11,22 @@ from longsum_plan.program_text import Computation, Instruction, integers
 
 # Number of products of size queries x keys in an attention kernel
 # (``ops.attention.fused``), by the prefix of its target (cuDNN), of the
-# instruction (splash attention), or of the Triton kernel.
+# instruction (kernels of TPUs), or of the Triton kernel.
 _ATTENTION_PRODUCTS = {
     "__cudnn$fmhaSoftmaxBackward": 5,
     "__cudnn$fmhaSoftmax": 2,
     "splash_mha_fwd": 2,
     "splash_mha_dq": 3,
     "splash_mha_dkv": 4,
+    "mosaic_attention_forward": 2,
+    "mosaic_attention_backward": 5,
     "triton_attention_forward": 2,
     "triton_attention_queries": 3,
     "triton_attention_keys": 4,
 }
 _TRITON = "__gpu$xla.gpu.triton"
+# Other Triton kernels have the number of their operations in their name.
+_OPERATIONS = re.compile(r"_operations_(\d+)$")
 _PAIRS = re.compile(r"\bpairs_(\d+)\b")
 
 
@@ -45,12 +49,17 @@ def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
             instruction, operands[0], operands[1]
         )
     elif opcode == "fft":
-        operations = _fft_operations(instruction, operands[0])
+        # not by units for products of narrow types
+        return {"float32, highest": _fft_operations(instruction, operands[0])}
     elif opcode == "custom-call" and (
         count := _count_attention_products(instruction)
     ):
         operations = count * _attention_operations(instruction, operands)
         operands = list(filter(_is_float, operands))
+    elif opcode == "custom-call" and (
+        named := _OPERATIONS.search(_kernel_name(instruction))
+    ):
+        return {"bfloat16": float(named.group(1))}
     elif (
         opcode == "custom-call"
         and "dot_dimension_numbers" in instruction.attributes
@@ -104,21 +113,24 @@ def _count_attention_products(instruction: Instruction) -> int:
     """Returns the number of products of size queries x keys in an attention kernel; 0
     for other instructions.
     """
-    target = instruction.target
-    if target == "tpu_custom_call":
-        name = instruction.name
-    else:
-        name = target
-    if target == _TRITON:
-        kernel = re.search(r'\bname = "(\w+)"', instruction.attributes)
-        if kernel:
-            name = kernel.group(1)
-        else:
-            name = ""
+    name = _kernel_name(instruction)
     for begin, count in _ATTENTION_PRODUCTS.items():
         if name.startswith(begin):
             return count
     return 0
+
+
+def _kernel_name(instruction: Instruction) -> str:
+    """Returns the name of the kernel that a custom call runs; "" if it has none."""
+    target = instruction.target
+    if target == "tpu_custom_call":
+        return instruction.name
+    if target != _TRITON:
+        return target
+    kernel = re.search(r'\bname = "(\w+)"', instruction.attributes)
+    if kernel:
+        return kernel.group(1)
+    return ""
 
 
 def _attention_operations(
@@ -142,6 +154,8 @@ def _attention_operations(
     if instruction.target == _TRITON:  # [rows, length, heads, head_dim]
         shape = _heads_first(shape)
         of_keys = _heads_first(of_keys)
+    if instruction.name.startswith("mosaic"):  # [rows, heads, head_dim, length]
+        shape, of_keys = ((*x[:-2], x[-1], x[-2]) for x in (shape, of_keys))
     *rows, num_queries, head_dim = shape
     named = _PAIRS.search(instruction.attributes)
     if named:

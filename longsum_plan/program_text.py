@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -237,15 +237,6 @@ def continued_collectives(fused: Computation) -> list[Instruction]:
             if goes_on or root.target == "AsyncCollectiveDone":
                 collectives.append(value)
     return collectives
-
-
-def users_of_value(fused: Computation, name: str) -> Iterator[Instruction]:
-    """Yields the instructions that use a value, including uses through bitcasts."""
-    for user in fused.users.get(name, []):
-        if user.opcode == "bitcast":
-            yield from users_of_value(fused, user.name)
-        else:
-            yield user
 
 
 def with_origin(inside: Computation, copy: Instruction) -> Instruction:

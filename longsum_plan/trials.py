@@ -2,7 +2,7 @@
 
 import itertools
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError
@@ -82,24 +82,45 @@ def find_fit(
             accepted, least = together, plan.total
 
 
+def fastest(trials: Iterable[Trial], current: ProgramPlan) -> Trial | None:
+    """Returns the fastest of the trials that fit; None if ``current`` is as fast."""
+    best, result = current, None
+    for trial in trials:
+        if trial.plan is not None and trial.plan.is_faster_than(best):
+            best, result = trial.plan, trial
+    return result
+
+
 def find_faster(
     plan_with: Callable[[Mapping[str, Any]], ProgramPlan],
     current: ProgramPlan,
-    changes: Iterable[tuple[Mapping[str, Any], str]],
+    changes: Generator[tuple[Mapping[str, Any], str], ProgramPlan | None, None],
     *,
     tries: int,
+    begun: Mapping[str, Any],
 ) -> Iterator[Trial]:
     """Yields attempts to use remaining memory; a change that fits and is faster is kept.
 
-    The arguments are described in ``find_fit``. Speed is measured by the
-    roofline time.
+    Speed is measured by the roofline time.
+
+    Args:
+        plan_with: function from changes of the config to the plan of the
+            program.
+        current: plan with the changes ``begun``.
+        changes: generator of values with descriptions of their costs; it
+            receives the plan of each.
+        tries: maximum number of attempts, each of which compiles the program.
+        begun: changes of the config before the first attempt.
     """
-    accepted: dict[str, Any] = {}
-    least = current.least_seconds or 0.0
-    for values, says in itertools.islice(changes, tries):
+    accepted, best = dict(begun), current
+    plan = None
+    for _ in range(tries):
+        try:
+            values, says = changes.send(plan)
+        except StopIteration:
+            return
         together = accepted | dict(values)
         plan = plan_with(together)
         yield Trial(together, says, plan)
-        seconds = plan.least_seconds
-        if plan.fits and seconds is not None and seconds < least:
-            accepted, least = together, seconds
+        if plan.is_faster_than(best):
+            accepted, best = together, plan

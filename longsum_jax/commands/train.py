@@ -6,7 +6,7 @@ from collections.abc import Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longsum_jax.commands import console, flags
+from longsum_jax.commands import console, flags, tuning
 from longsum_jax.errors import counted
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(rest)
     config = read_config(args.config, overrides)
     _pin_source(config, args.workdir)
+    config = tuning.keep_choice(config, args.workdir)
 
     from longsum_jax.experiment.config import run_config
     from longsum_jax.ops.platform import require_devices
@@ -63,6 +64,7 @@ def main(argv: Sequence[str]) -> int:
     if args.dry_run:
         _dry_run(run_config(config))
         return 0
+    config = tuning.choose(config, args.workdir, _say)
     try:
         with console.memory_errors(console.TRAINING_ADVICE):
             result = _train(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from longsum_jax.data.tasks import Task, get_task
 from longsum_jax.decoding.options import MAX_NEW_TOKENS, GenerationOptions
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import model_config
 from longsum_jax.schema import (
@@ -405,7 +406,7 @@ def takes_several(key: str) -> bool:
 def _type_of(key: str) -> Any:
     """Returns the type of a key such as "training.eval_every"; None for unknown keys."""
     section, _, name = key.partition(".")
-    cls = {"task": Task, **SECTIONS}.get(section)
+    cls = {"model": ModelConfig, "task": Task, **SECTIONS}.get(section)
     if cls:
         return typing.get_type_hints(cls).get(name)
     return None

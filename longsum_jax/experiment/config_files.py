@@ -149,7 +149,10 @@ def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
     if isinstance(old, bool):
         choices = _WORDS | {"1": True, "0": False}
         if text.lower() not in choices:
-            raise InputError(f'{where}: "{text}" is neither true nor false')
+            advice = f"; {did_you_mean(text, words)}" if words else ""
+            raise InputError(
+                f'{where}: "{text}" is neither true nor false{advice}'
+            )
         return choices[text.lower()]
     try:
         value = ast.literal_eval(text)

@@ -1,16 +1,28 @@
 """Config changes that reduce memory use, cheapest first, or that use the remaining memory."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.models.config import EncoderDecoderConfig
+from longsum_jax.ops.remat import Remat
+from longsum_plan.devices import Target
+from longsum_plan.plan import ProgramPlan
 
 HEPOS_STRIDE = 4
 
 # Values by dotted key, and a description of the cost of the change.
 Change = tuple[Mapping[str, Any], str]
+
+# Settings of ``model.remat``, the fastest and largest first.
+_REMAT_SAYS: Mapping[Remat, str] = {
+    False: "no layer is computed again for its gradients",
+    "projections": "only feed-forwards are computed again for their gradients",
+    "attention": "layers save the results of attention for their gradients",
+    True: "layers are computed again for their gradients",
+}
+_BY_MEMORY = list(_REMAT_SAYS)
 
 
 def training_changes(
@@ -27,11 +39,9 @@ def training_changes(
         devices_per_host: devices of the mesh per host; devices that share a
             document are on one host.
     """
-    if not run.model.remat:
-        yield (
-            {"model.remat": True},
-            "layers are computed again for their gradients",
-        )
+    for remat in ("projections", True):
+        if _BY_MEMORY.index(remat) > _BY_MEMORY.index(run.model.remat):
+            yield {"model.remat": remat}, _REMAT_SAYS[remat]
     model = run.model
     has_pages = isinstance(model, EncoderDecoderConfig) and bool(
         model.pages.page_length
@@ -46,14 +56,10 @@ def training_changes(
     if num_devices > 1 and not is_sharded and rows % num_devices == 0:
         says = "parameters and optimizer state are sharded over the devices"
         yield _mesh("fsdp"), says
-    row_devices = 1 if rows % num_devices else num_devices
-    accumulation = 2 * run.training.accumulation
-    while rows % (row_devices * accumulation) == 0:
-        says = (
-            f"{accumulation} micro-batches for an update, one after the other"
-        )
-        yield {"training.accumulation": accumulation}, says
-        accumulation *= 2
+    for accumulation in _accumulations(run, num_devices):
+        if accumulation > run.training.accumulation:
+            says = f"{accumulation} micro-batches for an update, one after the other"
+            yield {"training.accumulation": accumulation}, says
     shards = 2 * max(run.mesh.sequence, 1)
     while devices_per_host % shards == 0 and run.model.d_model % shards == 0:
         says = f"every document is sharded over {shards} devices"
@@ -63,40 +69,83 @@ def training_changes(
 
 
 def faster_changes(
-    run: RunConfig, room: float, num_hosts: int
-) -> Iterator[Change]:
-    """Yields changes of the training step that take more memory and may take less time.
+    run: RunConfig, current: ProgramPlan, target: Target
+) -> Generator[Change, ProgramPlan | None, None]:
+    """Yields changes that may make the training step faster, and receives their plans.
 
-    They do not change the update.
+    They do not change the update. A setting of ``model.remat`` that does not
+    fit is tried again with smaller micro-batches.
 
     Args:
-        run: config of the run.
-        room: ratio of the device's memory to the memory of a step.
-        num_hosts: number of hosts of the mesh.
+        run: config of the run, whose training step fits.
+        current: plan of its training step.
+        target: devices of the mesh, with the memory that may be used.
     """
-    fewer = run.training.accumulation
-    while fewer % 2 == 0 and 2 * run.training.accumulation / fewer <= room:
-        fewer //= 2
-    if fewer < run.training.accumulation:
-        yield (
+    accumulation, best = run.training.accumulation, current
+    counts = _accumulations(run, len(target.devices))
+
+    def smallest_fitting(plan: ProgramPlan) -> int:
+        totals = ((n, _total_with(plan, accumulation / n)) for n in counts)
+        fitting = (n for n, total in totals if total <= target.memory)
+        return next(fitting, accumulation)
+
+    for remat in _BY_MEMORY[: _BY_MEMORY.index(run.model.remat)]:
+        values: dict[str, Any] = {"model.remat": remat}
+        plan = yield values, _REMAT_SAYS[remat]
+        assert plan is not None
+        smaller = accumulation
+        if not plan.fits:
+            smaller = smallest_fitting(plan)
+        if smaller > accumulation:
+            values["training.accumulation"] = smaller
+            says = f"{_REMAT_SAYS[remat]}, in {smaller} micro-batches"
+            plan = yield values, says
+            assert plan is not None
+        if plan.is_faster_than(best):
+            accumulation, best = smaller, plan
+            break
+    while (fewer := smallest_fitting(best)) < accumulation:
+        plan = yield (
             {"training.accumulation": fewer},
-            f"{fewer} micro-batches for an update",
+            f"micro-batches of {run.data.batch_size // fewer:,} rows",
         )
-    if run.model.remat:
-        yield (
-            {"model.remat": False},
-            "no layer is computed again for its gradients",
-        )
-    if run.mesh.preset != "fsdp":
+        assert plan is not None
+        if not plan.is_faster_than(best):
+            break
+        accumulation, best = fewer, plan
+    if 0 < run.model.length_chunk < run.task.max_source_length:
+        says = "dense maps of the encoder read their weights once"
+        yield {"model.length_chunk": 0}, says
+    if run.mesh.preset != "fsdp" or len(target.devices) == 1:
         return
     # Weights are gathered from fewer devices, or from none.
-    if num_hosts > 1 and run.mesh.batch == 1:
+    if target.num_hosts > 1 and run.mesh.batch == 1:
         says = "every host has all parameters, sharded over its devices"
-        yield _mesh("fsdp", batch=num_hosts), says
+        yield _mesh("fsdp", batch=target.num_hosts), says
     yield (
         _mesh("replicated", batch=-1, fsdp=1),
         "every device has all parameters and the optimizer state",
     )
+
+
+def _total_with(plan: ProgramPlan, rows: float) -> float:
+    """Returns the bytes of a step with ``rows`` times the rows of a micro-batch, at most."""
+    fixed = sum(
+        plan.memory.get(part, 0) for part in ("parameters", "optimizer")
+    )
+    return fixed + (plan.total - fixed) * rows
+
+
+def _accumulations(run: RunConfig, num_devices: int) -> list[int]:
+    """Returns possible numbers of micro-batches, the run's times powers of two, ascending."""
+    rows = run.data.batch_size
+    row_devices = 1 if rows % num_devices else num_devices
+    counts = [run.training.accumulation]
+    while counts[0] % 2 == 0:
+        counts.insert(0, counts[0] // 2)
+    while rows % (row_devices * 2 * counts[-1]) == 0:
+        counts.append(2 * counts[-1])
+    return counts
 
 
 def evaluation_changes(run: RunConfig) -> Iterator[Change]:

@@ -237,9 +237,7 @@ def operations_table(
         texts: texts of the programs that ran.
         steps: number of profiled steps.
     """
-    instructions = _instructions(texts)
-    sources = _sources(texts)
-    total = sum(time.seconds for time in times) or 1.0
+    total = _total(times)
     lines = [
         "# The dearest operations",
         "",
@@ -249,19 +247,55 @@ def operations_table(
         "| ms per step | share | runs per step | operation | part of the model | source |",
         "|---:|---:|---:|---|---|---|",
     ]
-    for time in times[:NUM_OPERATIONS]:
-        instruction = instructions[time.name]
-        module, stage = origin(instruction)
+    for row in _longest(times, texts):
         cells = (
-            f"{1e3 * time.seconds / steps:.3f}",
-            f"{100 * time.seconds / total:.1f}%",
-            f"{time.count / steps:g}",
-            f"`{time.name}` ({_kind(instruction)})",
-            f"{module or 'other'}, {stage}",
-            sources.get(time.name, ""),
+            f"{1e3 * row['seconds'] / steps:.3f}",
+            f"{100 * row['share']:.1f}%",
+            f"{row['count'] / steps:g}",
+            f"`{row['name']}` ({row['kind']})",
+            row["part"],
+            row["source"],
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def longest_operations(trace: Path, texts: list[str]) -> list[dict[str, Any]]:
+    """Returns the operations of a trace that take longest, as plain values for JSON.
+
+    Args:
+        trace: file written by JAX's profiler (.xplane.pb).
+        texts: texts of the programs that ran.
+    """
+    return _longest(operation_times(trace, _instructions(texts)), texts)
+
+
+def _longest(
+    times: list[OperationTime], texts: list[str]
+) -> list[dict[str, Any]]:
+    instructions = _instructions(texts)
+    sources = _sources(texts)
+    total = _total(times)
+    rows = []
+    for time in times[:NUM_OPERATIONS]:
+        instruction = instructions[time.name]
+        module, stage = origin(instruction)
+        row = {
+            "name": time.name,
+            "kind": _kind(instruction),
+            "part": f"{module or 'other'}, {stage}",
+            "source": sources.get(time.name, ""),
+            "seconds": time.seconds,
+            "share": time.seconds / total,
+            "count": time.count,
+        }
+        rows.append(row)
+    return rows
+
+
+def _total(times: list[OperationTime]) -> float:
+    """Returns the seconds of all operations; 1 if there are none."""
+    return sum(time.seconds for time in times) or 1.0
 
 
 def _instructions(texts: Iterable[str]) -> dict[str, Instruction]:

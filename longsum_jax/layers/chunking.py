@@ -12,10 +12,14 @@ from longsum_jax.layers.partitioning import (
     active_sequence_sharding,
     is_on_one_cpu,
 )
+from longsum_jax.ops.device_memory import times_common_memory
 from longsum_jax.typing import AnyArray
 
 CPU_ROWS = 512  # maximum rows of a dense map at a time, see ``map_over_length``
-RECOMPUTED_ROWS = 2**15  # the same if chunks are recomputed for their gradients
+# The same for chunks that are recomputed for their gradients, on devices of at
+# most 32 GiB. More chunks copy more: they are cut from the length, and rows of a
+# batch are not next to each other.
+RECOMPUTED_ROWS = 2**15
 
 
 def map_over_length(
@@ -48,7 +52,8 @@ def map_over_length(
             would only add copies, so that CPUs then use none.
         recompute: True to recompute every chunk in the backward pass, so that
             only one chunk's intermediate values are in memory. On one device a
-            chunk then has at most RECOMPUTED_ROWS rows.
+            chunk then has at most RECOMPUTED_ROWS rows, or more if its memory
+            is large.
 
     Returns:
         The outputs of ``fn`` at all positions.
@@ -102,7 +107,7 @@ def _chunk_length(
     elif recompute and jax.sharding.get_abstract_mesh().size <= 1:
         # On a mesh every chunk would gather its weights and reduce their
         # gradients again.
-        rows = RECOMPUTED_ROWS
+        rows = RECOMPUTED_ROWS * times_common_memory()
     if rows:
         chunk = min(chunk or length, max(1, rows // batch))
     # The same number of chunks, but of nearly equal length, needs less padding.

@@ -41,7 +41,7 @@ from longsum_jax.layers.layer_groups import (
 )
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.packing import SegmentIds, same_segment
+from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.typing import AnyArray
 
 
@@ -213,11 +213,6 @@ class Decoder(nn.Module):
         encoder_states, cross_mask = self._prepare_source(
             encoder_states, encoder_mask
         )
-        target_ids = None
-        if segment_ids is not None:
-            target_ids = segment_ids.target
-            is_same = same_segment(target_ids, segment_ids.source)
-            cross_mask = cross_mask & is_same[:, None]
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             layers = getattr(self, group.name)
@@ -234,7 +229,7 @@ class Decoder(nn.Module):
                 deterministic,
                 state,
                 valid,
-                target_ids,
+                segment_ids,
                 steps,
             )
             next_memory.append(state)

@@ -1,5 +1,7 @@
 """One layer of the transformer decoder: all positions at once, or one token at a time."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -21,7 +23,7 @@ from longsum_jax.layers.partitioning import constrain
 from longsum_jax.ops.attention.dense import prepend_keys
 from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
 from longsum_jax.ops.attention.relative_position import StepBias
-from longsum_jax.ops.packing import same_segment, segment_positions
+from longsum_jax.ops.packing import SegmentIds, segment_positions
 from longsum_jax.typing import AnyArray
 
 
@@ -57,7 +59,7 @@ class DecoderLayer(Layer):
         deterministic: bool,
         state: MemoryState | tuple[()],
         valid: Bool[AnyArray, "batch target_length"],
-        segment_ids: Int[AnyArray, "batch target_length"] | None = None,
+        segment_ids: SegmentIds | None = None,
         steps: StepBias | None = None,
     ) -> tuple[
         Float[AnyArray, "batch target_length d_model"], MemoryState | tuple[()]
@@ -81,24 +83,24 @@ class DecoderLayer(Layer):
         # Self-attention, which may read keys of a memory and of the source.
         u = self.sublayer_input(self.self_norm, x)
         memories, extra = self.replay_memory(state)
-        positions = None
+        positions, segments = None, None
         if segment_ids is not None:
-            positions = segment_positions(segment_ids)
+            positions = segment_positions(segment_ids.target)
+            segments = SegmentIds(segment_ids.target, segment_ids.target)
         k, v = self.self_attention.project_kv(u, positions)
         length, window = x.shape[1], self.window
         # [1, 1, target_length, target_length]
         mask = causal_mask(length)
-        # Fused kernels take a causal mask by name, and no other mask of pairs of
-        # queries and keys.
+        # Fused kernels take a causal mask by name and segments by id, and no other
+        # mask of pairs of queries and keys.
         is_causal = True
         if window and length > window:
             # Key position minus query position, [target_length, target_length].
             distances = jnp.arange(length) - jnp.arange(length)[:, None]
             mask = mask & _in_window(distances, window)
             is_causal = False
-        if segment_ids is not None:
-            mask = mask & same_segment(segment_ids, segment_ids)[:, None]
-            is_causal = False
+        if segments is not None:
+            mask = mask & segments.mask()
         if extra is not None:
             extra_arrays = (
                 *self.self_attention.project_extra(extra),
@@ -107,6 +109,9 @@ class DecoderLayer(Layer):
             k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
             is_causal = False
         source_kv = self.cross_attention.project_kv(encoder_states)
+        packed: dict[str, Any] = {}
+        if segment_ids is not None:
+            packed = {"segment_ids": segment_ids}
         if self.stack.merged_attention:
             y = self.cross_attention.attend_with(
                 u,
@@ -114,7 +119,9 @@ class DecoderLayer(Layer):
                 [KeySet(k, v, mask, bias)],
                 mask=cross_mask,
                 positions=positions,
+                causal=is_causal and bias is None,
                 deterministic=deterministic,
+                **packed,
             )
         else:
             y = self.self_attention.attend(
@@ -124,6 +131,7 @@ class DecoderLayer(Layer):
                 mask=None if is_causal else mask,
                 bias=bias,
                 steps=steps if is_causal else None,
+                segment_ids=segments if is_causal else None,
                 causal=is_causal,
                 positions=positions,
                 deterministic=deterministic,
@@ -137,7 +145,11 @@ class DecoderLayer(Layer):
         if not self.stack.merged_attention:
             u = self.sublayer_input(self.cross_norm, x)
             y = self.cross_attention.attend(
-                u, *source_kv, mask=cross_mask, deterministic=deterministic
+                u,
+                *source_kv,
+                mask=cross_mask,
+                deterministic=deterministic,
+                **packed,
             )
             x = self.add_residual(self.cross_norm, x, y, deterministic)
 

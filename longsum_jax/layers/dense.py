@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from longsum_jax.layers.partitioning import Initializer, is_on_one_cpu, logical
 from longsum_jax.ops.random_masks import drop_entries, keep_mask
-from longsum_jax.ops.remat import save_for_backward
+from longsum_jax.ops.remat import HIDDEN, PROJECTION, save_for_backward
 from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
 
@@ -79,6 +79,7 @@ class Linear(nn.Module):
         names: logical axis names of W.
         kernel_init, bias_init: initializers; ``bias_init`` None for no bias.
         inputs: number of axes of W that are summed over.
+        mark: mark of the result for rematerialization, see ``ops.remat``.
     """
 
     shape: Sequence[int]
@@ -87,6 +88,7 @@ class Linear(nn.Module):
     bias_init: Initializer | None = None
     inputs: int = 1
     dtype: Any = jnp.float32
+    mark: str = PROJECTION
 
     def setup(self) -> None:
         kernel_init = logical(self.kernel_init, *self.names)
@@ -181,9 +183,9 @@ class Linear(nn.Module):
             y = jax.lax.dot_general(
                 x, kernel, ((axes, tuple(range(self.inputs))), ((), ()))
             )
-        # ``SAVE_MARKED_POLICY`` saves the results of products with parameters.
+        # Policies may save the results of products with parameters.
         return save_for_backward(
-            y if bias is None else y + bias.astype(self.dtype)
+            y if bias is None else y + bias.astype(self.dtype), self.mark
         )
 
     def _apply_stored(self, x: AnyArray, kernel: Stored) -> Array:
@@ -466,9 +468,9 @@ class FeedForward(nn.Module):
 
     def _linear(self, name: str, num_inputs: int, num_outputs: int) -> Linear:
         if name == "wo":
-            names = ("mlp", "embed")
+            names, mark = ("mlp", "embed"), PROJECTION
         else:
-            names = ("embed", "mlp")
+            names, mark = ("embed", "mlp"), HIDDEN
         if self.init_std is None:
             std = num_inputs**-0.5
         else:
@@ -478,5 +480,11 @@ class FeedForward(nn.Module):
             bias_init = nn.initializers.zeros
         shape = (num_inputs, num_outputs)
         return Linear(
-            shape, names, normal(std), bias_init, dtype=self.dtype, name=name
+            shape,
+            names,
+            normal(std),
+            bias_init,
+            dtype=self.dtype,
+            mark=mark,
+            name=name,
         )

@@ -146,7 +146,7 @@ class EncoderLayer(Layer):
             self.stack.length_chunk,
             *arrays,
             is_trained=not deterministic,
-            recompute=self.stack.remat,
+            recompute=self.stack.recomputes_hidden,
         )
         return constrain(x, "batch", "length", "act_embed"), state
 

@@ -215,8 +215,7 @@ class S4D(nn.Module):
 
         # Padding must be zero, because the convolution mixes all positions.
         k = self._map(masked_keys, u, mask)
-        # ``SAVE_MARKED_POLICY`` saves the result, so that only the maps are
-        # recomputed.
+        # A policy may save the result, so that only the maps are recomputed.
         y = save_for_backward(self._convolve(k))
         return self._map(S4D._gate, u, y)
 

@@ -29,7 +29,7 @@ from longsum_jax.ops.attention.dense import Scale
 from longsum_jax.ops.attention.fused import AttentionBackend
 from longsum_jax.ops.memory import Overflow
 from longsum_jax.ops.positions import Rotary
-from longsum_jax.ops.remat import SAVE_MARKED_POLICY
+from longsum_jax.ops.remat import POLICIES, Remat
 from longsum_jax.ops.ssm.options import Backend
 from longsum_jax.schema import (
     LengthOrNone,
@@ -213,8 +213,10 @@ class StackConfig:
             ``ops.ssm.convolution.ssm_convolution``.
         dtype: dtype of all computations except softmax, norms and activations.
         remat: True to recompute each layer from its input in the backward pass;
-            False to store the products with parameters and the convolutions of
-            S4D, and to recompute only the other, cheap operations.
+            "attention" to store the results of attentions and of the
+            convolutions of S4D; "projections" to store also the products with
+            parameters, except the hidden states of the feed-forward; False to
+            store these, too, and to recompute only the other, cheap operations.
         length_chunk: number of positions per chunk in dense maps of an encoder;
             0 for all at once.
     """
@@ -259,7 +261,7 @@ class StackConfig:
     attention_backend: AttentionBackend = "auto"
     ssm_backend: Backend | Literal["auto"] = "auto"
     dtype: Any = jnp.float32
-    remat: bool = False
+    remat: Remat = False
     length_chunk: int = 0
 
     def with_attention(self, name: str) -> "StackConfig":
@@ -274,7 +276,17 @@ class StackConfig:
     @property
     def remat_policy(self) -> Callable[..., bool] | None:
         """The ``policy`` of ``nn.remat``: results of a layer saved for the backward pass."""
-        return None if self.remat else SAVE_MARKED_POLICY
+        return POLICIES[self.remat]
+
+    @property
+    def recomputes_projections(self) -> bool:
+        """True if products with parameters are recomputed in the backward pass."""
+        return self.remat in (True, "attention")
+
+    @property
+    def recomputes_hidden(self) -> bool:
+        """True if hidden states of the feed-forward are recomputed in the backward pass."""
+        return self.remat is not False
 
     @property
     def kernel_std(self) -> float | None:

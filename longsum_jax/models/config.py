@@ -37,6 +37,7 @@ from longsum_jax.layers.stack import (
 )
 from longsum_jax.models.flat_config import FlatConfig
 from longsum_jax.ops.attention.fused import AttentionBackend
+from longsum_jax.ops.remat import Remat
 from longsum_jax.ops.ssm.options import Backend
 from longsum_jax.schema import (
     Count,
@@ -73,8 +74,8 @@ class ModelConfig(FlatConfig):
         attention: options of the encoder attention, an object of its
             ``Options`` class (``layers.attention.options``);
             ``ENCODER_DEFAULTS`` is replaced by its default options.
-        attention_backend: kernel for attention without a bias or dropout, to
-            all keys or in windows and blocks, in encoders and decoders; see
+        attention_backend: kernel for attention to all keys or in windows and
+            blocks, in encoders and decoders; see
             ``ops.attention.fused.choose_kernel``. Checkpoints do not store it.
         ssm_backend: backend of convolutions, see
             ``ops.ssm.convolution.ssm_convolution``. Checkpoints do not store
@@ -89,7 +90,9 @@ class ModelConfig(FlatConfig):
             "high" is between them on TPUs. Matmuls of bfloat16 arrays and on
             CPUs are not affected.
         remat: True to recompute layers from their inputs for gradients instead
-            of storing expensive results.
+            of storing expensive results; "attention" to store only the results
+            of attentions and convolutions; "projections" to store all but the
+            hidden states of the feed-forward.
         length_chunk: number of positions that dense maps of the encoder compute
             at a time; 0 for all.
         prefix: class attribute; prefix that the keys of the model without its
@@ -120,7 +123,7 @@ class ModelConfig(FlatConfig):
 
     dtype: Literal["float32", "bfloat16"] = "float32"
     matmul_precision: MatmulPrecision = "highest"
-    remat: bool = False
+    remat: Remat = False
     length_chunk: LengthOrNone = 0
 
     def __post_init__(self) -> None:

@@ -1,25 +1,22 @@
 """Scores over the vocabulary: logits, and losses of labels without the logits of all positions."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import flax.linen as nn
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.partitioning import rows_per_device
-from longsum_jax.ops.device_memory import target_memory
+from longsum_jax.ops.device_memory import times_common_memory
 from longsum_jax.ops.losses import TokenScores, token_scores
-from longsum_jax.ops.precision import define_gradient
+from longsum_jax.ops.precision import products_of_rows
 from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
 
 Model = TypeVar("Model", bound=nn.Module)
-# maximum float32 logits of labels at once, for every 16 GiB of a device's memory
+# maximum float32 logits of labels in a device's memory at once, for at most 32 GiB
 MAX_LOGIT_BYTES = 2**28
-_MEMORY = 2**34
 
 
 def vocabulary_logits(
@@ -34,42 +31,7 @@ def vocabulary_logits(
         return stored_product(x.reshape(-1, x.shape[-1]), table).reshape(
             *x.shape[:-1], -1
         )
-    return _float32_products(x, table)
-
-
-@jax.custom_vjp
-def _float32_products(
-    x: Float[AnyArray, "*leading d_model"],
-    table: Float[AnyArray, "vocab d_model"],
-) -> Float[Array, "*leading vocab"]:
-    """Multiplies in the type of ``x``, the gradient of the products too.
-
-    JAX's own gradient would multiply in float32, the type of the products, at
-    a fifteenth of the rate of bfloat16 on an H200.
-    """
-    return jnp.einsum(
-        "...d,vd->...v",
-        x,
-        table.astype(x.dtype),
-        preferred_element_type=jnp.float32,
-    )
-
-
-def _forward(x: AnyArray, table: AnyArray) -> tuple[Array, Any]:
-    return _float32_products(x, table), (x, table)
-
-
-def _backward(saved: Any, gradient: Array) -> tuple[Array, Array]:
-    x, table = saved
-    gradient = gradient.astype(x.dtype)
-    of_x = jnp.einsum("...v,vd->...d", gradient, table.astype(x.dtype))
-    of_table = jnp.einsum(
-        "...v,...d->vd", gradient, x, preferred_element_type=table.dtype
-    )
-    return of_x, of_table
-
-
-define_gradient(_float32_products, _forward, _backward)
+    return products_of_rows(x, table.astype(x.dtype))
 
 
 def score_labels(
@@ -82,8 +44,8 @@ def score_labels(
 ) -> TokenScores:
     """Scores labels by states.
 
-    If the logits of all positions would take more than MAX_LOGIT_BYTES for
-    every 16 GiB of a device's memory, a loop runs over the positions, and
+    If the logits of all positions would take more than MAX_LOGIT_BYTES on a
+    device, more if its memory is large, a loop runs over the positions, and
     gradients recompute the logits.
 
     Args:
@@ -102,8 +64,8 @@ def score_labels(
         )
 
     position_bytes = 4 * rows_per_device(x.shape[0]) * module.config.vocab_size
-    max_bytes = MAX_LOGIT_BYTES * max(1, target_memory() // _MEMORY)
-    chunk = max(1, max_bytes // position_bytes)
+    most = MAX_LOGIT_BYTES * times_common_memory()
+    chunk = max(1, most // position_bytes)
     if x.shape[1] <= chunk:
         return score(module, x, labels)
     return map_over_length(module, score, chunk, x, labels, recompute=True)

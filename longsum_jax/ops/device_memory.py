@@ -25,6 +25,9 @@ DEVICE_MEMORY: Mapping[str, int] = {
     "NVIDIA B200": 191514411008,
 }
 _LEAST_MEMORY = 15 * 2**30  # for devices that are not listed
+# bytes of memory of an accelerator for which limits of temporary arrays are
+# meant, see ``times_common_memory``
+_COMMON_MEMORY = 2**35
 
 
 def target_memory() -> int:
@@ -33,6 +36,11 @@ def target_memory() -> int:
     Devices that are not in DEVICE_MEMORY are assumed to be small.
     """
     return _listed_memory(target_kind()) or _LEAST_MEMORY
+
+
+def times_common_memory() -> int:
+    """Returns the factor by which devices with more than 32 GiB have larger temporary arrays."""
+    return max(1, target_memory() // _COMMON_MEMORY)
 
 
 def local_memory() -> int:

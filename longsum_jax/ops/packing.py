@@ -16,7 +16,8 @@ from longsum_jax.typing import AnyArray
 
 
 class SegmentIds(NamedTuple):
-    """The segment ids of the sources and targets of a batch.
+    """The segment ids of the sources and targets of a batch, or of the keys and queries of an
+    attention.
 
     Attributes:
         source: number of each token's pair in its row, from 1; 0 on padding.
@@ -25,6 +26,10 @@ class SegmentIds(NamedTuple):
 
     source: Int[AnyArray, "batch length"]
     target: Int[AnyArray, "batch target_length"]
+
+    def mask(self) -> Bool[Array, "batch 1 target_length length"]:
+        """Returns True for the keys in the segment of each query, for all heads."""
+        return same_segment(self.target, self.source)[:, None]
 
 
 def segment_positions(

@@ -65,10 +65,10 @@ def head_words(
 
 def keep_pairs(
     words: tuple[Any, Any],
-    queries: Int[AnyArray, "num_queries 1"],
-    keys: Int[AnyArray, "1 num_keys"],
+    queries: Int[AnyArray, "#rows #columns"],
+    keys: Int[AnyArray, "#rows #columns"],
     share: float,
-) -> Bool[Array, "num_queries num_keys"]:
+) -> Bool[Array, "rows columns"]:
     """Draws a mask of pairs of queries and keys inside a kernel, True with probability ``share``.
 
     The mask depends on the words and positions only, not on blocks and devices.
@@ -76,7 +76,8 @@ def keep_pairs(
 
     Args:
         words: the two words of a row and head.
-        queries, keys: indices of the queries and keys.
+        queries, keys: indices of the queries and keys, one along the rows of
+            the mask and the other along its columns.
         share: probability of True, less than 1.
     """
     of_queries, of_keys = (

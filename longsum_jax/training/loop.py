@@ -93,6 +93,9 @@ class LoopOptions:
             run stops.
         seed: random seed of initialization and dropout.
         accumulation: number of micro-batches per step.
+        tune: True to compile a new run's step with other numbers of
+            micro-batches, rematerialization and meshes, and to train with the
+            ones that fit and have the least roofline time.
         tensorboard: True to also write TensorBoard files.
         wandb: project of Weights & Biases that also receives the metrics;
             "" for none.
@@ -121,6 +124,7 @@ class LoopOptions:
     max_bad_steps: Positive = 20
     seed: Count = 0
     accumulation: Positive = 1
+    tune: bool = False
     tensorboard: bool = False
     wandb: str = ""
     mlflow: str = ""

@@ -240,7 +240,7 @@ def place(
     """Returns the sharding of an array by the logical names of its dimensions, from the left.
 
     A dimension is not sharded if its mesh axes do not divide it or already
-    shard an earlier dimension.
+    shard an earlier dimension. "fsdp" does not shard vectors.
 
     Args:
         names: logical name of each dimension; None for a dimension that is not
@@ -255,10 +255,17 @@ def place(
     spec: list[str | tuple[str, ...] | None] = []
     notes: list[str] = []
     used: set[str] = set()
+    # Vectors, such as the scales of norms, need little memory, but would be
+    # gathered by a collective in every layer.
+    is_vector = sum(name not in (None, "layers") for name in names) == 1
     for name, size in zip(names, shape, strict=True):
         of_name = () if name is None else rules.get(name, ())
         # Mesh axes of size 1 do not shard anything.
-        axes = tuple(axis for axis in of_name if mesh.shape[axis] > 1)
+        axes = tuple(
+            axis
+            for axis in of_name
+            if mesh.shape[axis] > 1 and not (is_vector and axis == "fsdp")
+        )
         num_shards = math.prod(mesh.shape[axis] for axis in axes)
         if used & set(axes):
             notes.append(f"{name} {size} whole: {'+'.join(axes)} taken")

@@ -44,10 +44,17 @@ RESERVED_METRICS = (
 )
 
 
-# Each TPU of a mesh draws its own part of a random array; otherwise each draws
-# the whole array.
 _COMPILER_OPTIONS: dict[str, dict[str, str | bool]] = {
-    "tpu": {"xla_tpu_spmd_rng_bit_generator_unsafe": True}
+    "tpu": {
+        # Each TPU of a mesh draws its own part of a random array; otherwise
+        # each draws the whole array.
+        "xla_tpu_spmd_rng_bit_generator_unsafe": True,
+        # Weights are gathered before a product. Otherwise XLA multiplies with
+        # the shard of one device after another, each time over all outputs,
+        # which are larger than the weights.
+        "xla_tpu_enable_windowed_einsum_for_all_gather": False,
+        "xla_tpu_enable_windowed_einsum_for_reduce_scatter": False,
+    }
 }
 
 

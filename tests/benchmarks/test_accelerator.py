@@ -12,7 +12,7 @@ def accelerator(scripts):
 
 
 def test_cases_name_flags_that_their_scripts_have(accelerator):
-    result = list(accelerator.cases("tiny", (1024, 4096)))
+    result = list(accelerator.cases("tiny", (1024, 4096), 16.0))
     assert len({case.name for case in result}) == len(result) > 10
     for case in result:
         text = (accelerator.HERE / case.script).read_text()
@@ -41,6 +41,10 @@ def test_checks_come_first_and_a_report_is_continued(accelerator, monkeypatch, t
         measured.append(case.name)
         return [{"case": case.name, **({"note": "no time"} if len(measured) == 2 else {})}]
 
+    trained = []
+    monkeypatch.setattr(
+        accelerator, "train", lambda *arguments: trained.append(arguments) or {"case": "training"}
+    )
     monkeypatch.setattr(accelerator, "check", check)
     monkeypatch.setattr(accelerator, "measure", measure)
     first = started(accelerator, monkeypatch, out)
@@ -52,6 +56,8 @@ def test_checks_come_first_and_a_report_is_continued(accelerator, monkeypatch, t
     assert checked == [",".join(accelerator.FAMILIES)]  # not checked again
     assert measured == names[1:2]  # the one that had no time
     assert len(again) == len(first)
+    assert [row["case"] for row in again if "case" in row].count("training") == 1
+    assert len(trained) == 2  # what is left of the minutes
     assert json.loads(out.read_text())["machine"] == machine  # with the devices that were checked
 
 
@@ -80,6 +86,7 @@ def test_backends_of_the_state_space_operation_agree(accelerator):
     import jax
 
     assert 0 < accelerator.backends_error(jax.devices()[0]) < 1e-5
+    assert 0 < accelerator.backends_error(jax.devices()[0], "fused", "bfloat16") < 2**-7
 
 
 @pytest.mark.slow
@@ -111,3 +118,41 @@ def test_losses_of_a_family_agree_with_themselves(accelerator):
     assert float32["error"] == 0.0
     assert all(row["holds"] for row in (float32, products, bfloat16))
     assert abs(bfloat16["values"][0]) > 0
+
+
+def test_rows_fill_a_share_of_the_device(accelerator):
+    def rows(gib):
+        [case] = [c for c in accelerator.cases("base", (4096,), gib) if c.name == "train led 4096"]
+        [batch] = [flag for flag in case.flags if flag.startswith("--batch=")]
+        return batch
+
+    assert rows(140.0) == "--batch=8"
+    assert rows(16.0) == "--batch=1"
+
+
+def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp_path):
+    script = tmp_path / "fake_train.py"
+    script.write_text(
+        "import pathlib, sys, time\n"
+        "flags = dict(x.split('=', 1) for x in sys.argv[1:])\n"
+        "log = pathlib.Path(flags['--workdir'], 'metrics.jsonl')\n"
+        "log.parent.mkdir(exist_ok=True)\n"
+        'log.write_text(\'{"step": 20, "loss": 3.5}\\n{"step": 40, "loss": 2.5}\\n\')\n'
+    )
+    run = accelerator.subprocess.Popen
+
+    def start(command, cwd):
+        assert command[1:3] == ["-m", "longsum_jax.train"]
+        return run([command[0], str(script), *command[3:]], cwd=cwd)
+
+    monkeypatch.setattr(accelerator, "NUM_TEXTS", 2)
+    monkeypatch.setattr(accelerator.subprocess, "Popen", start)
+    row = accelerator.train(tmp_path / "training", "tiny", 60.0)
+    assert (row["steps"], row["loss"], len(row["losses"])) == (40, 2.5, 2)
+    [first, second] = (tmp_path / "training" / "words.jsonl").read_text().splitlines()
+    row = json.loads(first)
+    assert row["document"] == row["summary"]
+    assert len(row["document"].split()) == 24
+    assert first != second
+    script.write_text("raise SystemExit(3)")
+    assert "exit status 3" in accelerator.train(tmp_path / "other", "tiny", 60.0)["note"]

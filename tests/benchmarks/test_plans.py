@@ -53,6 +53,30 @@ def test_a_refused_plan_is_a_row(plans):
     assert "v99" in row["note"]
 
 
+def test_a_config_that_does_not_fit_has_a_remedy(plans, monkeypatch):
+    fits = {"h100:1x4"}
+    tried: list[tuple[str, ...]] = []
+
+    def plan_rows(case, arguments):
+        tried.append(arguments)
+        device = plans._device_of(arguments)
+        row = {"case": case, "device": device, "devices_of": device, "fits": device in fits}
+        trials = [{"tried": "remat=True", "total_gb": 9.0, "fits": "remat" in fits}]
+        return [row | {"total_gb": 50.0}, *([] if "--tries=0" in arguments else trials)]
+
+    monkeypatch.setattr(plans, "plan_rows", plan_rows)
+    arguments = ("--config=x.py", "--device=h100", "--programs=train")
+    [row] = plans.config_rows("x", arguments)
+    assert (row["device"], row["fits"]) == ("h100", False)
+    assert row["remedy"] == "h100:1x4, mesh.preset=fsdp"
+    assert [plans._device_of(one) for one in tried] == ["h100"] * 2 + ["h100:1x2", "h100:1x4"]
+    fits.add("remat")
+    [row] = plans.config_rows("x", arguments)
+    assert (row["remedy"], row["remedy_gb"]) == ("remat=True", 9.0)
+    fits.add("h100")
+    assert "remedy" not in plans.config_rows("x", arguments)[0]
+
+
 def test_bytes_of_parts_are_next_to_a_count_by_hand(plans):
     def part(module, stage, num_bytes):
         seconds = {"memory": num_bytes / 1e12, "compute": 0.0, "links": 0.0}

@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from longsum_jax.layers.chunking import RECOMPUTED_ROWS, _chunk_length, map_over_length
+from longsum_jax.layers.chunking import (
+    CPU_ROWS,
+    RECOMPUTED_ROWS,
+    _chunk_length,
+    map_over_length,
+)
 from longsum_jax.layers.dense import Dropout, FeedForward, position_keys
 from longsum_jax.models.registry import get_family
+from longsum_jax.ops import device_memory
 
 X = np.random.default_rng(0).normal(size=(2, 11, 6)).astype(np.float32)
 
@@ -137,6 +143,16 @@ def test_pieces_are_about_equal_and_small_on_cpus():
     with jax.default_device("gpu"):
         assert [_chunk_length(*size) for size in sizes] == asked
         assert _chunk_length(16384, 8, 16384, recompute=True) == RECOMPUTED_ROWS // 8
+
+
+def test_recomputed_pieces_are_larger_on_devices_with_more_memory(monkeypatch):
+    sizes = (0, 8, 16384)
+    for memory, times in ((2**34, 1), (2**35, 1), (80 * 2**30, 2)):
+        monkeypatch.setattr(device_memory, "target_memory", lambda memory=memory: memory)
+        with jax.default_device("gpu"):
+            assert _chunk_length(*sizes, recompute=True) == times * RECOMPUTED_ROWS // 8
+            assert _chunk_length(*sizes) == 16384
+        assert _chunk_length(*sizes, recompute=True) == CPU_ROWS // 8
 
 
 def test_chunks_in_training_are_those_that_are_asked_for():

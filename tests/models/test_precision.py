@@ -103,7 +103,7 @@ def test_reading_and_every_step_of_a_search(name):
         assert all("precision = [HIGHEST, HIGHEST]" in line for line in products)
 
 
-@pytest.mark.parametrize("kernel", ["splash", "triton"])
+@pytest.mark.parametrize("kernel", ["splash", "mosaic", "triton"])
 def test_gradients_of_fused_kernels(kernel):
     """A gradient is traced after the pass forward, and outside what was around that."""
     x = jnp.ones((1, 128, 2, 64))

@@ -80,27 +80,3 @@ def test_an_encoder_scores_masked_tokens_in_pieces(monkeypatch, draw_params):
     expected = jax.jit(jax.value_and_grad(at_once, has_aux=True))(params)
     result = program.compile()(params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), result, expected)
-
-
-def test_gradients_of_logits_are_products_of_bfloat16():
-    rng = np.random.default_rng(0)
-    x = jnp.asarray(rng.normal(size=(B, T, D)), jnp.bfloat16)
-    table = rng.normal(size=(V, D)).astype(np.float32)
-    weights = rng.normal(size=(B, T, V)).astype(np.float32)
-
-    def weighted_logits(x, table):
-        return (vocabulary.vocabulary_logits(x, table) * weights).sum()
-
-    run = jax.grad(weighted_logits, argnums=(0, 1))
-    products = [eqn for eqn in jax.make_jaxpr(run)(x, table).eqns if "dot" in str(eqn.primitive)]
-    assert [{str(y.aval.dtype) for y in eqn.invars} for eqn in products] == [{"bfloat16"}] * 2
-    of_x, of_table = run(x, table)
-    assert (of_x.dtype, of_table.dtype) == (jnp.bfloat16, jnp.float32)
-    inputs = np.asarray(x, np.float32)
-    for result, subscripts, other in (
-        (of_x, "btv,vd->btd", table),
-        (of_table, "btv,btd->vd", inputs),
-    ):
-        expected = np.einsum(subscripts, weights, other)
-        rounding = 2**-7 * np.einsum(subscripts, np.abs(weights), np.abs(other))
-        assert (np.abs(np.asarray(result, np.float32) - expected) < rounding).all()

@@ -284,6 +284,22 @@ def test_attention_of_pallas_is_counted_by_its_name(scope, pairs):
     assert work.products == {"bfloat16": 4 * 2 * 3 * 2 * 8 * pairs}
 
 
+@pytest.mark.parametrize(("name", "count"), [("forward", 2), ("backward", 5), ("other", 0)])
+def test_attention_of_mosaic_has_lengths_last(name, count):
+    call = """\
+  %table = s32[4]{0} parameter(0)
+  %q = bf16[3,2,8,16]{3,2,1,0} parameter(1)
+  %k = bf16[3,2,8,32]{3,2,1,0} parameter(2)
+  %bias = f32[2,1,31]{2,1,0} parameter(3)
+  ROOT %mosaic_attention_NAME.1 = bf16[3,2,8,16]{3,2,1,0} custom-call(%table, %q, %k, %bias), \
+custom_call_target="tpu_custom_call", metadata={op_name="jit(f)/SCOPE/jit(wrapped)"}
+""".replace("NAME", name)
+    for scope, pairs in (("transpose(jvp(pairs_192))", 192), ("jvp()", 16 * 32)):
+        work = program_work(convolution(call.replace("SCOPE", scope)))
+        assert sum(work.products.values()) == count * 2 * 3 * 2 * 8 * pairs
+        assert set(work.products) <= {"bfloat16"}
+
+
 @pytest.mark.parametrize(
     ("name", "count"), [("forward", 2), ("queries", 3), ("keys", 4), ("other", 0)]
 )
@@ -450,6 +466,49 @@ slice={[0:4], [0:8]}
 """
     assert program_work(text).num_bytes == 4 * 8 * 4
     assert program_work(text.replace("f32[4,8]{1,0:S(1)}", "f32[4,8]{1,0}")).num_bytes == 2 * 128
+
+
+def test_a_kernel_has_the_number_of_its_operations_in_its_name():
+    text = """HloModule kernel
+
+ENTRY %main (x: bf16[4,8], s: f32[4]) -> bf16[4,8] {
+  %x = bf16[4,8]{1,0} parameter(0)
+  %s = f32[4]{0} parameter(1)
+  ROOT %y = bf16[4,8]{1,0} custom-call(%x, %s), custom_call_target="__gpu$xla.gpu.triton", \
+backend_config={name = "convolution_operations_1234", num_warps = 8}
+}
+"""
+    work = program_work(text)
+    assert work.products == {"bfloat16": 1234.0}
+    assert work.num_bytes == 2 * 64 + 16
+    assert not program_work(text.replace("_operations_", "_of_")).operations
+
+
+def test_of_a_converted_value_the_slices_that_are_read_count():
+    """As XLA writes the cut of an inverse FFT for GPUs: converted first, then sliced."""
+    text = """HloModule cut
+
+%cut (y: f32[4,100], x: f32[4,40]) -> bf16[4,40] {
+  %y = f32[4,100]{1,0} parameter(0)
+  %x = f32[4,40]{1,0} parameter(1)
+  %half = bf16[4,100]{1,0} convert(%y)
+  %kept = bf16[4,40]{1,0} slice(%half), slice={[0:4], [0:40]}
+  %gate = bf16[4,40]{1,0} convert(%x)
+  ROOT %gated = bf16[4,40]{1,0} multiply(%kept, %gate)
+}
+
+ENTRY %main (a: f32[4,100], b: f32[4,40]) -> bf16[4,40] {
+  %a = f32[4,100]{1,0} parameter(0)
+  %b = f32[4,40]{1,0} parameter(1)
+  ROOT %out = bf16[4,40]{1,0} fusion(%a, %b), kind=kLoop, calls=%cut
+}
+"""
+    assert program_work(text).num_bytes == 4 * 40 * (4 + 4 + 2)
+    # The whole value is read if something else needs it.
+    whole = text.replace("convert(%x)", "convert(%x), control-predecessors={%sum}").replace(
+        "  %gate", "  %sum = bf16[4]{0} reduce(%half, %half), dimensions={1}\n  %gate"
+    )
+    assert program_work(whole).num_bytes == 4 * (100 * 4 + 40 * (4 + 2))
 
 
 def test_slices_that_a_fusion_inside_of_a_fusion_takes_are_what_counts():

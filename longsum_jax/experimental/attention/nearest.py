@@ -60,6 +60,7 @@ class NearestAttention(CrossAttention):
         *,
         mask: Bool[AnyArray, "#batch #q_heads #query_length #num_keys"],
         positions: Int[AnyArray, "#batch query_length"] | None = None,
+        causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``CrossAttention.attend_with``; only keys of the source are selected."""

@@ -12,7 +12,11 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError, check_whole, did_you_mean
 from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
-from longsum_jax.layers.attention.base import EncoderSelfAttention, layer_radii
+from longsum_jax.layers.attention.base import (
+    EncoderSelfAttention,
+    layer_radii,
+    step_biases,
+)
 from longsum_jax.layers.attention.full import FullContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import (
@@ -95,8 +99,8 @@ def find_options(
 
 
 class PatternContext(FullContext):
-    """The mask and T5's bias for each distance; for each layer the radius of its
-    window, and the index that seeds its random blocks in evaluation.
+    """The mask and T5's bias for each distance, also for kernels; for each layer the
+    radius of its window, and the index that seeds its random blocks in evaluation.
     """
 
     def prepare(
@@ -112,7 +116,7 @@ class PatternContext(FullContext):
         windows = (0,) if window is None else window.attention_window
         return (
             x,
-            context,
+            (*context, step_biases(relative_bias)),
             (layer_radii(windows, num_layers), jnp.arange(num_layers)),
         )
 
@@ -192,7 +196,7 @@ class PatternAttention(EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
-        mask, bias = context
+        mask, bias, steps = context
         radius, layer = layer_input
         pattern = self._pattern(radius, layer, x.shape[1], deterministic)
         q = self.q(x)
@@ -208,7 +212,7 @@ class PatternAttention(EncoderSelfAttention):
         fused = None
         if pattern.is_fusable:
             fused = self.fused_rows(
-                *mask.shape, bias=bias, deterministic=deterministic
+                *mask.shape, has_bias=bool(steps), deterministic=deterministic
             )
         else:
             self.without_kernel("more than one window for all layers")
@@ -228,7 +232,7 @@ class PatternAttention(EncoderSelfAttention):
                 attend,
                 deterministic,
                 text=text | {"mask": mask},
-                shared=fields | {"distance_bias": bias},
+                shared=fields | {"distance_bias": bias, "steps": steps},
                 block=pattern.query_block_size,
                 has_kernels=fused is not None,
             )

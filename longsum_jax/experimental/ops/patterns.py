@@ -16,7 +16,8 @@ Without strides, cost is linear in the length; with a stride S, every query has
 length / S keys.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -50,6 +51,7 @@ from longsum_jax.ops.attention.longformer import (
     scatter_positions,
 )
 from longsum_jax.ops.attention.relative_position import (
+    StepBias,
     distance_entries,
     first_entries,
 )
@@ -196,6 +198,7 @@ def pattern_attention(
     dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
+    steps: Sequence[StepBias] = (),
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends to the union of the keys of all patterns; each key counts once.
 
@@ -213,7 +216,8 @@ def pattern_attention(
             shards of whole blocks (``pattern.query_block_size``); only for
             shardable patterns.
         fused: kernel for all queries except global tokens; for fusable
-            patterns, not with ``distance_bias`` or ``dropout``.
+            patterns.
+        steps: ``distance_bias`` as steps, for ``fused``.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding and for
@@ -236,7 +240,7 @@ def pattern_attention(
         )
     x = _Inputs(QKV(q, k, v), mask, distance_bias, scale, axes)
     if fused is not None:
-        out = _fused_window(x, pattern, fused)
+        out = _fused_window(x, pattern, fused, steps, block_dropout)
     else:
         out = _attend_to_union(x, pattern, stride_dropout, block_dropout)
     if pattern.num_global:
@@ -247,25 +251,30 @@ def pattern_attention(
 
 
 def _fused_window(
-    x: _Inputs, pattern: KeyPattern, fused: FusedAttention
+    x: _Inputs,
+    pattern: KeyPattern,
+    fused: FusedAttention,
+    steps: Sequence[StepBias],
+    dropout: WeightDropout | None,
 ) -> Array:
     """Computes a window and global tokens by a kernel."""
     length = x.mask.shape[1]
     assert pattern.radius is not None
+    positions = jnp.arange(length) + first_position(length, x.axes)
+    queries = jnp.broadcast_to(positions, x.mask.shape)
+    of_globals = [replace(step, queries=queries) for step in steps]
     # Global tokens are extra keys, and therefore masked in the window.
-    is_local = (
-        jnp.arange(length) + first_position(length, x.axes)
-        >= pattern.num_global
-    )
     return local_attention(
         *x.qkv,
         x.mask,
         radius=pattern.radius,
-        key_mask=x.mask & is_local,
+        key_mask=x.mask & (positions >= pattern.num_global),
         extra=[_global_keys(x, pattern)] if pattern.num_global else [],
         scale=x.scale,
+        dropout=dropout,
         axes=x.axes,
         fused=fused,
+        steps=[*steps, *of_globals] if pattern.num_global else steps,
     )
 
 

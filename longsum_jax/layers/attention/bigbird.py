@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from longsum_jax.layers.attention.base import window_bias
+from longsum_jax.layers.attention.base import step_biases, window_bias
 from longsum_jax.layers.attention.full import FullAttention, PackedContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import RandomBlockOptions
@@ -33,7 +33,8 @@ def bigbird_is_full(options: RandomBlockOptions, length: int) -> bool:
 
 class BigBirdContext(PackedContext):
     """The context of full attention for short inputs. For long inputs the mask, T5's
-    bias inside the window and, in training, the random blocks of each layer.
+    bias inside the window, also for kernels, and, in training, the random blocks of
+    each layer.
     """
 
     def prepare(  # type: ignore[override]  # without segments
@@ -50,6 +51,7 @@ class BigBirdContext(PackedContext):
         context = (
             mask,
             window_bias(relative_bias, options.block_size, options.block_size),
+            step_biases(relative_bias),
         )
         if deterministic:
             return x, context, ()
@@ -96,15 +98,26 @@ class BigBirdAttention(FullAttention):
         options = self.options
         if bigbird_is_full(options, x.shape[1]):
             return super().__call__(x, context, layer_input, deterministic)
-        self.without_kernel("random blocks")
-        mask, bias = context
+        mask, bias, steps = context
+        # A row of the kernel is a block of queries, with the keys of all its blocks;
+        # in evaluation a bias counts the first block several times.
+        num_blocks = 5 + (0 if deterministic else options.num_random_blocks)
+        fused = self.fused_rows(
+            len(x),
+            options.block_size,
+            num_blocks * options.block_size,
+            has_bias=bool(steps) or deterministic,
+            deterministic=deterministic,
+            has_pattern=False,
+            by_heads=True,
+        )
         k, v = self.project_kv(x)
         # Bias and random blocks differ by head, so devices exchange heads of
         # whole sequences.
         attention = functools.partial(
-            bigbird_attention, block_size=options.block_size
+            bigbird_attention, block_size=options.block_size, fused=fused
         )
-        heads = {"bias": ByHead(bias)}
+        heads = {"bias": ByHead(bias), "steps": ByHead(steps)}
         if deterministic:
             attention = functools.partial(
                 attention, random_blocks=options.num_random_blocks

@@ -2,14 +2,18 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.multi_head import MultiHeadAttention
+from longsum_jax.layers.attention.multi_head import (
+    MultiHeadAttention,
+    attend_fused,
+    joint_mask,
+)
 from longsum_jax.layers.attention.options import (
     CrossAttentionOptions,
     HeposOptions,
@@ -29,6 +33,7 @@ from longsum_jax.ops.attention.dense import (
     mix_states,
     repeat_heads,
 )
+from longsum_jax.ops.attention.fused import Kernel
 from longsum_jax.ops.attention.hepos import (
     mix_strided,
     project_strided,
@@ -43,6 +48,7 @@ from longsum_jax.ops.attention.key_sets import (
     merge_partial_softmaxes,
     split_dropout,
 )
+from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.ops.sequence_sharding import Axes, Output, shard_map_sequence
 from longsum_jax.typing import AnyArray
 
@@ -143,6 +149,7 @@ class CrossAttention(MultiHeadAttention):
         *,
         mask: Bool[AnyArray, "#batch #q_heads #query_length #num_keys"],
         positions: Int[AnyArray, "#batch query_length"] | None = None,
+        causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """Attends to the keys of a source and to other keys under one softmax.
@@ -154,6 +161,9 @@ class CrossAttention(MultiHeadAttention):
                 ``ops.attention.key_sets.attend_jointly``.
             mask: mask of the keys of the source.
             positions: positions of ``x``; None for 0, 1, ...
+            causal: True if ``others`` are the keys of ``x`` alone, without
+                a bias, of which queries see no later ones; kernels do not read
+                their mask.
             deterministic: False in training.
         """
         self._note_joint_softmax()
@@ -170,6 +180,20 @@ class CrossAttention(MultiHeadAttention):
 
     def _note_joint_softmax(self) -> None:
         self.without_kernel("one softmax over source and target")
+
+
+class _EarlierTargets(NamedTuple):
+    """The pattern of a source and a target (``fused.Pattern``): no later keys of the target.
+
+    Attributes:
+        num_sources: number of keys of the source, which come first and are all
+            read.
+    """
+
+    num_sources: int
+
+    def __call__(self, queries: AnyArray, keys: AnyArray) -> AnyArray:
+        return keys - self.num_sources <= queries
 
 
 # Decoding has at most this many queries at a time, the beams of a document;
@@ -196,6 +220,7 @@ class SourceAttention(CrossAttention):
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
         | None = None,
+        segment_ids: SegmentIds | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``."""
@@ -209,14 +234,22 @@ class SourceAttention(CrossAttention):
                 k,
                 mask=mask,
                 bias=None,
+                is_packed=segment_ids is not None,
                 causal=False,
                 deterministic=deterministic,
             )
             in_pieces = kernel is None
         if sharding is None and not in_pieces:
             return super().attend(
-                x, k, v, mask=mask, deterministic=deterministic
+                x,
+                k,
+                v,
+                mask=mask,
+                segment_ids=segment_ids,
+                deterministic=deterministic,
             )
+        if segment_ids is not None:
+            mask = joint_mask(mask, segment_ids.mask())
         rate = 0.0 if deterministic else self.dropout_rate
 
         def attend(
@@ -258,10 +291,35 @@ class SourceAttention(CrossAttention):
         *,
         mask: Bool[AnyArray, "#batch #q_heads #query_length #num_keys"],
         positions: Int[AnyArray, "#batch query_length"] | None = None,
+        segment_ids: SegmentIds | None = None,
+        causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
-        """See ``CrossAttention.attend_with``."""
+        """See ``CrossAttention.attend_with``, and ``attend`` for ``segment_ids``."""
         sharding = active_sequence_sharding(x.shape[0])
+        if causal and sharding is None:
+            kernel = self._kernel(
+                len(x),
+                deterministic=deterministic,
+                num_queries=x.shape[1],
+                num_keys=k.shape[1] + x.shape[1],
+                causal=False,
+                has_mask=True,
+                has_pattern=True,
+                has_segments=segment_ids is not None,
+            )
+            if kernel is not None:
+                y = self._attend_fused_with(
+                    self.q(x, positions),
+                    KeySet(k, v, mask),
+                    others[0],
+                    segment_ids,
+                    kernel,
+                    deterministic,
+                )
+                return self.o(y)
+        if segment_ids is not None:
+            mask = mask & segment_ids.mask()
         if sharding is None and not self._needs_pieces(x, k, 1):
             return super().attend_with(
                 x,
@@ -315,6 +373,38 @@ class SourceAttention(CrossAttention):
             [target.map(lambda y: y[:, 0]), PartialSoftmax(*source)]
         )
         return self.o(y.astype(v.dtype))
+
+    def _attend_fused_with(
+        self,
+        q: Float[AnyArray, "batch query_length heads head_dim"],
+        source: KeySet,
+        target: KeySet,
+        segment_ids: SegmentIds | None,
+        kernel: Kernel,
+        deterministic: bool,
+    ) -> Float[Array, "batch query_length heads head_dim"]:
+        """Attends by a kernel to the keys of the source, followed by those of the target."""
+        k, v = (
+            repeat_heads(jnp.concatenate(x, 1), self.num_heads)
+            for x in ((source.k, target.k), (source.v, target.v))
+        )
+        assert source.mask is not None
+        # [batch, mask_heads, num_keys + query_length]
+        added = ((0, 0), (0, 0), (0, q.shape[1]))
+        mask = jnp.pad(source.mask[:, :, 0], added, constant_values=True)
+        if segment_ids is not None:
+            ids = jnp.concatenate(segment_ids, 1)
+            segment_ids = segment_ids._replace(source=ids)
+        return attend_fused(
+            q,
+            k,
+            v,
+            mask,
+            kernel=kernel,
+            pattern=_EarlierTargets(source.k.shape[1]),
+            segment_ids=segment_ids,
+            **self.sparse_options(deterministic),
+        )
 
     def _needs_pieces(self, x: AnyArray, k: AnyArray, num_shards: int) -> bool:
         """Returns True if the scores on a device are too many for one array."""

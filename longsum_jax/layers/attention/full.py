@@ -22,7 +22,7 @@ from longsum_jax.ops.attention.relative_position import (
     StepBias,
     distance_entries,
 )
-from longsum_jax.ops.packing import same_segment
+from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
@@ -93,9 +93,9 @@ class FullAttention(EncoderSelfAttention):
         # Rotary positions are relative, and need not begin again in a segment.
         k, v = self.project_kv(x)
         key_mask = mask[:, None, None, :]
+        segments = None
         if segment_ids is not None:
-            is_same = same_segment(segment_ids, segment_ids)
-            key_mask = key_mask & is_same[:, None]
+            segments = SegmentIds(segment_ids, segment_ids)
         kernel = None
         extra_arrays: tuple[AnyArray, AnyArray, AnyArray] | None = None
         # Kernels do not support extra keys.
@@ -106,6 +106,7 @@ class FullAttention(EncoderSelfAttention):
                 mask=key_mask,
                 bias=bias,
                 steps=steps,
+                is_packed=segments is not None,
                 causal=self.causal,
                 deterministic=deterministic,
                 by_heads=True,
@@ -115,7 +116,9 @@ class FullAttention(EncoderSelfAttention):
             extra_arrays = (*self.project_extra(extra), extra.valid)
         if kernel is not None:
             tokens = QKV(self.q(x), k, v)
-            y = self._attend_fused(kernel, tokens, mask, steps, deterministic)
+            y = self._attend_fused(
+                kernel, tokens, mask, segments, steps, deterministic
+            )
             return self.o(y)
 
         length = mask.shape[1]
@@ -133,6 +136,8 @@ class FullAttention(EncoderSelfAttention):
                 deterministic,
             )
             return self.o(y)
+        if segments is not None:
+            key_mask = key_mask & segments.mask()
         if bias is not None:
             positions = jnp.arange(length)
             # [1, heads, length, length], from the bias per distance
@@ -152,6 +157,7 @@ class FullAttention(EncoderSelfAttention):
         kernel: Kernel,
         tokens: QKV,
         mask: Bool[AnyArray, "batch length"],
+        segments: SegmentIds | None,
         steps: StepBias | None,
         deterministic: bool,
     ) -> Float[Array, "batch length heads head_dim"]:
@@ -161,7 +167,7 @@ class FullAttention(EncoderSelfAttention):
             attend,
             deterministic,
             text=tokens._asdict(),
-            rows={"mask": mask[:, None]},
+            rows={"mask": mask[:, None], "segment_ids": segments},
             heads={"biases": ByHead([] if steps is None else [steps])},
         )
 

@@ -77,17 +77,12 @@ class LocalAttention(EncoderSelfAttention):
         mask, bias, segment_ids, steps = context
         # Rotary positions are relative, and need not begin again in a segment.
         k, v = self.project_kv(x)
-        if segment_ids is None:
-            fused = self.fused_rows(
-                *mask.shape,
-                bias=bias,
-                has_steps=bool(steps),
-                can_drop=True,
-                deterministic=deterministic,
-            )
-        else:
-            self.without_kernel("segments of packed rows")
-            fused = None
+        fused = self.fused_rows(
+            *mask.shape,
+            has_bias=bool(steps),
+            deterministic=deterministic,
+            is_packed=segment_ids is not None,
+        )
         y = self.attend_sharded(
             functools.partial(
                 local_attention,
@@ -194,11 +189,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
             global_k, global_v, global_mask[:, None, None, None]
         )
         fused = self.fused_rows(
-            *mask.shape,
-            bias=bias,
-            has_steps=bool(steps),
-            can_drop=True,
-            deterministic=deterministic,
+            *mask.shape, has_bias=bool(steps), deterministic=deterministic
         )
         y = self.attend_sharded(
             functools.partial(

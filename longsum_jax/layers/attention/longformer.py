@@ -12,6 +12,7 @@ from longsum_jax.layers.attention.base import (
     Context,
     EncoderSelfAttention,
     layer_radii,
+    step_biases,
     window_bias,
 )
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
@@ -32,7 +33,9 @@ from longsum_jax.typing import AnyArray
 
 
 class LongformerContext(Context):
-    """The mask, the positions of the global tokens, and the window of every layer."""
+    """The mask, T5's bias inside the window, the positions of the global tokens, the bias for
+    kernels, and the window of every layer.
+    """
 
     def prepare(
         self,
@@ -54,7 +57,7 @@ class LongformerContext(Context):
         bias = window_bias(relative_bias, max(windows) // 2)
         return (
             x,
-            (mask, bias, global_indices),
+            (mask, bias, global_indices, step_biases(relative_bias)),
             layer_radii(windows, self.stack.num_layers),
         )
 
@@ -88,15 +91,15 @@ class LongformerAttention(EncoderSelfAttention):
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
         windows = self.options.attention_window
-        mask, bias, indices = context
+        mask, bias, indices, steps = context
         max_radius = max(windows) // 2
-        shared = {"bias": bias}
+        shared = {"bias": bias, "steps": steps}
         fused = None
         if len(set(windows)) == 1:
             # A single window for all layers is static, and needs no mask for
             # each layer.
             fused = self.fused_rows(
-                *mask.shape, bias=bias, deterministic=deterministic
+                *mask.shape, has_bias=bool(steps), deterministic=deterministic
             )
             attention = functools.partial(
                 longformer_attention, radius=max_radius, fused=fused

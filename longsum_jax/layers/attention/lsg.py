@@ -14,6 +14,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import (
     Context,
     EncoderSelfAttention,
+    step_biases,
     window_bias,
 )
 from longsum_jax.layers.attention.global_tokens import (
@@ -61,8 +62,8 @@ class LsgContext(Context):
     It prepends learned global tokens, which have no positions, and pads the
     length to whole blocks where necessary (length'). For the layers it returns
     the mask of the tokens; the mask of the tokens that serve as keys, which may
-    exclude the first one; T5's relative bias, or None; and, if sparse keys are
-    selected by LSH, random directions for each layer. The embeddings of global
+    exclude the first one; T5's relative bias, or None, also for kernels; and, if
+    sparse keys are selected by LSH, random directions for each layer. The embeddings of global
     tokens pass through the same norm, dropout and map to ``d_model`` as the
     embeddings of other tokens. ``finish`` is called once, after the last layer.
     """
@@ -130,7 +131,8 @@ class LsgContext(Context):
         projections = tuple(lsh_projections) or self._draw_projections(
             deterministic
         )
-        return join_tokens(tokens, x), (mask, key_mask, bias), projections
+        context = (mask, key_mask, bias, step_biases(relative_bias))
+        return join_tokens(tokens, x), context, projections
 
     def finish(
         self, x: Float[AnyArray, "batch extended_length d_model"], length: int
@@ -275,7 +277,7 @@ class LsgAttention(EncoderSelfAttention):
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
-        mask, key_mask, bias = context
+        mask, key_mask, bias, steps = context
         # Split before the projections, which copies the sequence once instead
         # of three times.
         tokens, text = split_tokens(x, options.num_global_tokens)
@@ -284,7 +286,7 @@ class LsgAttention(EncoderSelfAttention):
         global_q = self.q(tokens)
         global_k, global_v = self.project_kv(tokens)
         fused = self.fused_rows(
-            *mask.shape, bias=bias, deterministic=deterministic
+            *mask.shape, has_bias=bool(steps), deterministic=deterministic
         )
         text, tokens = self.attend_sharded(
             functools.partial(
@@ -293,7 +295,7 @@ class LsgAttention(EncoderSelfAttention):
             deterministic,
             text={"tokens": QKV(q, k, v), "mask": mask, "key_mask": key_mask},
             rows={"global_tokens": QKV(global_q, global_k, global_v)},
-            shared={"bias": bias, "projections": layer_input},
+            shared={"bias": bias, "steps": steps, "projections": layer_input},
             block=options.block_size,
             outputs=("text", "rows"),
             has_kernels=fused is not None,

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -37,6 +38,8 @@ from longsum_jax.ops.attention.relative_position import (
     bucket_steps,
     relative_position_bucket,
 )
+from longsum_jax.ops.packing import SegmentIds
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.positions import Rotary, rotated
 from longsum_jax.ops.storage import Stored, stored_attention
 from longsum_jax.typing import AnyArray
@@ -296,6 +299,7 @@ class MultiHeadAttention(nn.Module):
         | None = None,
         steps: StepBias | None = None,
         positions: Int[AnyArray, "#batch query_length"] | None = None,
+        segment_ids: SegmentIds | None = None,
         causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -310,6 +314,8 @@ class MultiHeadAttention(nn.Module):
             steps: the same bias by distance, for kernels; None if it does not
                 depend on the distance only.
             positions: positions of ``x``; None for 0, 1, ...
+            segment_ids: segments of the keys (source) and of ``x`` (target) of
+                packed rows; None for one segment.
             causal: True if queries see no later keys; requires as many queries
                 as keys.
             deterministic: False in training.
@@ -320,6 +326,7 @@ class MultiHeadAttention(nn.Module):
             mask=mask,
             bias=bias,
             steps=steps,
+            is_packed=segment_ids is not None,
             causal=causal,
             deterministic=deterministic,
         )
@@ -335,12 +342,14 @@ class MultiHeadAttention(nn.Module):
                 kernel=kernel,
                 causal=causal,
                 biases=[] if steps is None else [steps],
+                segment_ids=segment_ids,
                 **self.sparse_options(deterministic),
             )
             return self.o(y)
         if causal:
-            earlier = causal_mask(x.shape[1])
-            mask = earlier if mask is None else mask & earlier
+            mask = joint_mask(mask, causal_mask(x.shape[1]))
+        if segment_ids is not None:
+            mask = joint_mask(mask, segment_ids.mask())
         dropout = None
         if not deterministic:
             dropout = partial(self.dropout, deterministic=False)
@@ -372,6 +381,7 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
         bias: AnyArray | None,
         steps: StepBias | None = None,
+        is_packed: bool = False,
         causal: bool,
         deterministic: bool,
         by_heads: bool = False,
@@ -379,19 +389,22 @@ class MultiHeadAttention(nn.Module):
         """Returns the kernel for these arguments of ``attend``, or None.
 
         Args:
+            is_packed: True if there are segment ids.
             by_heads: True if devices compute some heads of whole sequences when
                 a mesh shards them.
         """
         if mask is not None and mask.shape[2] > 1:
             self.without_kernel("a mask that differs by query")
             return None
+        if bias is not None and steps is None:
+            self.without_kernel("position biases")
+            return None
         return self._kernel(
             len(x),
-            bias=bias,
-            has_steps=steps is not None,
             deterministic=deterministic,
-            can_drop=True,
             by_heads=by_heads,
+            has_bias=steps is not None,
+            has_segments=is_packed,
             num_queries=x.shape[1],
             num_keys=k.shape[1],
             causal=causal,
@@ -404,11 +417,11 @@ class MultiHeadAttention(nn.Module):
         num_queries: int,
         num_keys: int | None = None,
         *,
-        bias: AnyArray | None,
-        has_steps: bool = False,
+        has_bias: bool,
         deterministic: bool,
-        can_drop: bool = False,
+        is_packed: bool = False,
         has_pattern: bool = True,
+        by_heads: bool = False,
     ) -> FusedAttention | None:
         """Returns the kernel for sparse attention in rows (``ops.attention.fused``), or None.
 
@@ -417,11 +430,11 @@ class MultiHeadAttention(nn.Module):
             num_queries, num_keys: maximum numbers per row; by default as many
                 keys as queries. With a pattern a row is at most a device's part
                 of a sequence that a mesh shards.
-            bias: bias of the scores.
-            has_steps: True if the kernel gets the bias by distance.
+            has_bias: True if scores have a bias by distance.
             deterministic: False in training.
-            can_drop: True if the kernel gets the dropout of the weights.
+            is_packed: True if there are segment ids.
             has_pattern: True if queries read different keys of a row.
+            by_heads: see ``fused_kernel``.
         """
         sharding = active_sequence_sharding(batch)
         # Rows are no longer than a device's part of the sequence.
@@ -429,11 +442,11 @@ class MultiHeadAttention(nn.Module):
             num_queries = -(-num_queries // sharding.num_shards)
         kernel = self._kernel(
             batch,
-            bias=bias,
-            has_steps=has_steps,
             deterministic=deterministic,
-            can_drop=can_drop,
-            by_shards=True,
+            by_heads=by_heads,
+            by_shards=not by_heads,
+            has_bias=has_bias,
+            has_segments=is_packed,
             num_queries=num_queries,
             num_keys=num_queries if num_keys is None else num_keys,
             causal=False,
@@ -446,21 +459,18 @@ class MultiHeadAttention(nn.Module):
         self,
         batch: int,
         *,
-        bias: AnyArray | None,
-        has_steps: bool = False,
         deterministic: bool,
-        can_drop: bool = False,
         by_heads: bool = False,
         by_shards: bool = False,
-        **sizes: Any,
+        **properties: Any,
     ) -> Kernel | None:
         """Returns the result of ``choose_kernel`` if a kernel can compute the layer's scores.
 
         Args:
-            can_drop: True if the kernel gets the dropout of the weights.
             by_heads, by_shards: True if devices compute some heads of whole
                 sequences, or all heads of their part, when a mesh shards the
                 sequences.
+            **properties: further arguments of ``choose_kernel``.
         """
         drops_weights = self.dropout_rate > 0 and not deterministic
         sharding = active_sequence_sharding(batch)
@@ -469,11 +479,7 @@ class MultiHeadAttention(nn.Module):
         is_sharded = sharding is not None and not by_shards
         if sharding is not None and is_sharded and by_heads:
             is_sharded = self.num_heads % sharding.num_shards > 0
-        if bias is not None and not has_steps:
-            choice = KernelChoice(None, "position biases")
-        elif drops_weights and not can_drop:
-            choice = KernelChoice(None, "dropout of attention weights")
-        elif is_sharded:
+        if is_sharded:
             choice = KernelChoice(None, "a mesh shards its sequences")
         else:
             choice = choose_kernel(
@@ -481,9 +487,8 @@ class MultiHeadAttention(nn.Module):
                 self.dtype,
                 head_dim=self.d_kv,
                 has_cap=isinstance(self.scale, CappedScale),
-                has_bias=has_steps,
                 has_dropout=drops_weights,
-                **sizes,
+                **properties,
             )
         self._note(choice)
         return choice.kernel
@@ -610,6 +615,13 @@ def attend_fused(
     return fused_attention(q, k, v, mask, spec=spec, **options)
 
 
+def joint_mask(
+    mask: Bool[AnyArray, "..."] | None, other: Bool[AnyArray, "..."]
+) -> Bool[AnyArray, "..."]:
+    """Returns the mask of the keys in both masks; None has all keys."""
+    return other if mask is None else mask & other
+
+
 def causal_mask(length: int) -> Bool[Array, "1 1 length length"]:
     """Returns the mask under which no query sees later keys."""
     positions = jnp.arange(length)
@@ -677,7 +689,27 @@ class RelativePositionBias(nn.Module):
 
     def _of_buckets(self, buckets: Int[AnyArray, "*shape"]) -> Array:
         """Returns [heads, *shape], or [layers, heads, *shape]."""
+        if target_platform() == "tpu" and buckets.ndim > 1:
+            return _select_entries(
+                jnp.moveaxis(self.embedding, -1, -2), buckets
+            )
         head_axis = 0 if self.num_layers is None else 1
         return jnp.moveaxis(
             jnp.take(self.embedding, buckets, axis=-2), -1, head_axis
         )
+
+
+@jax.checkpoint  # comparisons are made again for the gradient, not stored
+def _select_entries(
+    table: Float[AnyArray, "*rows entries"], ids: Int[AnyArray, "*shape"]
+) -> Float[Array, "..."]:
+    """Returns the entries of every row of a small table with these ids, [*rows, *shape].
+
+    A TPU compares every id with every entry instead of gathering: a gather has
+    the rows of the table in its last axis, and XLA unrolls its transposition,
+    which takes long to compile.
+    """
+    num_entries = table.shape[-1]
+    is_read = ids[..., None] == jnp.arange(num_entries)
+    rows = table.reshape(*table.shape[:-1], *(1,) * ids.ndim, num_entries)
+    return jnp.where(is_read, rows, 0).sum(-1)

@@ -8,7 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from longsum_jax.layers.attention.base import Context, EncoderSelfAttention
+from longsum_jax.layers.attention.base import (
+    Context,
+    EncoderSelfAttention,
+    step_biases,
+)
 from longsum_jax.layers.attention.global_tokens import (
     join_tokens,
     pad_to_shards,
@@ -25,8 +29,8 @@ from longsum_jax.typing import AnyArray
 
 
 class StaggeredContext(Context):
-    """Learned global tokens before the input; the mask, T5's bias inside a block, and
-    for each layer True if its blocks are shifted.
+    """Learned global tokens before the input; the mask, T5's bias inside a block, also
+    for kernels, and for each layer True if its blocks are shifted.
     """
 
     @property
@@ -60,7 +64,8 @@ class StaggeredContext(Context):
             stagger[:] = False
         x = pad_to_shards(x, options.block_size)
         mask = pad_to_shards(mask, options.block_size)
-        return join_tokens(tokens, x), (mask, bias), jnp.asarray(stagger)
+        context = (mask, bias, step_biases(relative_bias))
+        return join_tokens(tokens, x), context, jnp.asarray(stagger)
 
     def finish(
         self, x: Float[AnyArray, "batch extended_length d_model"], length: int
@@ -106,7 +111,7 @@ class StaggeredAttention(EncoderSelfAttention):
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
-        mask, bias = context
+        mask, bias, steps = context
         keys, values = self.project_kv(x)
         # Global tokens and text share their projections.
         global_q, q = split_tokens(self.q(x), options.num_global_tokens)
@@ -120,7 +125,7 @@ class StaggeredAttention(EncoderSelfAttention):
             len(x),
             size,
             num_keys,
-            bias=bias,
+            has_bias=bool(steps),
             deterministic=deterministic,
             has_pattern=False,
         )
@@ -131,7 +136,7 @@ class StaggeredAttention(EncoderSelfAttention):
             deterministic,
             text={"tokens": QKV(q, k, v), "mask": mask},
             rows={"global_tokens": QKV(global_q, global_k, global_v)},
-            shared={"bias": bias, "stagger": layer_input},
+            shared={"bias": bias, "steps": steps, "stagger": layer_input},
             block=size,
             outputs=("text", "rows"),
             has_kernels=fused is not None,

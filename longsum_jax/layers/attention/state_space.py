@@ -33,7 +33,7 @@ class StateSpaceAttention(EncoderAttention, S4D):
             discretization=options.ssm_discretization,
             backend=stack.ssm_backend,
             length_chunk=stack.length_chunk,
-            recompute=stack.remat,
+            recompute=stack.recomputes_projections,
             dtype=stack.dtype,
         )
 

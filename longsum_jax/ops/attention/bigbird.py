@@ -1,5 +1,9 @@
 """BigBird attention: a window of three blocks, the first and the last block, and random blocks."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,11 +21,13 @@ from longsum_jax.ops.attention.blockwise import (
     attend_shared_keys,
 )
 from longsum_jax.ops.attention.dense import Scale
+from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets
 from longsum_jax.ops.attention.key_sets import (
     KeySet,
     WeightDropout,
     split_dropout,
 )
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
@@ -40,6 +46,8 @@ def bigbird_attention(
     bias: Float[AnyArray, "heads block_size window"] | None = None,
     scale: Scale = 1.0,
     dropout: WeightDropout | None = None,
+    fused: FusedAttention | None = None,
+    steps: Sequence[StepBias] = (),
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends from each block to the first, the last, three neighboring and some random blocks.
 
@@ -62,6 +70,8 @@ def bigbird_attention(
             head and entry of ``local_distances(block_size, block_size)``.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
+        fused: kernel for this attention.
+        steps: ``bias`` by distance, for ``fused``.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
@@ -87,14 +97,20 @@ def bigbird_attention(
             _random_keys(k_blocks, v_blocks, mask_blocks, random_blocks)
         )
     middle_dropout, end_dropout = split_dropout(dropout)
-    middle = attend_key_sets(
-        q_blocks[:, 1:-1], key_sets, scale=scale, dropout=middle_dropout
-    )
+    inner, end_q = q_blocks[:, 1:-1], _join_ends(q_blocks)
+    of_middle: dict[str, Any] = {"scale": scale, "dropout": middle_dropout}
+    of_ends: dict[str, Any] = {"scale": scale, "dropout": end_dropout}
     # The first and the last block attend to all tokens.
-    all_keys = KeySet(k, v, mask[:, None, None, None])
-    ends = attend_shared_keys(
-        _join_ends(q_blocks), [all_keys], scale=scale, dropout=end_dropout
-    )
+    if fused is None:
+        middle = attend_key_sets(inner, key_sets, **of_middle)
+        all_keys = KeySet(k, v, mask[:, None, None, None])
+        ends = attend_shared_keys(end_q, [all_keys], **of_ends)
+    else:
+        biases = _step_biases(steps, copies, block_size, heads=q.shape[2])
+        middle = fused_key_sets(
+            inner, key_sets, fused, biases=biases, **of_middle
+        )
+        ends = fused(end_q, k, v, mask[:, None], **of_ends)
     ends = to_blocks(ends, block_size)
     out = jnp.concatenate([ends[:, :1], middle, ends[:, 1:]], axis=1)
     return zero_padding(from_blocks(out, q.shape[1]), mask)
@@ -118,6 +134,22 @@ def _end_keys(k: AnyArray, v: AnyArray, mask: AnyArray, copies: int) -> KeySet:
         _join_ends(mask)[:, None, None, None],
         bias,
     )
+
+
+def _step_biases(
+    steps: Sequence[StepBias], copies: int, block_size: int, heads: int
+) -> list[StepBias]:
+    """Returns the biases of the end keys and of the window, which follow each other."""
+    first, end = 2 * block_size, 5 * block_size
+    # The window begins one block before the queries.
+    origin = first + block_size
+    biases = [
+        replace(x, origin=origin, first_key=first, end_key=end) for x in steps
+    ]
+    if copies != 1:
+        of_copies = jnp.full((heads, 1), np.log(copies), jnp.float32)
+        biases.append(StepBias(of_copies, starts=(), end_key=block_size))
+    return biases
 
 
 def _window_keys(

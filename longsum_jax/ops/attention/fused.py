@@ -1,23 +1,26 @@
 """Attention by fused kernels of accelerators: scores stay in on-chip memory.
 
-Three kernels compute what ``dense.dot_product_attention`` does; only "triton"
-has biases, by distance (``StepBias``), and dropout:
+Four kernels compute what ``dense.dot_product_attention`` does; only those of
+this package have biases, by distance (``StepBias``), and dropout, and only
+"triton" has segments of packed rows:
 
     "splash"    JAX's Pallas kernel for TPUs
+    "mosaic"    a Pallas kernel of this package for TPUs, for position biases
+                and dropout
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs in ``_GPUS``
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
                 cuDNN does not support: windows and other patterns, masks in
                 causal attention, soft caps of scores, position biases,
-                dropout, and heads of more than 128 dimensions
+                dropout, packed rows, and heads of more than 128 dimensions
 
-The two Pallas kernels are interpreted on other devices, for tests. All kernels
+The Pallas kernels are interpreted on other devices, for tests. All kernels
 loop over blocks of keys with a running softmax, and recompute scores for the
 gradients (FlashAttention, Dao et al. 2022). Wrappers handle what they do not
 support: lengths are padded to whole blocks, for cuDNN to even ones; queries
-without a key get zeros; masks that differ by head become masks of sequences
-with one head each; and for cuDNN, which takes the number of keys and no mask, real
-keys are moved to the front (their order does not matter in attention that is
-not causal).
+without a key get zeros; except for kernels of this package, masks that differ
+by head become masks of sequences with one head each; and for cuDNN, which takes
+the number of keys and no mask, real keys are moved to the front (their order
+does not matter in attention that is not causal).
 
 Sparse attention is expressed as attention of rows of queries, each with
 separate keys under one softmax: the keys of its part of the text with a margin
@@ -49,13 +52,16 @@ from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.dense import Scale, product_factor
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.relative_position import StepBias
+from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_kind, target_platform
 from longsum_jax.ops.random_masks import head_words
 from longsum_jax.typing import AnyArray
 
-Kernel = Literal["splash", "cudnn", "triton"]
-AttentionBackend = Literal["auto", "reference", "splash", "cudnn", "triton"]
+Kernel = Literal["splash", "mosaic", "cudnn", "triton"]
+AttentionBackend = Literal[
+    "auto", "reference", "splash", "mosaic", "cudnn", "triton"
+]
 # Function of int32 positions of queries and of keys in a row, which broadcast;
 # returns True if a query reads a key. It is hashable and only uses operations
 # that NumPy and kernels have (no integer division).
@@ -122,6 +128,7 @@ def choose_kernel(
     has_cap: bool = False,
     has_bias: bool = False,
     has_dropout: bool = False,
+    has_segments: bool = False,
 ) -> KernelChoice:
     """Selects the kernel for an attention.
 
@@ -138,6 +145,7 @@ def choose_kernel(
         has_cap: True if scores have a soft cap.
         has_bias: True if scores have a bias by distance (``StepBias``).
         has_dropout: True if weights are dropped.
+        has_segments: True if rows are packed.
 
     Raises:
         InputError: "cudnn" in a program for devices other than GPUs.
@@ -152,16 +160,17 @@ def choose_kernel(
     if num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
         return KernelChoice(None)
     dtype = jnp.dtype(dtype)
+    is_extended = has_bias or has_dropout
     needs_triton = (
         has_pattern
         or has_cap
-        or has_bias
-        or has_dropout
+        or is_extended
+        or has_segments
         or (causal and has_mask)
         or head_dim > _CUDNN_MAX_HEAD_DIM
     )
     if backend == "auto":
-        kernel = _kernel_of_target(dtype, needs_triton)
+        kernel = _kernel_of_target(dtype, is_extended, needs_triton)
     else:
         kernel = backend
     if kernel is None:
@@ -171,9 +180,13 @@ def choose_kernel(
         if platform != "cpu":
             reason = f"no kernel for {dtype} on this {platform}"
         return KernelChoice(None, reason)
+    if kernel in ("splash", "mosaic") and dtype == jnp.float16:
+        return KernelChoice(None, "TPUs have no float16")
+    if kernel in ("splash", "mosaic") and has_segments:
+        return KernelChoice(None, "kernels of TPUs have no packed rows")
+    if kernel == "mosaic":
+        return KernelChoice(kernel)
     if kernel == "splash":
-        if dtype == jnp.float16:
-            return KernelChoice(None, "TPUs have no float16")
         if has_bias:
             return KernelChoice(None, "splash attention has no position biases")
         if has_dropout:
@@ -189,16 +202,18 @@ def choose_kernel(
         return KernelChoice(
             None,
             "cuDNN has no windows, no soft caps, no position biases, here no "
-            "dropout, no masks in causal attention, and no heads of more than "
-            f"{_CUDNN_MAX_HEAD_DIM} dimensions",
+            "dropout or packed rows, no masks in causal attention, and no heads "
+            f"of more than {_CUDNN_MAX_HEAD_DIM} dimensions",
         )
     return KernelChoice(kernel)
 
 
-def _kernel_of_target(dtype: Any, needs_triton: bool) -> Kernel | None:
+def _kernel_of_target(
+    dtype: Any, is_extended: bool, needs_triton: bool
+) -> Kernel | None:
     platform = target_platform()
     if platform == "tpu" and dtype == jnp.bfloat16:
-        return "splash"
+        return "mosaic" if is_extended else "splash"
     is_capable = target_kind().removeprefix("NVIDIA ").startswith(_GPUS)
     if platform == "gpu" and is_capable and dtype in _GPU_DTYPES:
         return "triton" if needs_triton else "cudnn"
@@ -216,6 +231,7 @@ def fused_attention(
     pattern: Pattern | None = None,
     biases: Sequence[StepBias] = (),
     dropout: WeightDropout | None = None,
+    segment_ids: SegmentIds | None = None,
     scale: Scale = 1.0,
     spec: PartitionSpec | None = None,
 ) -> Float[Array, "batch query_length heads head_dim"]:
@@ -230,9 +246,12 @@ def fused_attention(
         causal: True if queries see no later keys.
         pattern: keys that each query reads, among the keys in the mask; not for
             "cudnn".
-        biases: biases by distance, each for the keys up to the first key of the
-            next; only for "triton", and with a mask that all heads share.
-        dropout: dropout of the weights, only for "triton".
+        biases: biases by distance, of different keys; only for "mosaic" and
+            "triton".
+        dropout: dropout of the weights, only for "mosaic" and "triton".
+        segment_ids: segments of the keys (source) and queries (target) of
+            packed rows, whose queries only read keys of their segment; only
+            for "triton".
         scale: factor of the query-key products, possibly with a soft cap, which
             "cudnn" does not support.
         spec: mesh axes of (batch, length, heads, head_dim) of the active mesh,
@@ -253,6 +272,7 @@ def fused_attention(
         values: Sequence[AnyArray],
         positions: Sequence[AnyArray | None],
         words: AnyArray | None,
+        segment_ids: SegmentIds | None,
     ) -> Array:
         local = [
             dataclasses.replace(bias, values=x, queries=y)
@@ -267,6 +287,7 @@ def fused_attention(
             words=words,
             share=share,
             biases=local,
+            segment_ids=segment_ids,
             causal=causal,
             pattern=pattern,
             scale=scale,
@@ -280,7 +301,7 @@ def fused_attention(
         # For all devices, so that their number does not change what is dropped.
         words = head_words(dropout.rng, len(q), q.shape[2])
     if spec is None:
-        return attend(q, k, v, mask, values, positions, words)
+        return attend(q, k, v, mask, values, positions, words, segment_ids)
     batch, _, heads, _ = (*spec, *[None] * 4)[:4]
     layout = PartitionSpec(batch, None, heads, None)
     masked_heads = None
@@ -296,11 +317,12 @@ def fused_attention(
             PartitionSpec(heads, None),
             PartitionSpec(batch, None),
             PartitionSpec(batch, heads, None),
+            PartitionSpec(batch, None),
         ),
         out_specs=layout,
         # Pallas does not declare over which axes the results of a kernel vary
         check_vma=False,
-    )(q, k, v, mask, values, positions, words)
+    )(q, k, v, mask, values, positions, words, segment_ids)
 
 
 def _attend(
@@ -313,17 +335,26 @@ def _attend(
     words: AnyArray | None,
     share: float,
     biases: Sequence[StepBias],
+    segment_ids: SegmentIds | None,
     **options: Any,
 ) -> Array:
     """Computes ``fused_attention`` on one device; ``mask`` is [batch, 1 or heads, key_length]."""
+    if kernel in ("mosaic", "triton"):
+        options |= {"biases": biases, "share": share, "words": words}
+    if kernel == "triton":
+        from longsum_jax.ops.attention.triton import triton_attention
+
+        options["segment_ids"] = segment_ids
+        return triton_attention(q, k, v, mask, **options)
+    if kernel == "mosaic":
+        from longsum_jax.ops.attention.mosaic import mosaic_attention
+
+        return mosaic_attention(q, k, v, mask, **options)
     batch, _, heads, _ = q.shape
     differs_by_head = mask is not None and mask.shape[1] > 1
-    # The kernels take one mask per row, so every head becomes a row.
+    # These kernels take one mask per row, so every head becomes a row.
     if differs_by_head:
-        assert not biases  # whose values are by head
         q, k, v = (_heads_as_rows(x) for x in (q, k, v))
-        if words is not None:
-            words = words.reshape(-1, 1, 2)
     if mask is None:
         row_mask = None
     else:
@@ -332,11 +363,6 @@ def _attend(
         from longsum_jax.ops.attention.splash import splash_attention
 
         out = splash_attention(q, k, v, row_mask, **options)
-    elif kernel == "triton":
-        from longsum_jax.ops.attention.triton import triton_attention
-
-        options |= {"biases": biases, "share": share, "words": words}
-        out = triton_attention(q, k, v, row_mask, **options)
     else:
         factor = product_factor(options["scale"])
         out = _cudnn_attention(

@@ -32,7 +32,7 @@ from longsum_jax.ops.attention.key_sets import (
     sliced_bias,
 )
 from longsum_jax.ops.attention.relative_position import StepBias
-from longsum_jax.ops.packing import same_segment
+from longsum_jax.ops.packing import SegmentIds, same_segment
 from longsum_jax.ops.padding import append_zeros, zero_padding
 from longsum_jax.ops.sequence_sharding import (
     Axes,
@@ -112,8 +112,9 @@ def local_attention(
         dropout: dropout of the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in
             shards of whole blocks.
-        fused: kernel for this attention; not with a traced ``radius`` or
-            ``segment_ids``, and only for ``extra`` keys that all tokens share.
+        fused: kernel for this attention; not with a traced ``radius``, and only
+            for ``extra`` keys that all tokens share, none with
+            ``segment_ids``.
         steps: all biases by distance, for ``fused``: the bias of the window and,
             with ``queries`` [batch, length], the bias of ``extra``.
 
@@ -125,10 +126,10 @@ def local_attention(
     """
     if fused is not None:
         tokens, key_mask = QKV(q, k, v), mask if key_mask is None else key_mask
-        fused = functools.partial(fused, dropout=dropout)
+        fused = functools.partial(fused, dropout=dropout, scale=scale)
         reach = cast(int, radius) - is_even, cast(int, radius)
         out = _attend_in_rows(
-            tokens, key_mask, reach, extra, scale, fused, steps, axes
+            tokens, key_mask, segment_ids, reach, extra, fused, steps, axes
         )
         return zero_padding(out, mask)
     if max_radius is None:
@@ -200,9 +201,9 @@ class _WindowPattern(NamedTuple):
 def _attend_in_rows(
     tokens: QKV,
     key_mask: Bool[AnyArray, "batch length"],
+    segment_ids: Int[AnyArray, "batch length"] | None,
     sides: tuple[int, int],
     extra: Sequence[KeySet],
-    scale: Scale,
     fused: FusedAttention,
     steps: Sequence[StepBias],
     axes: Axes,
@@ -227,22 +228,30 @@ def _attend_in_rows(
         rows(tokens.k), rows(tokens.v), rows(key_mask)[:, :, None, None]
     )
     num_keys = size + 2 * margin
-    biases = [replace(bias, origin=margin) for bias in steps[:1]]
+    end = num_keys if extra else None
+    biases = [replace(x, origin=margin, end_key=end) for x in steps[:1]]
+
+    # [batch, length] -> [batch * num_rows, size]
+    def of_queries(x: AnyArray) -> Array:
+        return to_blocks(x, size).reshape(-1, size)
+
     for bias in steps[1:]:
         assert bias.queries is not None
-        positions = to_blocks(bias.queries, size).reshape(-1, size)
-        biases.append(
-            replace(
-                bias, origin=num_keys, first_key=num_keys, queries=positions
-            )
-        )
+        positions = of_queries(bias.queries)
+        bias = replace(bias, origin=num_keys, queries=positions)
+        biases.append(replace(bias, first_key=num_keys))
+    segments = None
+    if segment_ids is not None:
+        assert not extra
+        of_keys = rows(segment_ids).reshape(-1, num_keys)
+        segments = SegmentIds(of_keys, of_queries(segment_ids))
     out = fused_key_sets(
         to_blocks(tokens.q, size),
         [text, *extra],
         fused,
         pattern=_WindowPattern(sides, margin, num_keys),
         biases=biases,
-        scale=scale,
+        segment_ids=segments,
     )
     return from_blocks(out, length)
 

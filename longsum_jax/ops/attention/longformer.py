@@ -1,5 +1,7 @@
 """Longformer and LED attention: a window and selected global tokens."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
@@ -13,6 +15,7 @@ from longsum_jax.ops.attention.key_sets import (
     split_dropout,
 )
 from longsum_jax.ops.attention.local import local_attention
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.sequence_sharding import Axes, first_position, sum_over
 from longsum_jax.typing import AnyArray
 
@@ -88,6 +91,7 @@ def longformer_attention(
     dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
+    steps: Sequence[StepBias] = (),
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends from tokens to a window and the global tokens, and from global tokens to all keys.
 
@@ -109,8 +113,8 @@ def longformer_attention(
         max_radius, block_size, scale, dropout, axes, fused: see
             ``local_attention``; the queries of the few global tokens use the
             reference implementation.
-        bias: bias of the window, see ``local_attention``; global keys have no
-            bias.
+        bias, steps: bias of the window, see ``local_attention``; global keys
+            have no bias.
 
     Returns:
         The attended values in the type of ``tokens.v``; zeros for padding.
@@ -142,6 +146,7 @@ def longformer_attention(
         dropout=local_dropout,
         axes=axes,
         fused=fused,
+        steps=steps,
     )
     # Global queries, with their separate projections, attend to all tokens.
     all_keys = KeySet(

@@ -21,7 +21,9 @@ the paper:
 comparison with it.
 """
 
+import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -60,6 +62,7 @@ from longsum_jax.ops.attention.lsg_selection import (
     chunk_size,
     sparse_keys,
 )
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
@@ -156,6 +159,7 @@ def lsg_attention(
     dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
+    steps: Sequence[StepBias] = (),
 ) -> tuple[
     Float[Array, "batch length heads head_dim"],
     Float[AnyArray, "batch num_globals heads head_dim"],
@@ -184,7 +188,8 @@ def lsg_attention(
             shards of whole blocks; ``bias`` then has the first of its two
             shapes.
         fused: kernel for the attention of the tokens in texts of more than two
-            blocks; not with ``bias`` or ``dropout``.
+            blocks.
+        steps: ``bias`` by distance, for ``fused``.
 
     Returns:
         Outputs of the tokens and of the global tokens, in the type of
@@ -233,7 +238,8 @@ def lsg_attention(
                 q_blocks, globals_, runs, scale, token_dropout, axes
             )
         else:
-            out = _attend_in_rows(q_blocks, globals_, runs, scale, fused, axes)
+            fused = functools.partial(fused, dropout=token_dropout, scale=scale)
+            out = _attend_in_rows(q_blocks, globals_, runs, fused, steps, axes)
         out = from_blocks(out, q.shape[1])
     if not spec.reference_quirks:
         out = zero_padding(out, mask)
@@ -505,8 +511,8 @@ def _attend_in_rows(
     q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
     globals_: KeySet,
     runs: Sequence[_BlockRun],
-    scale: Scale,
     fused: FusedAttention,
+    steps: Sequence[StepBias],
     axes: Axes,
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
     """Computes ``_attend_runs`` by a kernel, in rows of several blocks with all keys of
@@ -535,9 +541,12 @@ def _attend_in_rows(
     pattern = _RunPattern(
         block_size, tuple(reads), causal=runs[0].mask is not None
     )
+    # The window begins one block before the queries of a row.
+    end = reads[0][0]
+    biases = [replace(x, origin=block_size, end_key=end) for x in steps]
     q_rows = rows(overlapping(q, 0, size, 0, num_rows, ()))
     out = fused_key_sets(
-        q_rows, [*key_sets, globals_], fused, pattern=pattern, scale=scale
+        q_rows, [*key_sets, globals_], fused, pattern=pattern, biases=biases
     )
     return out.reshape(len(q), -1, *q.shape[2:])[:, :num_blocks]
 

@@ -31,7 +31,7 @@ class DistanceSteps(NamedTuple):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["values", "queries"],
-    meta_fields=["starts", "origin", "first_key"],
+    meta_fields=["starts", "origin", "first_key", "end_key"],
 )
 @dataclass(frozen=True)
 class StepBias:
@@ -42,6 +42,8 @@ class StepBias:
         starts: see ``DistanceSteps``.
         origin: index of the key at position 0.
         first_key: index of the first key with this bias.
+        end_key: index after the last key with it; None for all keys from the
+            first.
         queries: positions of the queries, None for their indices.
     """
 
@@ -49,6 +51,7 @@ class StepBias:
     starts: tuple[int, ...]
     origin: int = 0
     first_key: int = 0
+    end_key: int | None = None
     queries: Int[AnyArray, "rows query_length"] | None = None
 
 

@@ -25,13 +25,13 @@ from longsum_jax.ops.attention.dense import (
     product_factor,
     score_cap,
 )
+from longsum_jax.ops.attention.kernel_blocks import equal_blocks
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient, scaled
 from longsum_jax.ops.remat import MARK
 from longsum_jax.typing import AnyArray
 
-_LANES = 128  # block sizes are multiples of it
 _MAX_BLOCK = 512  # queries and keys of a block
 
 
@@ -48,8 +48,10 @@ def splash_attention(
     """Computes ``fused.fused_attention`` for masks that all heads share."""
     num_queries, heads = q.shape[1:3]
     num_keys = k.shape[1]
-    query_block, padded_queries = _blocks(num_queries)
-    key_block, padded_keys = _blocks(num_keys)
+    query_block, query_blocks = equal_blocks(num_queries, _MAX_BLOCK)
+    key_block, key_blocks = equal_blocks(num_keys, _MAX_BLOCK)
+    padded_queries = query_blocks * query_block
+    padded_keys = key_blocks * key_block
     if mask is None and padded_keys > num_keys and not causal:
         # causal attention never reads the padding
         mask = jnp.ones((len(q), num_keys), bool)
@@ -203,13 +205,6 @@ def _products_of(dtype: Any) -> contextlib.AbstractContextManager[Any]:
     if is_narrow:
         return jax.default_matmul_precision("default")
     return contextlib.nullcontext()
-
-
-def _blocks(length: int) -> tuple[int, int]:
-    """Returns the size of equal blocks for ``length`` positions, and the padded length."""
-    num_blocks = -(-length // _MAX_BLOCK)
-    lanes = -(-length // (num_blocks * _LANES))
-    return lanes * _LANES, lanes * _LANES * num_blocks
 
 
 def _padded_heads_first(x: AnyArray, length: int) -> Array:

@@ -1,5 +1,8 @@
 """Block-staggered attention of PEGASUS-X: the keys are a block and the global tokens."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -21,6 +24,7 @@ from longsum_jax.ops.attention.key_sets import (
     WeightDropout,
     split_dropout,
 )
+from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, halo_exchange
 from longsum_jax.typing import AnyArray
@@ -38,6 +42,7 @@ def block_staggered_attention(
     dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
+    steps: Sequence[StepBias] = (),
 ) -> tuple[
     Float[Array, "batch length heads head_dim"],
     Float[Array, "batch num_globals heads head_dim"],
@@ -60,8 +65,8 @@ def block_staggered_attention(
         dropout: dropout of the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in
             shards of whole blocks.
-        fused: kernel for the attention of the tokens; not with ``bias`` or
-            ``dropout``.
+        fused: kernel for the attention of the tokens.
+        steps: ``bias`` by distance, for ``fused``.
 
     Returns:
         Attended values of tokens and of global tokens, in the type of
@@ -101,7 +106,19 @@ def block_staggered_attention(
             blocked(q), key_sets, scale=scale, dropout=token_dropout
         )
     else:
-        out = fused_key_sets(blocked(q), key_sets, fused, scale=scale)
+        # The keys of the block follow those of the global tokens.
+        num_globals = global_keys.k.shape[1]
+        biases = [
+            replace(x, origin=num_globals, first_key=num_globals) for x in steps
+        ]
+        out = fused_key_sets(
+            blocked(q),
+            key_sets,
+            fused,
+            biases=biases,
+            dropout=token_dropout,
+            scale=scale,
+        )
     # Undoes the shift and removes the halo.
     out = lax.dynamic_slice_in_dim(
         from_blocks(out, padded_length), shift, length, 1

@@ -5,13 +5,7 @@ Triton compiles them for NVIDIA GPUs; other devices interpret them, for tests.
 A block of queries loops over the blocks of keys from which it reads any key,
 with a running softmax. The gradients of queries take the same loop again; for
 the gradients of keys and values, a block of keys loops over blocks of queries
-(FlashAttention-2, Dao 2023). A window of one
-block on either side, and the table of its blocks:
-
-    keys          0 1 2 3 4
-    queries 0     x x . . .        0 1
-    queries 1     x x x . .        0 1 2
-    queries 2     . x x x .        1 2 3
+(FlashAttention-2, Dao 2023).
 
 A position bias is a function of the distance with few steps. A block of queries
 and of keys needs the steps between its least and its greatest distance, most
@@ -40,8 +34,16 @@ from longsum_jax.ops.attention.dense import (
     scaled_scores,
     score_cap,
 )
+from longsum_jax.ops.attention.kernel_blocks import (
+    Steps,
+    all_keys,
+    block_pairs,
+    block_table,
+    no_later_keys,
+)
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.attention.relative_position import StepBias
+from longsum_jax.ops.packing import SegmentIds, same_segment
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
@@ -56,6 +58,8 @@ _LEAST = 16
 # fit the 99 KiB of shared memory of an L4.
 _MAX_WIDTH = 128
 _WIDE_BLOCK = 32
+# Axes of a mask of keys by their number, see ``_Instances.part``.
+_MASK_AXES = {2: "rl", 3: "rhl"}
 
 
 class _Problem(NamedTuple):
@@ -80,13 +84,13 @@ class _Problem(NamedTuple):
     num_keys: int
     width: int
     block: int
-    biases: tuple["_Steps", ...]
+    biases: tuple[Steps, ...]
     share: float
     interpret: bool
 
 
 class _PairArrays(NamedTuple):
-    """Arrays from which the kernels compute a bias and a mask of dropout for each pair.
+    """Arrays from which the kernels compute a bias and masks for each pair.
 
     A pair is a query and a key.
 
@@ -94,63 +98,53 @@ class _PairArrays(NamedTuple):
         biases: values of every step, float32 [heads, steps], and positions of
             the queries or None, for each bias.
         words: words of dropout, uint32 [rows, heads, 2]; None without dropout.
+        segment_ids: segments of queries and keys; None for one segment.
     """
 
     biases: Sequence[tuple[AnyArray, AnyArray | None]]
     words: AnyArray | None
-
-
-class _Steps(NamedTuple):
-    """Static arguments of a position bias (``StepBias``).
-
-    Attributes:
-        starts, origin, first_key: see ``StepBias``.
-        end_key: index after the last key with this bias.
-    """
-
-    starts: tuple[int, ...]
-    origin: int
-    first_key: int
-    end_key: int
+    segment_ids: SegmentIds | None
 
 
 def triton_attention(
     q: Float[AnyArray, "rows query_length heads head_dim"],
     k: Float[AnyArray, "rows key_length heads head_dim"],
     v: Float[AnyArray, "rows key_length heads head_dim"],
-    mask: Bool[AnyArray, "rows key_length"] | None,
+    mask: Bool[AnyArray, "rows mask_heads key_length"] | None,
     *,
     causal: bool = False,
     pattern: Callable[..., Any] | None = None,
     biases: Sequence[StepBias] = (),
     share: float = 1.0,
     words: UInt32[AnyArray, "rows heads words"] | None = None,
+    segment_ids: SegmentIds | None = None,
     scale: Scale = 1.0,
 ) -> Float[Array, "rows query_length heads head_dim"]:
-    """Computes ``fused.fused_attention`` for masks that all heads share.
+    """Computes ``fused.fused_attention``.
 
     Args:
-        q, k, v, mask, causal, pattern, biases, scale: see
+        q, k, v, mask, causal, pattern, biases, segment_ids, scale: see
             ``fused.fused_attention``.
         share: share of the weights that dropout keeps.
         words: result of ``random_masks.head_words``; None without dropout.
     """
     rows, length, heads, head_dim = q.shape
     if mask is None:
-        mask = jnp.ones(k.shape[:2], bool)
+        mask = jnp.ones((rows, 1, k.shape[1]), bool)
+    if mask.shape[1] == 1:
+        mask = mask[:, 0]
     width = max(_LEAST, pl.next_power_of_2(head_dim))
     block = _BLOCK if width <= _MAX_WIDTH else _WIDE_BLOCK
     q, k, v = (_padded(x, block, width) for x in (q, k, v))
-    mask = jnp.pad(mask, ((0, 0), (0, k.shape[1] - mask.shape[1]))).astype(
-        jnp.int32
-    )
-    ends = [bias.first_key for bias in biases[1:]] + [k.shape[1]]
-    steps = [
-        _Steps(bias.starts, bias.origin, bias.first_key, end)
-        for bias, end in zip(biases, ends, strict=False)
-    ]
+    missing = k.shape[1] - mask.shape[-1]
+    mask = jnp.pad(mask, ((0, 0),) * (mask.ndim - 1) + ((0, missing),))
+    if segment_ids is not None:
+        segment_ids = SegmentIds(
+            source=append_zeros(segment_ids.source, missing),
+            target=append_zeros(segment_ids.target, q.shape[1] - length),
+        )
     problem = _Problem(
-        pattern or (_no_later_keys if causal else _all_keys),
+        pattern or (no_later_keys if causal else all_keys),
         scale,
         rows,
         heads,
@@ -158,7 +152,7 @@ def triton_attention(
         k.shape[1],
         width,
         block,
-        tuple(steps),
+        Steps.of(biases, k.shape[1]),
         share,
         target_platform() != "gpu",
     )
@@ -176,17 +170,10 @@ def triton_attention(
         if positions is not None:
             positions = append_zeros(positions, q.shape[1] - length)
         arrays.append((values.astype(jnp.float32), positions))
+    pair_arrays = _PairArrays(arrays, words, segment_ids)
     with jax.named_scope(f"pairs_{num_pairs}"):
-        out = _attend(problem, q, k, v, mask, _PairArrays(arrays, words))
+        out = _attend(problem, q, k, v, mask.astype(jnp.int32), pair_arrays)
     return out[:, :length, :, :head_dim]
-
-
-def _all_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
-    return (queries >= 0) & (keys >= 0)
-
-
-def _no_later_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
-    return queries >= keys
 
 
 def _padded(x: AnyArray, block: int, width: int) -> Array:
@@ -197,38 +184,15 @@ def _padded(x: AnyArray, block: int, width: int) -> Array:
     )
 
 
-@functools.lru_cache(maxsize=12)
 def _block_pairs(
     problem: _Problem,
 ) -> Bool[np.ndarray, "query_blocks key_blocks"] | None:
-    """Returns True for each pair of blocks in which a query reads a key; None for all pairs.
-
-    The table of a pattern is quadratic in the number of blocks. Windows split a
-    text into rows, so that theirs stays small; attention to all keys needs no
-    table.
-    """
-    if problem.pattern is _all_keys:
-        return None
-    keys = np.arange(problem.num_keys, dtype=np.int32)
-    # One block of queries at a time, so that no array [num_queries, num_keys]
-    # is built.
-    rows = []
-    for start in range(0, problem.num_queries, problem.block):
-        queries = np.arange(start, start + problem.block, dtype=np.int32)
-        reads = problem.pattern(queries[:, None], keys).any(0)
-        rows.append(reads.reshape(-1, problem.block).any(1))
-    return np.stack(rows)
-
-
-def _table(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the pairs of each block, int32 [blocks, largest count], and their counts."""
-    counts = pairs.sum(1)
-    # A stable sort puts the indices of True entries first, in ascending order;
-    # other entries of a row are not read.
-    indices = np.argsort(~pairs, axis=1, kind="stable")[
-        :, : max(counts.max(), 1)
-    ]
-    return indices.astype(np.int32), counts.astype(np.int32)
+    """Returns ``block_pairs`` of the problem."""
+    return block_pairs(
+        problem.pattern,
+        (problem.num_queries, problem.num_keys),
+        (problem.block, problem.block),
+    )
 
 
 def _num_steps(problem: _Problem) -> int:
@@ -239,7 +203,7 @@ def _num_steps(problem: _Problem) -> int:
 
 
 def _first_distances(
-    problem: _Problem, steps: _Steps
+    problem: _Problem, steps: Steps
 ) -> Int[np.ndarray, " steps"]:
     """Returns the first distance of every step; padding begins after all distances."""
     limits = np.iinfo(np.int32)
@@ -262,8 +226,9 @@ def _attend(
     Args:
         problem: static arguments of the kernels.
         q, k, v: queries, keys and values.
-        mask: int32 [rows, num_keys], 0 on keys that are not read.
-        pair_arrays: biases and dropout.
+        mask: int32 [rows, num_keys] or [rows, heads, num_keys], 0 on keys that
+            are not read.
+        pair_arrays: biases, dropout and segments.
     """
     return _attend_forward(problem, q, k, v, mask, pair_arrays)[0]
 
@@ -291,7 +256,7 @@ def _attend_forward(
             part("rlhd"),
             part("rlhd", keys),
             part("rlhd", keys),
-            part("rl", keys),
+            part(_MASK_AXES[mask.ndim], keys),
         ],
         [part("rlhd"), part("rhl")],
         [q, sums],
@@ -320,7 +285,8 @@ def _attend_backward(
     instances = _Instances(problem, queries, keys)
     part = instances.part
     parts = [part("rlhd"), part("rlhd", keys), part("rlhd", keys)]
-    parts += [part("rl", keys), part("rlhd"), part("rhl"), part("rhl")]
+    parts += [part(_MASK_AXES[mask.ndim], keys), part("rlhd")]
+    parts += [part("rhl"), part("rhl")]
     biases = pair_arrays.biases
     results = [part("rlhd"), *(part("rhbs") for _ in biases)]
     blocks = (problem.rows, problem.heads, instances.num_blocks)
@@ -343,8 +309,9 @@ def _attend_backward(
     # over queries.
     instances = _Instances(problem, keys, queries)
     part = instances.part
-    parts = [part("rlhd", queries), part("rlhd"), part("rlhd"), part("rl")]
-    parts += [part("rlhd", queries), part("rhl", queries), part("rhl", queries)]
+    parts = [part("rlhd", queries), part("rlhd"), part("rlhd")]
+    parts += [part(_MASK_AXES[mask.ndim]), part("rlhd", queries)]
+    parts += [part("rhl", queries), part("rhl", queries)]
     results = [part("rlhd"), part("rlhd")]
     of_k, of_v = _call(
         "triton_attention_keys",
@@ -359,7 +326,7 @@ def _attend_backward(
     )
     # Sums of each row and block of queries.
     of_biases = [(sums.sum((0, 2)), None) for sums in of_steps]
-    return of_q, of_k, of_v, None, _PairArrays(of_biases, None)
+    return of_q, of_k, of_v, None, _PairArrays(of_biases, None, None)
 
 
 define_gradient(_attend, _attend_forward, _attend_backward)
@@ -442,7 +409,7 @@ def _call(
     Args:
         name: name of the kernel.
         kernel: function of the problem, an instance's block, the blocks that it
-            loops over, its biases and dropout, and its parts of the arrays and
+            loops over, its terms of pairs, and its parts of the arrays and
             results.
         instances: program instances of the kernel.
         pairs: True for each pair of an instance's block and a block that it
@@ -450,10 +417,10 @@ def _call(
         parts, results: block specifications of the arrays and of the results.
         shapes: shapes and dtypes of the results.
         arrays: inputs of the kernel.
-        pair_arrays: biases and dropout.
+        pair_arrays: biases, dropout and segments.
     """
     problem = instances.problem
-    tables = () if pairs is None else _table(pairs)
+    tables = () if pairs is None else block_table(pairs)
 
     def run(*parts: Any) -> None:
         # The block of this instance in its row; see ``_Instances.part``.
@@ -466,7 +433,7 @@ def _call(
             others = _Others(indices, counts[block_index], block_index)
         parts = parts[len(tables) :]
         first, last = len(arrays), len(arrays) + len(jax.tree.leaves(inputs))
-        bias_refs, words = jax.tree.unflatten(
+        bias_refs, words, segment_ids = jax.tree.unflatten(
             jax.tree.structure(inputs), parts[first:last]
         )
         pair_terms = _PairTerms(
@@ -475,6 +442,7 @@ def _call(
                 for steps, refs in zip(problem.biases, bias_refs, strict=True)
             ],
             words,
+            segment_ids,
         )
         kernel(
             problem,
@@ -498,9 +466,12 @@ def _call(
         input_parts += [instances.part("hs"), whole(firsts)]
         if positions is not None:
             input_parts.append(instances.part("rl", problem.num_queries))
-    inputs = bias_inputs, pair_arrays.words
+    inputs = bias_inputs, pair_arrays.words, pair_arrays.segment_ids
     if pair_arrays.words is not None:
         input_parts.append(instances.part("rhw"))
+    if pair_arrays.segment_ids is not None:
+        for ids in pair_arrays.segment_ids:
+            input_parts.append(instances.part("rl", ids.shape[1]))
 
     call = pl.pallas_call(
         run,
@@ -556,7 +527,7 @@ class _Bias(NamedTuple):
     """
 
     problem: _Problem
-    steps: _Steps
+    steps: Steps
     values: Any
     firsts: Any
     positions: Any
@@ -633,15 +604,26 @@ class _Bias(NamedTuple):
 
 
 class _PairTerms(NamedTuple):
-    """The biases and the dropout of the pairs of a row and head, see ``_PairArrays``.
+    """The biases and masks of the pairs of a row and head, see ``_PairArrays``.
 
     Attributes:
         biases: position biases.
         words: words of dropout, None without dropout.
+        segment_ids: segments of all queries and keys, None for one segment.
     """
 
     biases: Sequence[_Bias]
     words: Any
+    segment_ids: Any
+
+    def is_same_segment(
+        self, problem: _Problem, query_block: Any, key_block: Any
+    ) -> Array:
+        """Returns True for the pairs of a block whose segments are the same."""
+        ids, block = self.segment_ids, problem.block
+        queries = ids.target[pl.ds(query_block * block, block)]
+        keys = ids.source[pl.ds(key_block * block, block)]
+        return same_segment(queries, keys)
 
     def dropped(
         self, problem: _Problem, x: Array, query_block: Any, key_block: Any
@@ -693,6 +675,8 @@ def _scores(
     """Returns the scores of a block of queries and a block of keys."""
     queries, keys = _positions(problem, query_block, key_block)
     reads = problem.pattern(queries, keys) & (mask != 0)[None]
+    if pair_terms.segment_ids is not None:
+        reads &= pair_terms.is_same_segment(problem, query_block, key_block)
     products = scaled_scores(_product(q, k, 1, 1), problem.scale)
     scores = products
     if pair_terms.biases:

@@ -12,16 +12,22 @@ from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.device_memory import target_memory
-from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.platform import target_kind, target_platform
 from longsum_jax.ops.ssm.fft import smooth_length
 from longsum_jax.ops.ssm.kernel import Modes, inner_steps
 from longsum_jax.ops.ssm.matmul import chunk_length, count_chunks
 from longsum_jax.ops.ssm.options import Backend
 
+# Longest inputs of "fused", and prefixes of JAX's names of GPUs that its kernel
+# is compiled for. Complex arrays of 64 x 64 take half of the registers of such a
+# GPU; on older ones, whose products read registers alone, they do not fit.
+LONGEST_FUSED = 4096
+_FUSED_GPUS = ("NVIDIA H100", "NVIDIA H200", "NVIDIA GH200", "NVIDIA B200")
 # Platform to batch size to the first length at which "matmul" is faster. On
 # CPUs the FFT was always faster, see benchmarks/results/ssm_backends.json. For
 # TPUs this is an expectation, not a measurement: XLA's FFT is slow there.
@@ -53,6 +59,7 @@ class ConvolutionPlan(NamedTuple):
         group: for "matmul", number of chunks whose states are in memory at
             once.
         precision: for "matmul", precision of the products.
+        dtype: type of the inputs.
         saves_spectrum: for "fft", True if the forward pass saves spectra for
             the gradient.
     """
@@ -62,6 +69,7 @@ class ConvolutionPlan(NamedTuple):
     gradient_block: int
     group: int
     precision: lax.Precision
+    dtype: np.dtype[Any]
     saves_spectrum: bool
 
 
@@ -78,7 +86,8 @@ def plan_convolution(
     Args:
         shape: shape of the inputs, [batch, length, channels].
         modes: modes of the channels; only their number matters.
-        backend, block: see ``convolution.ssm_convolution``.
+        backend, block: see ``convolution.ssm_convolution``; "fused" has no
+            blocks, and is "fft" for inputs that its kernel does not support.
         dtype: type of the inputs.
 
     Raises:
@@ -92,6 +101,19 @@ def plan_convolution(
         )
     if backend == "auto":
         backend = choose_backend(target_platform(), length, batch)
+    precision = product_precision(target_platform(), dtype)
+    if backend == "fused":
+        if can_fuse(length, dtype):
+            return ConvolutionPlan(
+                backend,
+                channels,
+                channels,
+                0,
+                precision,
+                jnp.dtype(dtype),
+                False,
+            )
+        backend = "fft"
     if block is None:
         block = channels_per_block(shape, modes, backend)
         gradient_block = -(-block // _GRADIENT_BLOCKS.get(target_platform(), 1))
@@ -104,9 +126,14 @@ def plan_convolution(
     else:
         group = 0
     saves_spectrum = backend == "fft" and _can_save_spectrum(shape)
-    precision = product_precision(target_platform(), dtype)
     return ConvolutionPlan(
-        backend, block, gradient_block, group, precision, saves_spectrum
+        backend,
+        block,
+        gradient_block,
+        group,
+        precision,
+        jnp.dtype(dtype),
+        saves_spectrum,
     )
 
 
@@ -117,6 +144,16 @@ def choose_backend(platform: str, length: int, batch: int) -> Backend:
     if batches and length >= measured[max(batches)]:
         return "matmul"
     return "fft"
+
+
+def can_fuse(length: int, dtype: Any) -> bool:
+    """Returns True if "fused" supports inputs of this length and type on the target's devices."""
+    is_supported = (
+        target_platform() != "gpu"  # interpreted
+        or target_kind().startswith(_FUSED_GPUS)
+    )
+    is_short = length <= LONGEST_FUSED
+    return is_supported and is_short and jnp.dtype(dtype) == jnp.bfloat16
 
 
 def product_precision(platform: str, dtype: Any) -> lax.Precision:

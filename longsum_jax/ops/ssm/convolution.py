@@ -3,10 +3,11 @@
     y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
 
 A loop runs over blocks of channels, so that temporary memory is for a single
-block. ``fft.py`` and ``matmul.py`` are the two backends that convolve a block;
-``backends.py`` selects the backend and the size of blocks. The backward pass
-recomputes blocks; its residuals are inputs and parameters, and on CPUs the
-spectra of kernels of moderate length.
+block. ``fft.py`` and ``matmul.py`` are the two backends that convolve a block,
+``fused.py`` convolves all channels in one kernel; ``backends.py`` selects the
+backend and the size of blocks. The backward pass recomputes blocks; its
+residuals are inputs and parameters, and on CPUs the spectra of kernels of
+moderate length.
 """
 
 import math
@@ -71,7 +72,9 @@ def ssm_convolution(
         discretization: see ``kernel.discretize``.
         block: number of channels that are convolved at a time, at most all;
             by default derived from the memory that one channel needs.
-        backend: "fft", "matmul", or "auto" for the faster one, see
+        backend: "fft"; "matmul"; "fused" for a kernel on recent GPUs, where
+            it supports the inputs (``backends.can_fuse``), else "fft";
+            or "auto" for the fastest that was measured, see
             ``backends.choose_backend``.
 
     Returns:
@@ -244,6 +247,11 @@ def _convolve(
     plan: ConvolutionPlan, floats: _Floats, high: Array, low: Array
 ) -> Array:
     """Convolves block by block."""
+    if plan.backend == "fused":
+        from longsum_jax.ops.ssm.fused import convolve_fused
+
+        modes = _modes(floats, high, low)
+        return convolve_fused(floats.u, modes, floats.D)
 
     def convolve_block(start: AnyArray | int) -> tuple[Array]:
         block = _slice_block(plan.block, start, floats, high, low)
@@ -278,6 +286,15 @@ def _convolve_backward(
     plan: ConvolutionPlan, residuals: tuple[Any, Any], dy: AnyArray
 ) -> tuple[_Floats, None, None]:
     inputs, spectrum = residuals
+    if plan.backend == "fused":
+        from longsum_jax.ops.ssm.fused import fused_gradients
+
+        floats, high, low = inputs
+        du, dmodes, dD = fused_gradients(
+            floats.u, _modes(floats, high, low), floats.D, dy
+        )
+        of_floats = _Floats(du, dmodes.decay, dmodes.theta, dmodes.Ct, dD)
+        return of_floats, None, None
 
     def differentiate_block(start: AnyArray | int) -> tuple[Any, ...]:
         block = _slice_block(plan.gradient_block, start, *inputs)
@@ -326,6 +343,10 @@ def _block_gradients(
 define_gradient(_convolve, _convolve_forward, _convolve_backward)
 
 
+def _modes(floats: _Floats, high: Array, low: Array) -> Modes:
+    return Modes(floats.decay, floats.theta, high, low, floats.Ct)
+
+
 def _slice_block(
     width: int,
     start: AnyArray | int,
@@ -335,8 +356,7 @@ def _slice_block(
 ) -> tuple[Array, Modes, Array]:
     """Returns inputs (as float32), modes and skip of ``width`` channels."""
     u = lax.dynamic_slice_in_dim(floats.u, start, width, 2).astype(jnp.float32)
-    modes = Modes(floats.decay, floats.theta, high, low, floats.Ct)
-    modes = slice_channels(modes, start, width)
+    modes = slice_channels(_modes(floats, high, low), start, width)
     return u, modes, lax.dynamic_slice_in_dim(floats.D, start, width)
 
 
@@ -346,7 +366,12 @@ def _convolve_block(
     if plan.backend == "fft":
         return convolve_by_fft(u, modes, D)
     return convolve_by_matmul(
-        u, modes, D, precision=plan.precision, group=plan.group
+        u,
+        modes,
+        D,
+        precision=plan.precision,
+        dtype=plan.dtype,
+        group=plan.group,
     )
 
 

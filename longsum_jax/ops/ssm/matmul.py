@@ -64,6 +64,7 @@ def convolve_by_matmul(
     D: Float[AnyArray, " channels"],
     *,
     precision: lax.Precision = lax.Precision.HIGHEST,
+    dtype: Any = jnp.float32,
     group: int | None = None,
 ) -> Float[Array, "batch length channels"]:
     """Convolves all channels at once; ``convolution.ssm_convolution`` calls it block by block.
@@ -73,6 +74,8 @@ def convolve_by_matmul(
         modes: modes of the channels.
         D: skip weights, float32.
         precision: precision of the products, whose sums are float32.
+        dtype: type that represents ``u`` and the gradient of the result
+            exactly; TPUs multiply bfloat16 factors in fewer passes.
         group: number of chunks whose states are in memory at once; None for
             all.
 
@@ -89,11 +92,11 @@ def convolve_by_matmul(
     x = jnp.moveaxis(x, 1, 0)
     # Inside a chunk: h channel, g group, b batch, n chunk, i input and j output
     # position.
-    y = _product("hji,gbnih->gbnjh", _toeplitz(modes, D, chunk), x, precision)
+    toeplitz = _toeplitz(modes, D, chunk, precision)
+    y = _product("hji,gbnih->gbnjh", toeplitz, x, precision)
     for direction in range(modes.Ct.shape[0] * modes.Ct.shape[2]):
-        y = y + _from_other_chunks(
-            direction == 1, precision, x, _of_direction(modes, direction)
-        )
+        options = _Options(direction == 1, precision, jnp.dtype(dtype))
+        y = y + _from_other_chunks(options, x, _of_direction(modes, direction))
     y = jnp.moveaxis(y, 0, 1)
     return y.reshape(batch, -1, channels)[:, :length]
 
@@ -112,7 +115,7 @@ def count_chunks(batch: int, length: int) -> int:
 
 
 def _toeplitz(
-    modes: Modes, D: AnyArray, chunk: int
+    modes: Modes, D: AnyArray, chunk: int, precision: lax.Precision
 ) -> Float[Array, "channels chunk chunk"]:
     """Returns the weight of input i of a chunk in output j of the same chunk, at [:, j, i]."""
     kernel = kernel_of_modes(modes, chunk)
@@ -127,10 +130,12 @@ def _toeplitz(
         future = jnp.zeros_like(past[:, 1:])
     # lag j - i at T - 1 - (j - i)
     lags = jnp.concatenate([past[:, ::-1], future], 1)
-    return _windows(lags, chunk)
+    return _windows(lags, chunk, precision)
 
 
-def _windows(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
+def _windows(
+    lags: AnyArray, size: int, precision: lax.Precision
+) -> Float[Array, "channels size size"]:
     """Returns matrices whose row j is ``lags[:, size - 1 - j : 2 * size - 1 - j]``.
 
     On TPUs they are assembled from tiles, one for every diagonal of tiles:
@@ -142,6 +147,9 @@ def _windows(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
 
     Args:
         lags: lags of each channel, [channels, 2 size - 1].
+        size: rows and columns of a matrix.
+        precision: precision of the products with the matrices: on TPUs, parts
+            of lags that these would drop are dropped here.
     """
     if target_platform() != "tpu":
         return _skewed(lags, size)
@@ -161,7 +169,7 @@ def _windows(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
         "hnk,kji->hjni",
         diagonals,
         is_read.astype(lags.dtype),
-        precision=lax.Precision.HIGHEST,
+        precision=precision,
     )
     # A row of tiles reads ``count`` diagonals, shifted by one from the row
     # above it.
@@ -189,6 +197,21 @@ def _of_direction(modes: Modes, direction: int) -> Modes:
     index, which = divmod(direction, groups)
     decay, theta, high, low = (x[index] for x in modes[:4])
     return Modes(decay, theta, high, low, modes.Ct[index, :, which])
+
+
+class _Options(NamedTuple):
+    """The static options of ``_from_other_chunks``.
+
+    Attributes:
+        backward: True for the second direction.
+        precision: precision of the products.
+        dtype: type that represents the inputs and the gradient of the result
+            exactly.
+    """
+
+    backward: bool
+    precision: lax.Precision
+    dtype: np.dtype[Any]
 
 
 class _ChunkPowers(NamedTuple):
@@ -226,27 +249,26 @@ class _ChunkPowers(NamedTuple):
         )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _from_other_chunks(
-    backward: bool,
-    precision: lax.Precision,
+    options: _Options,
     x: Float[AnyArray, "groups batch num_chunks chunk channels"],
     modes: Modes,
 ) -> Float[Array, "groups batch num_chunks chunk channels"]:
     """Returns the contribution of the previous (``backward``: later) chunks to every position.
 
     Args:
-        backward: True for the second direction.
-        precision: precision of the products.
+        options: static options; ``backward`` selects the later chunks.
         x: inputs, float32.
         modes: modes of one direction, [channels, modes].
     """
-    return _from_other_chunks_forward(backward, precision, x, modes)[0]
+    return _from_other_chunks_forward(options, x, modes)[0]
 
 
 def _from_other_chunks_forward(
-    backward: bool, precision: lax.Precision, x: AnyArray, modes: Modes
+    options: _Options, x: AnyArray, modes: Modes
 ) -> tuple[Array, Any]:
+    backward, precision, dtype = options
     powers = _ChunkPowers.of(modes, x.shape[3], backward)
     scale = _planes(2 * modes.Ct)
 
@@ -258,14 +280,14 @@ def _from_other_chunks_forward(
         y = _out_of_states(powers.out, _times(scale, states), precision)
         return end, (y, state)
 
-    _, (y, starts) = lax.scan(
-        advance, _no_state(x, modes), jnp.asarray(x), reverse=backward
-    )
+    # Inside a loop, XLA does not see that float32 was converted from bfloat16.
+    x = jnp.asarray(x, dtype)
+    _, (y, starts) = lax.scan(advance, _no_state(x, modes), x, reverse=backward)
     return y, (x, modes, starts)
 
 
 def _from_other_chunks_backward(
-    backward: bool, precision: lax.Precision, residuals: Any, dy: AnyArray
+    options: _Options, residuals: Any, dy: AnyArray
 ) -> tuple[Array, Modes]:
     """Computes the gradients without the gradient of any power.
 
@@ -277,12 +299,15 @@ def _from_other_chunks_backward(
 
     and 2 C q[n] is the gradient of what chunk n adds to the state. A change of
     log w multiplies every power by its exponent, so that the gradient of log w
-    has the same sums with dy and the inputs multiplied by exponents. So all
-    terms have the size of states; the gradients of powers would be larger.
+    has the same sums with powers multiplied by exponents. So all terms have the
+    size of states; the gradients of powers would be larger.
     """
+    backward, precision, dtype = options
     x, modes, starts = residuals
     chunk = x.shape[3]
     powers = _ChunkPowers.of(modes, chunk, backward)
+    into_moments = _multiplied(powers.into, powers.into_steps)
+    out_moments = _multiplied(powers.out, powers.out_steps)
     scale = _planes(2 * modes.Ct)
 
     def retreat(
@@ -290,11 +315,11 @@ def _from_other_chunks_backward(
     ) -> tuple[tuple[_Planes, list[_Planes]], Array]:
         adjoint, sums = carry
         x, dy, start = group
-        entering, entering_moment = _with_moment(
-            powers.into, x, powers.into_steps, precision
+        entering, entering_moment = (
+            _into_states(p, x, precision) for p in (powers.into, into_moments)
         )
-        reading, reading_moment = _with_moment(
-            powers.out, dy, powers.out_steps, precision
+        reading, reading_moment = (
+            _into_states(p, dy, precision) for p in (powers.out, out_moments)
         )
         states, _ = _states(entering, start, powers.step, backward)
         adjoints, adjoint = _states(reading, adjoint, powers.step, not backward)
@@ -312,9 +337,8 @@ def _from_other_chunks_backward(
 
     zero = _planes(jnp.zeros_like(modes.Ct))
     carry = (_no_state(x, modes), [zero] * 3)
-    (_, sums), dx = lax.scan(
-        retreat, carry, (x, dy, starts), reverse=not backward
-    )
+    groups = (x, jnp.asarray(dy, dtype), starts)
+    (_, sums), dx = lax.scan(retreat, carry, groups, reverse=not backward)
     of_Ct, moments, of_step = sums
     step = _Planes(chunk * powers.step.real, chunk * powers.step.imag)
     of_log = _times(scale, _plus(moments, _times(step, of_step)))
@@ -337,28 +361,23 @@ def _no_state(x: AnyArray, modes: Modes) -> _Planes:
 
 def _into_states(
     powers: _Planes,
-    x: Float[AnyArray, "*axes batch num_chunks chunk channels"],
+    x: Float[AnyArray, "batch num_chunks chunk channels"],
     precision: lax.Precision,
 ) -> _Planes:
-    """Returns the contribution of each chunk, [*axes, num_chunks, batch, channels, modes]."""
+    """Returns the contribution of each chunk, [num_chunks, batch, channels, modes]."""
     return _Planes(
-        *(
-            _product("hmt,...bnth->...nbhm", plane, x, precision)
-            for plane in powers
-        )
+        *(_product("hmt,bnth->nbhm", plane, x, precision) for plane in powers)
     )
 
 
-def _with_moment(
-    powers: _Planes,
-    x: Float[AnyArray, "batch num_chunks chunk channels"],
-    exponents: Float[AnyArray, " chunk"],
-    precision: lax.Precision,
-) -> tuple[_Planes, _Planes]:
-    """Returns ``_into_states`` of the inputs, and of the inputs multiplied by the exponents."""
-    both = jnp.stack([x, x * exponents[:, None]])
-    real, imag = _into_states(powers, both, precision)
-    return _Planes(real[0], imag[0]), _Planes(real[1], imag[1])
+def _multiplied(
+    powers: _Planes, exponents: Float[AnyArray, " chunk"]
+) -> _Planes:
+    """Returns the powers multiplied by their exponents.
+
+    Inputs multiplied by exponents would be float32, and need more passes.
+    """
+    return _Planes(*(plane * exponents for plane in powers))
 
 
 def _out_of_states(

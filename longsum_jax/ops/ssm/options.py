@@ -4,7 +4,7 @@ from typing import Literal
 
 from longsum_jax.errors import InputError
 
-Backend = Literal["fft", "matmul"]
+Backend = Literal["fft", "matmul", "fused"]
 Discretization = Literal["zoh", "none"]
 StepInit = Literal["log_uniform", "uniform"]
 InputInit = Literal["one", "normal"]

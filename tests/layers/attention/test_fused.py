@@ -10,7 +10,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_me
 
 from longsum_jax.layers.attention.cross import HeposAttention, SourceAttention
 from longsum_jax.layers.attention.full import FullAttention
-from longsum_jax.layers.attention.multi_head import MultiHeadAttention
+from longsum_jax.layers.attention.multi_head import MultiHeadAttention, causal_mask
 from longsum_jax.layers.attention.options import HeposOptions
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import normal
@@ -20,7 +20,10 @@ from longsum_jax.models.bert import BertConfig
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.mt5 import UMT5Config
 from longsum_jax.models.t5 import T5Config
+from longsum_jax.ops.attention import mosaic
 from longsum_jax.ops.attention.fused import KernelChoice, noted_choices
+from longsum_jax.ops.attention.key_sets import KeySet
+from longsum_jax.ops.packing import SegmentIds
 
 B, T, L, D, H, K = 2, 70, 260, 8, 2, 4
 X, SOURCE = (jax.random.normal(jax.random.key(seed), (B, n, D)) for seed, n in ((0, T), (1, L)))
@@ -54,10 +57,20 @@ def hepos(attention, x, states, mask):
     return cross(attention, x, states, mask)
 
 
+def jointly(attention, x, states, mask, segment_ids=None):
+    seen = causal_mask(T)
+    if segment_ids is not None:
+        seen = seen & SegmentIds(segment_ids.target, segment_ids.target).mask()
+    target, source = KeySet(*attention.project_kv(x), seen), attention.project_kv(states)
+    options = {"causal": True, "segment_ids": segment_ids}
+    return attention.attend_with(x, *source, [target], mask=mask, **options)
+
+
 @pytest.mark.parametrize(
     ("attention", "method", "arguments"),
     [
         (FullAttention, whole, (SOURCE, MASK)),
+        (SourceAttention, jointly, (X, SOURCE, MASK[:, None, None])),
         pytest.param(
             SourceAttention, cross, (X, SOURCE, MASK[:, None, None]), marks=pytest.mark.slow
         ),
@@ -79,7 +92,34 @@ def test_kernels_change_no_values(draw_params, attention, method, arguments):
     np.testing.assert_allclose(result(arguments), expected(arguments), rtol=0, atol=1e-5)
 
 
-def traced(config, *, stack="decoder", length=L, **options):
+def test_packed_rows_read_source_and_target_under_one_softmax():
+    ids = SegmentIds(*(jnp.broadcast_to(1 + jnp.arange(n) * 3 // n, (B, n)) for n in (L, T)))
+    arguments = (X, SOURCE, MASK[:, None, None])
+
+    def with_gradients(backend, dtype):
+        init = normal(0.5)
+        attention = SourceAttention(D, H, 8, init, init, dtype=dtype, backend=backend)
+        variables = attention.init(jax.random.key(0), *arguments, method=jointly)
+
+        def loss(variables, x, states):
+            arrays = x, states, arguments[2]
+            out = attention.apply(variables, *arrays, method=jointly, segment_ids=ids)
+            return jnp.sin(out.astype(jnp.float32)).sum(), out
+
+        gradients = jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))
+        leaves = jax.tree.leaves(gradients(variables, X, SOURCE))
+        return [np.asarray(x, np.float32) for x in leaves]
+
+    kernel, reference = (with_gradients(x, jnp.bfloat16) for x in ("triton", "reference"))
+    exact = with_gradients("reference", jnp.float32)
+    for x, y, z in zip(kernel, reference, exact, strict=True):
+        # The kernel is about as exact as the reference in the same type.
+        errors = [np.linalg.norm(array - z) / np.linalg.norm(z) for array in (x, y)]
+        assert 0 < errors[0] < 1.3 * errors[1] < 0.1
+        assert (x != y).any()
+
+
+def traced(config, *, stack="decoder", length=L, packed=False, **options):
     """A stack's function, ready to be traced with its arguments for devices that are not there."""
     config = config.replace(**options)
     states = jax.ShapeDtypeStruct((B, length, 16), config.compute_dtype)
@@ -91,21 +131,34 @@ def traced(config, *, stack="decoder", length=L, **options):
         module, arguments = Decoder(config.decoder_stack), (x, states, mask)
     variables = jax.eval_shape(module.init, jax.random.key(0), *arguments)
 
+    inputs = {}
+    if packed:
+        # three pairs in every row
+        source, target = (
+            jnp.broadcast_to(1 + jnp.arange(n) * 3 // n, (B, n)) for n in (length, 128)
+        )
+        inputs["segment_ids"] = source if stack == "encoder" else SegmentIds(source, target)
+
     def apply(variables, *arguments):
         rngs = {"dropout": jax.random.key(0)}
-        return module.apply(variables, *arguments, deterministic=False, rngs=rngs)
+        return module.apply(variables, *arguments, deterministic=False, rngs=rngs, **inputs)
 
     return jax.jit(apply), (variables, *arguments)
 
 
 def count_kernels(config, *, platform="tpu", **options):
-    """The forward kernels in the program of a stack on TPUs, which has splash attention."""
+    """The forward kernels in the program of a stack on TPUs."""
     function, arguments = traced(config, **options)
     with jax.default_device(platform):
         text = str(function.trace(*arguments).jaxpr)
-    return text.count("name=splash_mha_fwd")
+    return text.count("name=splash_mha_fwd") + text.count("name=mosaic_attention_forward")
 
 
+WINDOW = {"encoder_attention": "longformer", "attention_window": (16,)}
+FIRST = {"encoder_attention": "window+global", "attention_window": (16,)}
+BLOCKS = {"encoder_attention": "block_staggered", "block_size": 64, "num_global_tokens": 64}
+LSG = {"encoder_attention": "lsg", "block_size": 32, "sparse_block_size": 8}
+BIGBIRD = {"encoder_attention": "bigbird", "block_size": 64, "num_random_blocks": 1, "length": 512}
 LOCAL = {"encoder_attention": "local", "local_radius": 20}
 TRANSIENT = {"encoder_attention": "transient_global", "local_radius": 20}
 GPU = AbstractMesh(
@@ -114,6 +167,7 @@ GPU = AbstractMesh(
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize(
     ("config", "options", "count"),
     [
@@ -121,35 +175,43 @@ GPU = AbstractMesh(
         (T5, {"stack": "encoder", **LOCAL}, 1),
         (T5, {"stack": "encoder", **TRANSIENT}, 1),
         # Of the target itself, and of the source; cuDNN would be asked for its version.
-        (T5, {"attention_backend": "triton"}, 2),
+        (T5, {"attention_backend": ...}, 2),
         (UMT5, {"stack": "encoder"}, 1),  # a bias for each layer
-        (UMT5, {"attention_backend": "triton"}, 2),
-        (LOCOST, {"attention_backend": "triton"}, 2),
+        (UMT5, {"attention_backend": ...}, 2),
+        (LOCOST, {"attention_backend": ...}, 2),
         (T5, {"stack": "encoder", "attention_dropout_rate": 0.1}, 1),
         (T5, {"attention_dropout_rate": 0.1}, 2),  # without cuDNN
         (T5, {"stack": "encoder", **LOCAL, "attention_dropout_rate": 0.1}, 1),
         (BERT, {"stack": "encoder"}, 1),  # drops weights by default
+        *((x, {"stack": "encoder", **y, "attention_dropout_rate": 0.1}, 1)
+          for x, y in ((T5, WINDOW), (T5, BLOCKS), (T5, LSG), (T5, FIRST))),
+        (BART, {"stack": "encoder", **WINDOW, "attention_dropout": 0.1}, 1),
+        (BART, {**HEPOS, "attention_dropout": 0.1}, 2),
+        # of the inner blocks, and of both ends
+        (T5, {"stack": "encoder", **BIGBIRD, "attention_dropout_rate": 0.1}, 2),
     ],
-)
-def test_position_biases_and_dropout_are_fused_on_gpus(config, options, count):
+)  # fmt: skip
+def test_attention_in_training_is_fused(kernel, config, options, count):
+    if "attention_backend" in options:
+        options = options | {"attention_backend": kernel}
     function, arguments = traced(config, **options)
+    with use_abstract_mesh(GPU) if kernel == "triton" else jax.default_device("tpu"):
+        text = str(function.trace(*arguments).jaxpr)
+    assert text.count(f"name={kernel}_attention_forward") == count
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({"stack": "encoder"}, 1), ({"stack": "encoder", **LOCAL}, 1), ({}, 2)],
+)
+def test_packed_rows_are_fused_on_gpus(options, count):
+    function, arguments = traced(T5, packed=True, **options)
     with use_abstract_mesh(GPU):
         text = str(function.trace(*arguments).jaxpr)
     assert text.count("name=triton_attention_forward") == count
 
 
-@pytest.mark.parametrize(
-    ("config", "options"),
-    [
-        (T5, {"stack": "encoder"}),
-        (T5, {"stack": "encoder", **TRANSIENT}),
-        (UMT5, {"stack": "encoder"}),
-        pytest.param(T5, {}, marks=pytest.mark.slow),
-        pytest.param(T5, {"stack": "encoder", **LOCAL}, marks=pytest.mark.slow),
-        pytest.param(UMT5, {}, marks=pytest.mark.slow),
-    ],
-)
-def test_kernels_with_position_biases_change_neither_values_nor_gradients(config, options):
+def assert_same_values_and_gradients(kernel, config, options):
     def with_gradients(backend):
         function, arguments = traced(config, attention_backend=backend, d_kv=16, **options)
         variables, *states, _ = arguments
@@ -163,9 +225,7 @@ def test_kernels_with_position_biases_change_neither_values_nor_gradients(config
 
         return jax.jit(jax.grad(loss, has_aux=True))(arrays)
 
-    result, expected = (
-        jax.tree.leaves_with_path(with_gradients(x)) for x in ("triton", "reference")
-    )
+    result, expected = (jax.tree.leaves_with_path(with_gradients(x)) for x in (kernel, "reference"))
     assert any("relative_attention_bias" in jax.tree_util.keystr(path) for path, _ in expected)
     for (path, x), (_, y) in zip(result, expected, strict=True):
         x, y = np.asarray(x, np.float32), np.asarray(y, np.float32)
@@ -173,17 +233,45 @@ def test_kernels_with_position_biases_change_neither_values_nor_gradients(config
         assert 0 < np.linalg.norm(x - y) < 0.04 * np.linalg.norm(y), path
 
 
-def test_attention_without_biases_is_fused_on_tpus():
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (T5, {"stack": "encoder"}),
+        (T5, {"stack": "encoder", **TRANSIENT}),
+        (UMT5, {"stack": "encoder"}),
+        pytest.param(T5, {}, marks=pytest.mark.slow),
+        pytest.param(T5, {"stack": "encoder", **LSG}, marks=pytest.mark.slow),
+        pytest.param(T5, {"stack": "encoder", **LOCAL}, marks=pytest.mark.slow),
+        pytest.param(UMT5, {}, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
+def test_kernels_with_position_biases_change_neither_values_nor_gradients(
+    kernel, config, options, monkeypatch
+):
+    # several blocks, whose order of summation differs from the reference's
+    monkeypatch.setattr(mosaic, "_MAX_BLOCK", 128)
+    assert_same_values_and_gradients(kernel, config, options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"stack": "encoder"}, marks=pytest.mark.slow),
+        pytest.param({"stack": "encoder", **LOCAL}, marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_of_packed_rows_change_neither_values_nor_gradients(options):
+    assert_same_values_and_gradients("triton", T5, {"packed": True, **options})
+
+
+def test_full_attention_is_fused_on_tpus():
     assert count_kernels(BART, stack="encoder") == 1
     assert count_kernels(BART) == 2  # of the target itself, and of the source
     assert count_kernels(BART, **HEPOS) == 2
-    assert count_kernels(T5) == 1  # of the source: T5 has biases in the target
-    assert count_kernels(T5, stack="encoder") == 0
-
-
-WINDOW = {"encoder_attention": "longformer", "attention_window": (16,)}
-BLOCKS = {"encoder_attention": "block_staggered", "block_size": 64, "num_global_tokens": 64}
-LSG = {"encoder_attention": "lsg", "block_size": 32, "sparse_block_size": 8}
+    assert count_kernels(T5) == 2  # with biases of the target
+    assert count_kernels(T5, stack="encoder") == 1
 
 
 @pytest.mark.parametrize(
@@ -194,7 +282,7 @@ LSG = {"encoder_attention": "lsg", "block_size": 32, "sparse_block_size": 8}
         LSG,
         LOCAL,
         TRANSIENT,
-        {"encoder_attention": "window+global", "attention_window": (16,)},
+        FIRST,
     ],
 )
 def test_sparse_attention_is_fused_on_tpus(options):
@@ -204,18 +292,20 @@ def test_sparse_attention_is_fused_on_tpus(options):
 @pytest.mark.parametrize(
     ("config", "options", "reason"),
     [
-        (BART, WINDOW | {"attention_dropout": 0.1}, "dropout of attention weights"),
+        (BART, WINDOW | {"attention_dropout": 0.1, "attention_backend": "splash"},
+         "splash attention has no dropout"),
         (BART, WINDOW | {"attention_window": (16, 8), "encoder_layers": 2},
          "windows that differ by layer"),
         (BART, BLOCKS | {"block_size": 32}, ""),
         (BART, {"encoder_attention": "window+stride", "attention_window": (16,)},
          "more than one window for all layers"),
-        (BART, {"encoder_attention": "bigbird", "block_size": 16}, "random blocks"),
+        (BART, {"encoder_attention": "bigbird", "block_size": 16}, ""),
         (BART, {"encoder_attention": "lsh"}, "keys sorted by hash"),
         (BART, {"encoder_attention": "sinkhorn"}, "softly sorted blocks"),
         (BART, {"encoder_attention": "linformer"}, "learned means as keys"),
-        (T5, LSG, "position biases"),
-        (T5, LOCAL, "splash attention has no position biases"),
+        (T5, LSG | {"attention_backend": "splash"}, "splash attention has no position biases"),
+        (T5, LOCAL | {"attention_backend": "splash"}, "splash attention has no position biases"),
+        (T5, {"packed": True}, "kernels of TPUs have no packed rows"),
     ],
 )  # fmt: skip
 def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, options, reason):
@@ -233,8 +323,8 @@ def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, optio
         (BART, {"dtype": "float32"}),
         (BART, {"attention_backend": "reference"}),
         (BART, {"length": 64}),
-        (BART, {"attention_dropout": 0.1}),
-        (BERT, {}),  # drops weights by default
+        (BART, {"attention_dropout": 0.1, "attention_backend": "splash"}),
+        (BERT, {"attention_backend": "splash"}),  # drops weights by default
     ],
 )
 def test_attention_that_kernels_would_not_help_or_cannot_compute_is_not_fused(config, options):
@@ -265,10 +355,10 @@ def test_layers_that_are_computed_again_drop_the_same_weights(options):
 
 
 def test_dropout_of_other_things_than_attention_weights_keeps_the_kernel():
-    dropped = {"dropout_rate": 0.1}
+    dropped = {"dropout_rate": 0.1, "attention_backend": "splash"}
+    assert count_kernels(BART, attention_backend="splash", dropout=0.1) == 2
     assert count_kernels(T5, **dropped) == 0
-    assert count_kernels(T5, **dropped, attention_dropout_rate=0.0) == 1
-    assert count_kernels(T5, attention_dropout_rate=0.1) == 0
+    assert count_kernels(T5, **dropped, attention_dropout_rate=0.0) == 1  # of the source
     assert T5.decoder_stack.attention_dropout_rate == T5.dropout_rate
 
 

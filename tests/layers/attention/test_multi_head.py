@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax.layers.attention import multi_head
 from longsum_jax.layers.attention.multi_head import MultiHeadAttention, RelativePositionBias
 from longsum_jax.layers.dense import normal
 
@@ -100,3 +101,29 @@ def test_relative_position_bias_looks_up_the_golden_buckets(golden):
     out = bias.apply({"params": {"embedding": table}}, jnp.array([299]), jnp.arange(300))
     assert out.shape == (1, H, 1, 300)
     np.testing.assert_array_equal(out[0, :, 0].T, np.asarray(table)[buckets[::-1]])
+
+
+@pytest.mark.parametrize("num_layers", [None, 3])
+def test_relative_position_biases_of_tpus_and_their_gradients_equal_a_gather(
+    num_layers, monkeypatch
+):
+    module = RelativePositionBias(H, 32, 128, bidirectional=True, num_layers=num_layers)
+    shape = (32, H) if num_layers is None else (num_layers, 32, H)
+    # integers, whose sums are exact in any order
+    table, gradient = (
+        jnp.float32(RNG.integers(-99, 99, size)) for size in (shape, (*shape[:-2], 1, H, 40, 300))
+    )
+
+    def bias_and_gradient():
+        def apply(table):
+            variables = {"params": {"embedding": table}}
+            return module.apply(variables, jnp.arange(40), jnp.arange(300))
+
+        bias, pull_back = jax.vjp(apply, table)
+        return bias, *pull_back(gradient)
+
+    expected = bias_and_gradient()
+    monkeypatch.setattr(multi_head, "target_platform", lambda: "tpu")
+    assert "gather" not in str(jax.make_jaxpr(bias_and_gradient)())
+    for result, of_gather in zip(bias_and_gradient(), expected, strict=True):
+        np.testing.assert_array_equal(result, of_gather)

@@ -1,5 +1,6 @@
 """Compiles fused attention over 16,384 tokens, with gradients, for the device that is named: to all
-keys, with or without T5's position bias and dropout, or to those within a radius.
+keys, plainly, with T5's position bias and dropout, or with the segments of packed rows, or to those
+within a radius.
 
 Prints one JSON object: the kernels in the program, the products of queries and keys in them, its
 temporary bytes, and those of one array of scores. Run by test_fused.py in a process of its own,
@@ -16,11 +17,11 @@ from longsum_plan.program_work import program_work
 
 LENGTH, HEADS, HEAD_DIM = 16384, 12, 64
 # The target of a custom call, by kernel.
-CALLS = {"splash": '"tpu_custom_call"', "cudnn": '"__cudnn$fmha'}
+CALLS = {"splash": '"tpu_custom_call"', "mosaic": '"tpu_custom_call"', "cudnn": '"__cudnn$fmha'}
 CALLS["triton"] = '"__gpu$xla.gpu.triton"'
 
 
-def compile_for(name, radius, is_biased):
+def compile_for(name, radius, kind):
     import jax
     import jax.numpy as jnp
 
@@ -28,11 +29,13 @@ def compile_for(name, radius, is_biased):
     from longsum_jax.ops.attention.key_sets import WeightDropout
     from longsum_jax.ops.attention.local import local_attention
     from longsum_jax.ops.attention.relative_position import StepBias, bucket_steps
+    from longsum_jax.ops.packing import SegmentIds
 
     device, *_ = find_target(name).devices
     sharding = jax.sharding.SingleDeviceSharding(device)
     array = jax.ShapeDtypeStruct((1, LENGTH, HEADS, HEAD_DIM), jnp.bfloat16, sharding=sharding)
     mask = jax.ShapeDtypeStruct((1, LENGTH), bool, sharding=sharding)
+    ids = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32, sharding=sharding)
     table = jax.ShapeDtypeStruct((HEADS, 32), jnp.float32, sharding=sharding)
     with jax.default_device(device):
         kernel = choose_kernel(
@@ -44,14 +47,17 @@ def compile_for(name, radius, is_biased):
             causal=False,
             has_mask=True,
             has_pattern=radius > 0,
-            has_bias=is_biased,
-            has_dropout=is_biased,
+            has_bias=kind == "biased",
+            has_dropout=kind == "biased",
+            has_segments=kind == "packed",
         ).kernel
         attend = functools.partial(fused_attention, kernel=kernel)
 
-        def loss(q, k, v, table, mask):
+        def loss(q, k, v, table, mask, ids):
             options = {}
-            if is_biased:
+            if kind == "packed":
+                options["segment_ids"] = SegmentIds(ids, ids)
+            if kind == "biased":
                 starts, buckets = bucket_steps(bidirectional=True, num_buckets=32, max_distance=128)
                 options["biases"] = [StepBias(table[:, jnp.array(buckets)], starts)]
                 options["dropout"] = WeightDropout(jax.random.key(0), 0.1)
@@ -62,7 +68,7 @@ def compile_for(name, radius, is_biased):
             return out.astype(jnp.float32).sum()
 
         gradients = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3)))
-        compiled = gradients.lower(array, array, array, table, mask).compile()
+        compiled = gradients.lower(array, array, array, table, mask, ids).compile()
     text = compiled.as_text()
     return {
         "kernels": text.count(f"custom_call_target={CALLS[kernel]}"),
@@ -74,4 +80,4 @@ def compile_for(name, radius, is_biased):
 
 if __name__ == "__main__":
     set_environment(sys.argv[1], os.environ)
-    print(json.dumps(compile_for(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "biased")))
+    print(json.dumps(compile_for(sys.argv[1], int(sys.argv[2]), sys.argv[3])))

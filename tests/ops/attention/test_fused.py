@@ -12,9 +12,11 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, 
 
 from longsum_jax.errors import InputError
 from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
-from longsum_jax.ops.attention import fused, splash, triton
+from longsum_jax.ops.attention import fused, mosaic, splash, triton
+from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
 from longsum_jax.ops.attention.dense import QKV, CappedScale, dot_product_attention
 from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
+from longsum_jax.ops.attention.kernel_blocks import equal_blocks
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.local import (
     local_attention,
@@ -31,6 +33,7 @@ from longsum_jax.ops.attention.relative_position import (
     relative_position_bucket,
 )
 from longsum_jax.ops.attention.staggered import block_staggered_attention
+from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.ops.random_masks import head_words, keep_pairs
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_plan.devices import find_target
@@ -39,6 +42,13 @@ B, H, K = 2, 2, 8
 SCALE = 0.3
 SIZES = {"num_queries": 512, "num_keys": 512, "head_dim": 64}
 WORKER = Path(__file__).with_name("fused_worker.py")
+
+
+def small_blocks(monkeypatch):
+    """Several blocks in short texts."""
+    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)
+    monkeypatch.setattr(mosaic, "_MAX_BLOCK", 128)
+    monkeypatch.setattr(triton, "_BLOCK", 32)
 
 
 def draw(num_queries, num_keys, mask_heads, causal=False):
@@ -55,20 +65,24 @@ def draw(num_queries, num_keys, mask_heads, causal=False):
     return *arrays, mask
 
 
-def reference(q, k, v, mask, causal, scale=SCALE):
-    seen = np.ones((1, 1, 1, 1), bool) if mask is None else mask[:, :, None]
+def reference(q, k, v, mask, causal, scale=SCALE, seen=None):
+    if seen is None:
+        seen = np.ones((1, 1, 1, 1), bool) if mask is None else mask[:, :, None]
     if causal:
         seen = seen & np.tri(len(q[0]), dtype=bool)
     return dot_product_attention(q, k, v, mask=seen, scale=scale)
 
 
-def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=False, scale=SCALE):
+def assert_same_values_and_gradients(
+    function, q, k, v, gradient, mask, causal=False, scale=SCALE, seen=None
+):
     def with_gradients(attend):
         out, pull_back = jax.vjp(attend, q, k, v)
         return out, *pull_back(gradient)
 
     result = jax.jit(lambda: with_gradients(function))()
-    expected = jax.jit(lambda: with_gradients(lambda *x: reference(*x, mask, causal, scale)))()
+    options = {"scale": scale, "seen": seen}
+    expected = jax.jit(lambda: with_gradients(lambda *x: reference(*x, mask, causal, **options)))()
     for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-5)
     if mask is not None:
@@ -76,7 +90,7 @@ def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=F
     assert all(np.asarray(x[1]).any() for x in result)
 
 
-@pytest.mark.parametrize("kernel", ["splash", "triton"])
+@pytest.mark.parametrize("kernel", ["splash", "mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "causal"),
     [
@@ -90,7 +104,7 @@ def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=F
 def test_pallas_kernels_equal_the_reference_off_their_blocks(
     kernel, num_queries, num_keys, mask_heads, causal, monkeypatch
 ):
-    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)  # several blocks
+    small_blocks(monkeypatch)
     *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
 
     def attend(q, k, v):
@@ -99,9 +113,9 @@ def test_pallas_kernels_equal_the_reference_off_their_blocks(
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, causal)
 
 
-@pytest.mark.parametrize("kernel", ["splash", "triton"])
+@pytest.mark.parametrize("kernel", ["splash", "mosaic", "triton"])
 def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
-    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)  # several blocks
+    small_blocks(monkeypatch)
     *arrays, gradient, mask = draw(130, 200, 1)
     scale = CappedScale(1.5, 2.0)
 
@@ -113,6 +127,7 @@ def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, scale=scale)
 
 
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "bidirectional", "options", "dtype"),
     [
@@ -125,9 +140,10 @@ def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
     ],
 )  # fmt: skip
 def test_position_biases_are_made_inside_the_kernel(
-    num_queries, num_keys, mask_heads, bidirectional, options, dtype
+    kernel, num_queries, num_keys, mask_heads, bidirectional, options, dtype, monkeypatch
 ):
     """Values and gradients, of the table of buckets too, against a dense bias in float32."""
+    small_blocks(monkeypatch)
     causal = options.get("causal", False)
     *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
     arrays, gradient = [x.astype(dtype) for x in arrays], gradient.astype(dtype)
@@ -139,7 +155,7 @@ def test_position_biases_are_made_inside_the_kernel(
         starts, numbers = bucket_steps(**buckets)
         bias = StepBias(table[jnp.array(numbers)].T, starts)
         return fused_attention(
-            q, k, v, mask, kernel="triton", causal=causal, biases=[bias], scale=scale
+            q, k, v, mask, kernel=kernel, causal=causal, biases=[bias], scale=scale
         )
 
     def reference(q, k, v, table):
@@ -168,16 +184,20 @@ def test_position_biases_are_made_inside_the_kernel(
         assert not any(np.asarray(x[0]).any() for x in result[1:4])
 
 
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "causal"),
     [
         (130, 200, 1, False),
         pytest.param(200, 200, 0, True, marks=pytest.mark.slow),
-        pytest.param(70, 150, H, False, marks=pytest.mark.slow),  # every head is a row
+        (70, 150, H, False),
     ],
 )
-def test_weights_are_dropped_inside_the_kernel(num_queries, num_keys, mask_heads, causal):
+def test_weights_are_dropped_inside_the_kernel(
+    kernel, num_queries, num_keys, mask_heads, causal, monkeypatch
+):
     """Values and gradients against weights times the same mask, which has no blocks."""
+    small_blocks(monkeypatch)
     *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
     dropout = WeightDropout(jax.random.key(3), 0.3)
     words = head_words(dropout.rng, B, H)
@@ -187,18 +207,17 @@ def test_weights_are_dropped_inside_the_kernel(num_queries, num_keys, mask_heads
     starts = (-20, 5)
 
     def with_kernel(q, k, v, values):
-        biases = [StepBias(values, starts)] if mask_heads != H else []
-        options = {"causal": causal, "biases": biases, "dropout": dropout, "scale": SCALE}
-        return fused_attention(q, k, v, mask, kernel="triton", **options)
+        options = {"causal": causal, "dropout": dropout, "scale": SCALE}
+        biases = [StepBias(values, starts)]
+        return fused_attention(q, k, v, mask, kernel=kernel, biases=biases, **options)
 
     def reference(q, k, v, values):
         seen = np.ones((1, 1, 1, 1), bool) if mask is None else mask[:, :, None]
         if causal:
             seen = seen & np.tri(num_queries, dtype=bool)
         steps = np.searchsorted(starts, positions[1] - positions[0], side="right")
-        bias = values[None, :, steps] if mask_heads != H else None
         options = {"dropout": lambda x: jnp.where(keep, x / 0.7, 0.0), "scale": SCALE}
-        return dot_product_attention(q, k, v, mask=seen, bias=bias, **options)
+        return dot_product_attention(q, k, v, mask=seen, bias=values[None, :, steps], **options)
 
     def with_gradients(attend):
         out, pull_back = jax.vjp(attend, *arrays, values)
@@ -209,12 +228,33 @@ def test_weights_are_dropped_inside_the_kernel(num_queries, num_keys, mask_heads
     )
     for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
-    assert np.asarray(result[-1]).any() == (mask_heads != H)
+    assert np.asarray(result[-1]).any(1).all()
+
+
+@pytest.mark.parametrize(
+    ("num_queries", "num_keys", "causal"),
+    [(130, 200, False), pytest.param(200, 200, True, marks=pytest.mark.slow)],
+)
+def test_queries_of_packed_rows_read_their_segment(num_queries, num_keys, causal):
+    """Values and gradients of causal attention to the row itself, and to sources."""
+    *arrays, gradient, mask = draw(num_queries, num_keys, 1, causal)
+    # Borders within and between blocks; a segment of padding at the end of the second row.
+    of_keys = np.sort(np.random.default_rng(1).integers(1, 5, (B, num_keys)), axis=1)
+    of_queries = of_keys[:, :num_queries].copy()
+    of_queries[1, -20:] = 0
+    segment_ids = SegmentIds(of_keys.astype(np.int32), of_queries.astype(np.int32))
+
+    def attend(q, k, v):
+        options = {"causal": causal, "segment_ids": segment_ids, "scale": SCALE}
+        return fused_attention(q, k, v, mask, kernel="triton", **options)
+
+    seen = mask[:, :, None] & (of_queries[:, None, :, None] == of_keys[:, None, None])
+    assert_same_values_and_gradients(attend, *arrays, gradient, None, causal, seen=seen)
 
 
 def test_windows_drop_weights_inside_the_kernel(monkeypatch):
     """Values are a constant, so that results are the shares of weights that stay."""
-    monkeypatch.setattr(triton, "_BLOCK", 32)
+    small_blocks(monkeypatch)
     monkeypatch.setattr(fused, "MAX_ROW", 60)
     zeros, ones = np.zeros((B, LENGTH, H, K), np.float32), np.ones((B, LENGTH, H, K), np.float32)
     kernel = functools.partial(fused_attention, kernel="triton")
@@ -279,7 +319,8 @@ def test_arguments_of_the_gpu_kernel_are_those_of_the_reference(
 @pytest.mark.parametrize(("length", "block", "padded"), [(1, 128, 128), (512, 512, 512),
     (513, 384, 768), (910, 512, 1024), (1030, 384, 1152), (16384, 512, 16384)])  # fmt: skip
 def test_blocks_are_equal_and_hardly_padded(length, block, padded):
-    assert splash._blocks(length) == (block, padded)
+    size, count = equal_blocks(length, 512)
+    assert (size, size * count) == (block, padded)
 
 
 LENGTH, GLOBALS = 150, 3
@@ -317,8 +358,8 @@ def lsg(tokens, global_tokens, *, spec, **options):
     return lsg_attention(tokens, global_tokens, spec=spec, **masks, **options)
 
 
-def slow(kernel, attention):
-    return pytest.param(kernel, attention, marks=pytest.mark.slow)
+def slow(*arguments):
+    return pytest.param(*arguments, marks=pytest.mark.slow)
 
 
 # Rows of queries and kernels are independent: further attentions take turns with the kernels.
@@ -335,13 +376,13 @@ def slow(kernel, attention):
         slow("splash", window_and_first_tokens),
         slow("triton", longformer),
         slow("splash", functools.partial(lsg, spec=LsgSpec(16, 0))),
+        slow("mosaic", window),
         slow("triton", functools.partial(lsg, spec=LsgSpec(12, 14, 4, "pooling", causal=True))),
         slow("splash", functools.partial(lsg, spec=LsgSpec(8, 40, 2, "stride"))),
     ],
 )
 def test_pallas_kernels_compute_sparse_attention_in_rows(kernel, attention, monkeypatch):
-    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)
-    monkeypatch.setattr(triton, "_BLOCK", 32)
+    small_blocks(monkeypatch)
     monkeypatch.setattr(fused, "MAX_ROW", 60)
     rng = np.random.default_rng(0)
 
@@ -365,10 +406,25 @@ def test_pallas_kernels_compute_sparse_attention_in_rows(kernel, attention, monk
     assert all(np.asarray(x).any() for x in result[:4])
 
 
+# blocks of 16 tokens, which differ by head
+PLAN = random_block_plan(np.random.default_rng(0), 10, H, 2)
+BUCKETS = {"bidirectional": True, "num_buckets": 32, "max_distance": 16}
+
+
+def dense_bias(table, distances):
+    return jnp.moveaxis(table[relative_position_bucket(distances, **BUCKETS)], -1, 0)
+
+
+def step_bias(table):
+    starts, numbers = bucket_steps(**BUCKETS)
+    return StepBias(table[jnp.array(numbers)].T, starts)
+
+
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize("has_globals", [True, False])
-def test_windows_have_position_biases_inside_the_kernel(has_globals, monkeypatch):
+def test_windows_have_position_biases_inside_the_kernel(kernel, has_globals, monkeypatch):
     """LongT5's attentions in rows, with gradients of both tables of buckets."""
-    monkeypatch.setattr(triton, "_BLOCK", 32)
+    small_blocks(monkeypatch)
     monkeypatch.setattr(fused, "MAX_ROW", 60)
     rng = np.random.default_rng(0)
     block_ids, global_mask = transient_blocks(TEXT_MASK, 8)
@@ -376,21 +432,16 @@ def test_windows_have_position_biases_inside_the_kernel(has_globals, monkeypatch
     tokens = QKV(*rng.normal(size=(3, B, LENGTH, H, K)).astype(np.float32))
     keys = rng.normal(size=(2, B, num_globals, H, K)).astype(np.float32)
     tables = rng.normal(size=(2, 32, H)).astype(np.float32)
-    buckets = {"bidirectional": True, "num_buckets": 32, "max_distance": 16}
-    starts, numbers = bucket_steps(**buckets)
 
     def attend(kernel, tokens, keys, tables):
-        def dense(table, distances):
-            return jnp.moveaxis(table[relative_position_bucket(distances, **buckets)], -1, 0)
-
         options = {"radius": 20, "scale": SCALE}
-        options["bias"] = dense(tables[0], local_distances(24, 20))
+        options["bias"] = dense_bias(tables[0], local_distances(24, 20))
         if kernel:
-            steps = [StepBias(table[jnp.array(numbers)].T, starts) for table in tables]
+            steps = [step_bias(table) for table in tables]
             options |= {"fused": kernel, "steps": steps if has_globals else steps[:1]}
         if not has_globals:
             return local_attention(*tokens, TEXT_MASK, **options)
-        side_bias = dense(tables[1], side_distances(num_globals))
+        side_bias = dense_bias(tables[1], side_distances(num_globals))
         global_keys = KeySet(*keys, global_mask[:, None, None, None])
         return transient_global_attention(
             tokens, TEXT_MASK, block_ids, global_keys, side_bias=side_bias, **options
@@ -401,14 +452,132 @@ def test_windows_have_position_biases_inside_the_kernel(has_globals, monkeypatch
         out, pull_back = jax.vjp(functools.partial(attend, kernel), *arrays)
         return out, pull_back(jnp.cos(out))
 
-    kernel = functools.partial(fused_attention, kernel="triton")
+    attend_fused = functools.partial(fused_attention, kernel=kernel)
     result, expected = (
-        jax.tree.leaves(with_gradients(x, tokens, keys, tables)) for x in (kernel, None)
+        jax.tree.leaves(with_gradients(x, tokens, keys, tables)) for x in (attend_fused, None)
     )
     for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-5)
     num_used = (np.abs(np.asarray(result[-1])).max(2) > 0.01).sum(1).tolist()
     assert num_used == [31, 31 if has_globals else 0]  # no pair has bucket 16
+
+
+def twin(q, k, v, mask, *, dropout, scale, biases=(), pattern=None, segment_ids=None):
+    """Computes ``fused_attention`` by arrays of all pairs."""
+    rows, num_queries, heads, _ = q.shape
+    queries, keys = np.arange(num_queries)[:, None], np.arange(k.shape[1])[None]
+    seen = mask[:, :, None]
+    if pattern is not None:
+        seen = seen & pattern(queries, keys)
+    if segment_ids is not None:
+        seen = seen & segment_ids.mask()
+    total = jnp.zeros((rows, heads, num_queries, k.shape[1]))
+    for bias in biases:
+        positions = queries[None] if bias.queries is None else bias.queries[..., None]
+        steps = np.searchsorted(bias.starts, np.arange(-1000, 1000), side="right")
+        entries = jnp.array(steps)[keys - positions - bias.origin + 1000]
+        inside = (keys >= bias.first_key) & (keys < (bias.end_key or k.shape[1]))
+        total += jnp.where(inside, jnp.moveaxis(bias.values[:, entries], 0, 1), 0)
+    words = head_words(dropout.rng, rows, heads)
+    share = 1 - dropout.rate
+    keep = jax.vmap(jax.vmap(lambda x: keep_pairs((x[0], x[1]), queries, keys, share)))(words)
+    drop = lambda x: jnp.where(keep, x / share, 0.0)  # noqa: E731
+    return dot_product_attention(q, k, v, mask=seen, bias=total, scale=scale, dropout=drop)
+
+
+def biased_lsg(spec, tokens, global_tokens, table, fused, **options):
+    bias = dense_bias(table, local_distances(spec.block_size, spec.block_size))
+    steps = [step_bias(table)] if fused else []
+    return lsg(tokens, global_tokens, spec=spec, bias=bias, steps=steps, fused=fused, **options)
+
+
+def biased_longformer(tokens, global_tokens, table, fused, **options):
+    bias = dense_bias(table, local_distances(24, 20))
+    steps = [step_bias(table)] if fused else []
+    return longformer(tokens, global_tokens, bias=bias, steps=steps, fused=fused, **options)
+
+
+def biased_staggered(tokens, global_tokens, table, fused, **options):
+    bias = dense_bias(table, np.arange(32) - np.arange(32)[:, None])
+    steps = [step_bias(table)] if fused else []
+    return staggered(tokens, global_tokens, bias=bias, steps=steps, fused=fused, **options)
+
+
+def biased_window_and_first_tokens(tokens, _, table, fused, **options):
+    bias = dense_bias(table, np.arange(1 - LENGTH, LENGTH))
+    steps = [step_bias(table)] if fused else []
+    options |= {"distance_bias": bias, "steps": steps, "fused": fused}
+    return window_and_first_tokens(tokens, _, **options)
+
+
+def bigbird(random_blocks, tokens, _, table, fused, **options):
+    bias = dense_bias(table, local_distances(16, 16))
+    steps = [step_bias(table)] if fused else []
+    options |= {"random_blocks": random_blocks, "bias": bias, "steps": steps, "fused": fused}
+    return bigbird_attention(*tokens, TEXT_MASK, block_size=16, **options)
+
+
+def packed_window(tokens, _, table, fused, **options):
+    bias = dense_bias(table, local_distances(24, 20))
+    steps = [step_bias(table)] if fused else []
+    ids = np.sort(np.random.default_rng(1).integers(1, 6, (B, LENGTH)), axis=1).astype(np.int32)
+    options |= {"segment_ids": ids, "bias": bias, "steps": steps, "fused": fused}
+    return local_attention(*tokens, TEXT_MASK, radius=20, **options)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "rate", "attention"),
+    [
+        # keys differ by head
+        ("triton", 0.0, functools.partial(biased_lsg, LsgSpec(16, 12, 4, "norm"))),
+        ("mosaic", 0.3, functools.partial(biased_lsg, LsgSpec(16, 12, 4, "norm"))),
+        ("triton", 0.3, packed_window),
+        ("triton", 0.3, biased_staggered),
+        # the first block in place of random ones
+        ("triton", 0.0, functools.partial(bigbird, 3)),
+        slow("mosaic", 0.0, functools.partial(bigbird, 3)),
+        slow("triton", 0.0, packed_window),
+        slow("triton", 0.3, functools.partial(biased_lsg, LsgSpec(16, 12, 4, "norm"))),
+        *(
+            slow(kernel, rate, attention)
+            for kernel, rate in (("triton", 0.0), ("triton", 0.3), ("mosaic", 0.0))
+            for attention in (
+                functools.partial(bigbird, PLAN),
+                functools.partial(biased_lsg, LsgSpec(12, 14, 4, "pooling", causal=True)),
+                biased_longformer,
+                biased_staggered,
+                biased_window_and_first_tokens,
+            )
+            if (kernel, rate, attention) != ("triton", 0.3, biased_staggered)
+        ),
+    ],
+)
+def test_sparse_attention_has_biases_dropout_and_segments_inside_the_kernel(
+    kernel, rate, attention, monkeypatch
+):
+    """Without dropout against key sets, with dropout against the same rows of all pairs: values,
+    and gradients of the table of buckets, too."""
+    small_blocks(monkeypatch)
+    monkeypatch.setattr(fused, "MAX_ROW", 60)
+    rng = np.random.default_rng(0)
+    lengths = LENGTH, GLOBALS
+    tokens = [QKV(*rng.normal(size=(3, B, n, H, K)).astype(np.float32)) for n in lengths]
+    table = rng.normal(size=(32, H)).astype(np.float32)
+    options = {"scale": SCALE}
+    if rate:
+        options["dropout"] = WeightDropout(jax.random.key(2), rate)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def with_gradients(kernel, *arrays):
+        attend = functools.partial(attention, fused=kernel, **options)
+        out, pull_back = jax.vjp(attend, *arrays)
+        return out, pull_back(jax.tree.map(jnp.cos, out))
+
+    functions = functools.partial(fused_attention, kernel=kernel), twin if rate else None
+    result, expected = (jax.tree.leaves(with_gradients(x, *tokens, table)) for x in functions)
+    for x, y in zip(result, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-5)
+    assert (np.abs(np.asarray(result[-1])).max(1) > 0.01).sum() > 15
 
 
 @pytest.mark.parametrize(
@@ -452,7 +621,7 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
             of_some_keys = choose_kernel("auto", dtype, **(SIZES | options | change)).kernel
             assert of_some_keys == ("triton" if kernel == "cudnn" else kernel)
         with_bias = choose_kernel("auto", dtype, **SIZES, **options, has_bias=True)
-        assert with_bias.kernel == ("triton" if kernel == "cudnn" else None)
+        assert with_bias.kernel == {"cudnn": "triton", "splash": "mosaic"}.get(kernel)
         with_dropout = choose_kernel("auto", dtype, **SIZES, **options, has_dropout=True)
         assert with_dropout.kernel == with_bias.kernel
 
@@ -480,6 +649,13 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("splash", {"has_bias": True}, False),
         ("cudnn", {"has_dropout": True}, False),
         ("splash", {"has_dropout": True}, False),
+        ("splash", {"has_segments": True}, False),
+        ("mosaic", {"has_segments": True}, False),
+        ("cudnn", {"has_segments": True}, False),
+        ("triton", {"has_segments": True}, True),
+        ("mosaic", {"has_dropout": True, "dtype": "float32"}, True),
+        ("mosaic", {"has_bias": True, "causal": True}, True),
+        ("mosaic", {"dtype": "float16"}, False),
         ("triton", {"has_dropout": True}, True),
         ("triton", {"has_bias": True}, True),
         ("splash", {"has_cap": True}, True),
@@ -504,7 +680,12 @@ def test_kernels_of_gpus_are_not_for_other_devices():
 
 
 @pytest.mark.parametrize(
-    ("kernel", "forward"), [("splash", "splash_mha_fwd"), ("triton", "triton_attention_forward")]
+    ("kernel", "forward"),
+    [
+        ("splash", "splash_mha_fwd"),
+        ("mosaic", "mosaic_attention_forward"),
+        ("triton", "triton_attention_forward"),
+    ],
 )
 def test_layers_that_are_computed_again_keep_what_the_kernel_returns(kernel, forward):
     """The policy of layers without ``remat``: the backward pass runs no forward kernel."""
@@ -524,19 +705,21 @@ def test_layers_that_are_computed_again_keep_what_the_kernel_returns(kernel, for
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("device", "radius", "bias", "num_kernels", "num_products"),
+    ("device", "radius", "kind", "num_kernels", "num_products"),
     [
-        pytest.param("v5e", 0, "unbiased", 3, 9, marks=pytest.mark.tpu_compiler),
-        pytest.param("h200", 0, "unbiased", 2, 7, marks=pytest.mark.cuda_compiler),
+        pytest.param("v5e", 0, "plain", 3, 9, marks=pytest.mark.tpu_compiler),
+        pytest.param("v5e", 0, "biased", 2, 7, marks=pytest.mark.tpu_compiler),
+        pytest.param("h200", 0, "plain", 2, 7, marks=pytest.mark.cuda_compiler),
         pytest.param("h200", 0, "biased", 3, 9, marks=pytest.mark.cuda_compiler),
+        pytest.param("a100-40", 0, "packed", 3, 9, marks=pytest.mark.cuda_compiler),
         # Each block of 64 queries reads 9 blocks of keys, of 256.
-        pytest.param("h200", 256, "unbiased", 3, 9 * 9 / 256, marks=pytest.mark.cuda_compiler),
+        pytest.param("h200", 256, "plain", 3, 9 * 9 / 256, marks=pytest.mark.cuda_compiler),
     ],
 )
 def test_kernels_compile_without_scores_in_memory(
-    run_worker, device, radius, bias, num_kernels, num_products
+    run_worker, device, radius, kind, num_kernels, num_products
 ):
-    report = run_worker(WORKER, device, radius, bias, strict=False)
+    report = run_worker(WORKER, device, radius, kind, strict=False)
     assert report["kernels"] == num_kernels
     assert report["products"] == num_products
     assert report["temporary"] < report["scores"] / 20

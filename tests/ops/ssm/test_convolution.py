@@ -226,9 +226,12 @@ def test_the_precision_of_products(platform, dtype, precision):
 
 
 @pytest.mark.slow
-def test_bfloat16_input_is_computed_in_float32(make_ssm):
+@pytest.mark.parametrize("backend", ["fft", "matmul"])
+def test_bfloat16_input_is_computed_in_float32(make_ssm, backend, monkeypatch):
+    monkeypatch.setattr(ssm_matmul, "CHUNK_ON_CPU", 16)
     u, ssm, D, cotangent = inputs(make_ssm, 64, dtype=jnp.bfloat16)
-    y, (du, dssm, dD) = value_and_gradients(ssm_convolution, u, ssm, D, cotangent)
+    convolve = partial(ssm_convolution, backend=backend)
+    y, (du, dssm, dD) = value_and_gradients(convolve, u, ssm, D, cotangent)
     assert y.dtype == du.dtype == jnp.bfloat16
     assert {x.dtype for x in (*dssm, dD)} == {jnp.dtype("float32")}
     wide_u, wide_cotangent = u.astype(np.float32), cotangent.astype(np.float32)
@@ -238,6 +241,24 @@ def test_bfloat16_input_is_computed_in_float32(make_ssm):
         value = np.asarray(value, np.float32)
         np.testing.assert_allclose(value, reference, rtol=2**-8, atol=1e-5)
     assert_close([dssm, dD], exact_rest)
+
+
+def test_products_with_inputs_and_gradients_see_their_type(make_ssm, monkeypatch):
+    """In loops over groups, too: TPUs multiply bfloat16 factors in fewer passes."""
+    monkeypatch.setattr(ssm_matmul, "CHUNK_ON_CPU", 16)
+    monkeypatch.setattr(backends, "_chunks_per_group", lambda *sizes: 2)
+    product, types = ssm_matmul._product, []
+
+    def recorded(axes, a, b, precision):
+        if axes.endswith("->nbhm"):  # into states
+            types.append((a.dtype, b.dtype))
+        return product(axes, a, b, precision)
+
+    monkeypatch.setattr(ssm_matmul, "_product", recorded)
+    arguments = inputs(make_ssm, 64, dtype=jnp.bfloat16)
+    jax.eval_shape(partial(in_parts, partial(ssm_convolution, backend="matmul")), *arguments)
+    assert len(types) > 8
+    assert set(types) == {(jnp.dtype("float32"), jnp.dtype("bfloat16"))}
 
 
 @pytest.mark.parametrize("directions", [1, 2])

@@ -1,0 +1,82 @@
+"""The choice of how a run computes its training step, made when it starts (training.tune)."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+# Keys that may be chosen: how the update is computed, never what it is.
+_KEYS = {
+    "model": ("remat", "length_chunk", "page_recompute"),
+    "training": ("accumulation",),
+    "mesh": ("preset", "batch", "fsdp", "tensor", "sequence"),
+}
+
+
+def keep_choice(config: Mapping[str, Any], workdir: str) -> dict[str, Any]:
+    """Returns the config with the choice that the checkpoints of ``workdir`` were made with.
+
+    Args:
+        config: nested dictionaries of a config; without checkpoints, or with
+            training.tune=False, they are returned as they are.
+        workdir: directory of the run.
+
+    Raises:
+        InputError: the description of the run cannot be read.
+    """
+    from longsum_jax.experiment.memory_changes import with_changes
+    from longsum_jax.files import read_json
+    from longsum_jax.training.workdir import has_checkpoint
+
+    record = Path(workdir) / "run.json"
+    values: dict[str, Any] = {}
+    if _is_tuned(config) and has_checkpoint(Path(workdir)) and record.exists():
+        began = read_json(record)
+        for section, keys in _KEYS.items():
+            for key in keys:
+                if key in began[section]:
+                    values[f"{section}.{key}"] = began[section][key]
+    return with_changes(config, values)
+
+
+def choose(
+    config: Mapping[str, Any], workdir: str, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Returns the config with which the training step fits and has the least roofline time.
+
+    Candidates are compiled, but not run. A run with a checkpoint keeps its
+    choice, see ``keep_choice``.
+
+    Args:
+        config: nested dictionaries of a config; with training.tune=False, they
+            are returned as they are.
+        workdir: directory of the run.
+        say: function that prints a line.
+
+    Raises:
+        InputError: the config is invalid.
+    """
+    from longsum_jax.commands.plan import plan_run
+    from longsum_jax.experiment.config import run_config
+    from longsum_jax.experiment.memory_changes import with_changes
+    from longsum_jax.training.distributed import require_agreement
+    from longsum_jax.training.workdir import has_checkpoint
+    from longsum_plan.devices import HERE, find_target
+
+    if not _is_tuned(config) or has_checkpoint(Path(workdir)):
+        return dict(config)
+    target = find_target(HERE)
+    if target.hardware is None:
+        say(
+            f"training.tune has no effect here: the peak rates of {target.title} "
+            "are unknown"
+        )
+        return dict(config)
+    run = run_config(config)
+    report = plan_run(run, target, top=0, fastest=True, write=say)
+    values = report["fastest"]
+    require_agreement(values, "training.tune")
+    return with_changes(config, values)
+
+
+def _is_tuned(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("training", {}).get("tune"))

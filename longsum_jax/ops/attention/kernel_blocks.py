@@ -1,0 +1,116 @@
+"""Blocks of queries and keys for the Pallas kernels of this package.
+
+Kernels skip the blocks in which no query reads a key. A window of one block on
+either side, and the table of its blocks:
+
+    keys          0 1 2 3 4
+    queries 0     x x . . .        0 1
+    queries 1     x x x . .        0 1 2
+    queries 2     . x x x .        1 2 3
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool
+
+from longsum_jax.ops.attention.relative_position import StepBias
+from longsum_jax.typing import AnyArray
+
+LANES = 128  # blocks of TPUs are multiples of it
+
+
+class Steps(NamedTuple):
+    """Static arguments of a position bias (``StepBias``).
+
+    Attributes:
+        starts, origin, first_key: see ``StepBias``.
+        end_key: index after the last key with this bias.
+    """
+
+    starts: tuple[int, ...]
+    origin: int
+    first_key: int
+    end_key: int
+
+    @classmethod
+    def of(
+        cls, biases: Sequence[StepBias], num_keys: int
+    ) -> tuple["Steps", ...]:
+        """Returns the arguments of biases over ``num_keys`` keys."""
+        steps = []
+        for bias in biases:
+            end = num_keys if bias.end_key is None else bias.end_key
+            steps.append(cls(bias.starts, bias.origin, bias.first_key, end))
+        return tuple(steps)
+
+
+def all_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
+    """Returns True for every pair: the pattern of full attention."""
+    return (queries >= 0) & (keys >= 0)
+
+
+def no_later_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
+    """Returns True if a key is not after the query: the pattern of causal attention."""
+    return queries >= keys
+
+
+@functools.lru_cache(maxsize=12)
+def block_pairs(
+    pattern: Callable[..., Any],
+    lengths: tuple[int, int],
+    blocks: tuple[int, int],
+) -> Bool[np.ndarray, "query_blocks key_blocks"] | None:
+    """Returns True for each pair of blocks in which a query reads a key; None for all pairs.
+
+    The table of a pattern is quadratic in the number of blocks. Windows split a
+    text into rows, so that theirs stays small; attention to all keys needs no
+    table.
+
+    Args:
+        pattern: keys that each query reads, see ``fused.Pattern``.
+        lengths: numbers of queries and of keys, multiples of their blocks.
+        blocks: numbers of queries and of keys of a block.
+    """
+    if pattern is all_keys:
+        return None
+    query_block, key_block = blocks
+    keys = np.arange(lengths[1], dtype=np.int32)
+    # One block of queries at a time, so that no array [num_queries, num_keys]
+    # is built.
+    rows = []
+    for start in range(0, lengths[0], query_block):
+        queries = np.arange(start, start + query_block, dtype=np.int32)
+        reads = pattern(queries[:, None], keys).any(0)
+        rows.append(reads.reshape(-1, key_block).any(1))
+    return np.stack(rows)
+
+
+def block_table(
+    pairs: Bool[np.ndarray, "own_blocks other_blocks"],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the pairs of each block, int32 [own_blocks, largest count], and their counts.
+
+    Entries after the count of a block are not in a pair with it.
+    """
+    counts = pairs.sum(1)
+    # A stable sort puts the indices of True entries first, in ascending order;
+    # other entries of a row are not read.
+    indices = np.argsort(~pairs, axis=1, kind="stable")[
+        :, : max(counts.max(), 1)
+    ]
+    return indices.astype(np.int32), counts.astype(np.int32)
+
+
+def equal_blocks(length: int, largest: int) -> tuple[int, int]:
+    """Returns the size of equal blocks of whole lanes for ``length`` positions, and their number.
+
+    Args:
+        length: number of positions.
+        largest: largest size of a block.
+    """
+    count = -(-length // largest)
+    lanes = -(-length // (count * LANES))
+    return lanes * LANES, -(-length // (lanes * LANES))

@@ -1,0 +1,97 @@
+"""The kernel that convolves by products, interpreted: compared with float64 and with the FFT."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
+
+from longsum_jax.ops.ssm import backends, fused
+from longsum_jax.ops.ssm.convolution import ssm_convolution
+
+CHANNELS = 2
+
+
+def draw(length, batch):
+    rng = np.random.default_rng(length)
+    u, dy = jnp.asarray(rng.normal(size=(2, batch, length, CHANNELS)), jnp.bfloat16)
+    return u, jnp.asarray(rng.normal(size=CHANNELS), jnp.float32), dy
+
+
+def share_of_nearest(value, exact):
+    """Share of the bfloat16 entries that are the nearest ones to exact values."""
+    return np.mean(np.asarray(value) == np.asarray(exact.astype(jnp.bfloat16)))
+
+
+# Matrices of 16 x 16 and 16 x 32; one document alone, and three, of which one has no partner.
+CASES = [(5, 1, 1), (256, 3, 2), (300, 2, 2)]
+CASES += [pytest.param(4096, 3, 2, marks=pytest.mark.weekly)]
+
+
+@pytest.mark.parametrize(("length", "batch", "directions"), CASES)
+def test_the_kernel_is_exact_to_bfloat16(
+    make_ssm, kernel_float64, length, batch, directions, relative_error
+):
+    u, D, dy = draw(length, batch)
+    ssm = make_ssm(CHANNELS, 4, directions)
+    convolve = partial(ssm_convolution, backend="fused")
+    y, pull_back = jax.jit(partial(jax.vjp, convolve))(u, ssm, D)
+    assert y.dtype == jnp.bfloat16
+
+    kernel = kernel_float64(ssm, length)
+    lags = np.arange(length)[:, None] - np.arange(length)
+    matrix = np.where(lags >= 0, kernel[0][:, np.abs(lags)], 0)
+    if directions == 2:
+        matrix = matrix + np.where(lags <= 0, kernel[1][:, np.abs(lags)], 0)
+    matrix = matrix + np.asarray(D, np.float64)[:, None, None] * np.eye(length)
+    exact = np.einsum("hji,bih->bjh", matrix, np.asarray(u, np.float64))
+    # Rounding factors to bfloat16 once would leave a third of the entries.
+    assert share_of_nearest(y, exact) > 0.95
+    du, dssm, dD = jax.jit(pull_back)(dy)
+    assert du.dtype == jnp.bfloat16
+    exact = np.einsum("hji,bjh->bih", matrix, np.asarray(dy, np.float64))
+    assert share_of_nearest(du, exact) > 0.95
+
+    by_fft = partial(ssm_convolution, backend="fft")
+    whole = (x.astype(jnp.float32) for x in (u, dy))
+    _, expected, expected_D = jax.jit(lambda u, dy: jax.vjp(by_fft, u, ssm, D)[1](dy))(*whole)
+    for value, reference in zip((*dssm, dD), (*expected, expected_D), strict=True):
+        assert value.dtype == jnp.float32
+        assert relative_error(value, reference) < 1e-4
+
+
+def test_products_lose_less_than_a_bfloat16_number():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 32, 32)).astype(np.float32)
+    parts = tuple(jax.jit(fused._parts)(x) for x in (a, b))
+    result = np.asarray(fused._sum_of_dots(1, parts), np.float64)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.abs(result - exact).max() < 2**-14 * np.abs(exact).max()
+    once = fused._sum_of_dots(1, tuple(part[:1] for part in parts))
+    assert np.abs(once - exact).max() > 2**-9 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize(
+    ("length", "dtype", "backend"),
+    [
+        (backends.LONGEST_FUSED, jnp.bfloat16, "fused"),
+        (backends.LONGEST_FUSED + 1, jnp.bfloat16, "fft"),
+        (16, jnp.float32, "fft"),
+    ],
+)
+def test_what_the_kernel_does_not_support_takes_the_fft(make_ssm, length, dtype, backend):
+    u = jax.ShapeDtypeStruct((1, length, CHANNELS), dtype)
+    convolve = partial(ssm_convolution, backend="fused")
+    program = str(jax.make_jaxpr(convolve)(u, make_ssm(CHANNELS, 4), np.ones(CHANNELS)))
+    assert ("pallas_call" in program) == (backend == "fused")
+
+
+@pytest.mark.parametrize(("kind", "has_kernel"), [("NVIDIA H100", True), ("NVIDIA A100", False)])
+def test_the_kernel_is_for_gpus_whose_registers_suffice(kind, has_kernel):
+    device = AbstractDevice(kind, None, "gpu")
+    mesh = AbstractMesh((1,), ("batch",), axis_types=(AxisType.Auto,), abstract_device=device)
+    with use_abstract_mesh(mesh):
+        assert backends.can_fuse(16, jnp.bfloat16) == has_kernel
+        assert not backends.can_fuse(16, jnp.float32)
