@@ -351,7 +351,7 @@ def _sizes(report: dict[str, Any], program: Row) -> least_bytes.Sizes:
         vocabulary=model.vocab_size,
         positions=source + target if getattr(model, "positions", "") == "learned" else 0,
         is_tied=model.tie_word_embeddings,
-        updated=program["memory_bytes"]["parameters"] / least_bytes.WHOLE,
+        updated=program["memory_bytes"]["parameters"] / least_bytes.WHOLE if is_training else 0,
         is_sharded=num_devices > 1,
     )
 
