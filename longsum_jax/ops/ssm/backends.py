@@ -25,7 +25,7 @@ from longsum_jax.ops.ssm.options import Backend
 
 # Longest inputs of "fused", and prefixes of JAX's names of GPUs that its kernel
 # is compiled for. Complex arrays of 64 x 64 take half of the registers of such a
-# GPU; on older ones, whose products read registers alone, they do not fit.
+# GPU; on older ones, whose products read only registers, they do not fit.
 LONGEST_FUSED = 4096
 _FUSED_GPUS = ("NVIDIA H100", "NVIDIA H200", "NVIDIA GH200", "NVIDIA B200")
 # Platform to batch size to the first length at which "matmul" is faster. On
@@ -167,8 +167,9 @@ def product_precision(platform: str, dtype: Any) -> lax.Precision:
     It is HIGH for bfloat16 inputs on TPUs, otherwise HIGHEST. TPUs multiply
     float32 arrays in passes of bfloat16 products: six passes (HIGHEST) are exact
     to float32, three (HIGH) lose at most 2**-15 of a factor, far less than the
-    2**-8 that rounding inputs to bfloat16 may have lost. On GPUs, precisions
-    below HIGHEST round factors to ten bits.
+    2**-8 that rounding inputs to bfloat16 may have lost. If one factor is
+    bfloat16, two passes are as exact as three, and XLA makes two. On GPUs,
+    precisions below HIGHEST round factors to ten bits.
     """
     if platform == "tpu" and jnp.dtype(dtype) == jnp.bfloat16:
         return lax.Precision.HIGH
