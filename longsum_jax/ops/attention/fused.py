@@ -52,6 +52,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.dense import Scale, product_factor
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.relative_position import StepBias
+from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_kind, target_platform
 from longsum_jax.ops.random_masks import head_words
@@ -65,8 +66,6 @@ AttentionBackend = Literal[
 # returns True if a query reads a key. It is hashable and only uses operations
 # that NumPy and kernels have (no integer division).
 Pattern = Callable[[Any, Any], Any]
-# ``packing.SegmentIds``, whose module models need not import: of keys, of queries
-Segments = tuple[Int[AnyArray, "batch _"], Int[AnyArray, "batch _"]]
 # Computes ``fused_attention`` by a selected kernel.
 FusedAttention = Callable[..., Array]
 
@@ -232,7 +231,7 @@ def fused_attention(
     pattern: Pattern | None = None,
     biases: Sequence[StepBias] = (),
     dropout: WeightDropout | None = None,
-    segment_ids: Segments | None = None,
+    segment_ids: SegmentIds | None = None,
     scale: Scale = 1.0,
     spec: PartitionSpec | None = None,
 ) -> Float[Array, "batch query_length heads head_dim"]:
@@ -273,7 +272,7 @@ def fused_attention(
         values: Sequence[AnyArray],
         positions: Sequence[AnyArray | None],
         words: AnyArray | None,
-        segment_ids: Segments | None,
+        segment_ids: SegmentIds | None,
     ) -> Array:
         local = [
             dataclasses.replace(bias, values=x, queries=y)
@@ -336,7 +335,7 @@ def _attend(
     words: AnyArray | None,
     share: float,
     biases: Sequence[StepBias],
-    segment_ids: Segments | None,
+    segment_ids: SegmentIds | None,
     **options: Any,
 ) -> Array:
     """Computes ``fused_attention`` on one device; ``mask`` is [batch, 1 or heads, key_length]."""
