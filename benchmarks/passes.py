@@ -8,7 +8,6 @@ keep two parts of powers and matrices, and one of inputs, states and gradients. 
 
     layer      outputs of a layer for bfloat16 inputs beside float64, gradients of its parameters
                beside six passes, as relative L2 distances
-    logits     those of a base model of fewer layers with random weights, in bfloat16 beside float32
     training   losses of the smallest LOCOST in bfloat16, which reads bytes of the documentation and
                writes those that follow, beside six passes: mean of the last tenth of the steps, and
                the largest difference at any step
@@ -42,9 +41,7 @@ PASSES = {
     2: ((0, 0), (1, 0)),
     1: ((0, 0),),
 }
-CHANNELS, LENGTH = 16, 4096
-SOURCE, TARGET = 1024, 64  # tokens
-LAYERS = {"num_layers": 4, "num_decoder_layers": 2}  # of the base model, which has 12 of each
+CHANNELS, LENGTH = 4, 4096
 READ, WRITTEN, ROWS = 128, 32, 4  # bytes, bytes, documents of a step of training
 FIRST_BYTE = 3  # after the special tokens
 CHUNK = 32  # positions, so that short documents have several chunks
@@ -136,30 +133,6 @@ def exact_outputs(ssm: Any, u: np.ndarray) -> np.ndarray:
     return np.fft.irfft(spectrum, 2 * LENGTH)[:, :LENGTH]
 
 
-def logits_rows() -> Iterator[dict[str, Any]]:
-    """The base model, from the same random weights for a document of random tokens."""
-    config = PRESETS["base"].replace(ssm_backend="matmul", **LAYERS)
-    rng = np.random.default_rng(0)
-    ids = jnp.asarray(rng.integers(2, config.vocab_size, (1, SOURCE)))
-    targets = jnp.asarray(rng.integers(2, config.vocab_size, (1, TARGET)))
-    variables = meta.unbox(
-        jax.jit(T5(config).init)(jax.random.key(0), ids[:, :16], ids[:, :16] > 0, targets)
-    )
-
-    def logits(passes: int, dtype: str) -> np.ndarray:
-        module = T5(config.replace(dtype=dtype))
-        with with_passes(passes):
-            return np.asarray(jax.jit(module.apply)(variables, ids, ids > 0, targets), np.float64)
-
-    exact = logits(6, "float32")
-    six = None
-    for passes in PASSES:
-        found = logits(passes, "bfloat16")
-        six = found if six is None else six
-        row = {"table": "logits", "what": f"{passes} passes", "output": distance(found, exact)}
-        yield row | {"six_passes": distance(found, six)}
-
-
 def training_rows(steps: int) -> Iterator[dict[str, Any]]:
     """The same run for every number of passes, and with other weights."""
     losses = {}
@@ -205,7 +178,6 @@ def trained(steps: int, seed: int) -> np.ndarray:
 
 TABLES = {
     "layer": lambda steps: layer_rows(),
-    "logits": lambda steps: logits_rows(),
     "training": training_rows,
 }
 

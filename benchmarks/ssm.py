@@ -5,6 +5,7 @@ time; its two backends.
     python benchmarks/ssm.py --tables=backends --repeats=2 --out=ssm_backends.json
     python benchmarks/ssm.py --tables=gradients --out=ssm_gradients.json
     python benchmarks/ssm.py --tables=gpus --out=ssm_gpus.json
+    python benchmarks/ssm.py --tables=costs --out=ssm_costs.json
 
 Sizes are those of the base model (H = 768 channels, M = 256 modes, B = 1, float32) except where a
 row says otherwise: the materialised kernel would not fit at full width, so both of its forms are
@@ -12,7 +13,8 @@ timed at half of it. The table of ``ops.ssm.backends.choose_backend`` comes from
 "backends"; channels do not affect one another, so these have few. ``cpu_seconds`` are those of all
 threads, which other work on the machine disturbs less. "gradients" compiles for a TPU v5e and
 "gpus" for two GPUs, forward and backward together; both run nothing, and need the extras `plan-tpu`
-and `plan-cuda`.
+and `plan-cuda`. "costs" compiles nothing, either: it counts a forward pass of the published model
+(M = 128) in bfloat16 by hand, as docs/design/ssm.md derives it.
 """
 
 import argparse
@@ -29,13 +31,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from common import print_table, write_report
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.ops.ssm import backends, matmul
 from longsum_jax.ops.ssm.convolution import ssm_convolution
-from longsum_jax.ops.ssm.kernel import DiagonalSSM, ssm_kernel, ssm_kernel_direct
-from longsum_plan.devices import find_target, set_environment
-from longsum_plan.plan import plan_program
+from longsum_jax.ops.ssm.kernel import DiagonalSSM, Modes, ssm_kernel, ssm_kernel_direct
+from longsum_plan.devices import GPUS, TPUS, find_target, set_environment
+from longsum_plan.plan import plan_program, roofline
 from longsum_plan.program import AbstractProgram
+from longsum_plan.program_work import Work
 
 CHANNELS, MODES = 768, 256
 KERNEL_CHANNELS, KERNEL_LENGTH = 384, 4096
@@ -45,7 +49,10 @@ TIME_LENGTHS = (4096, 16_384)
 BACKEND_CHANNELS, BACKEND_BATCHES, BACKEND_LENGTHS = 96, (1, 8), tuple(4**n for n in range(4, 10))
 GRADIENT_DEVICE, GRADIENT_LENGTH = "v5e", 4096
 # Devices of "gpus", and batch and length of inputs.
-GPUS, GPU_INPUTS = ("h200", "a100-80"), ((32, 4096), (8, 16_384), (2, 65_536), (1, 2**20))
+GPU_NAMES, GPU_INPUTS = ("h200", "a100-80"), ((32, 4096), (8, 16_384), (2, 65_536), (1, 2**20))
+# Devices and backends of "costs", and modes of the published model.
+COSTS, COST_MODES = (("v5e", "matmul"), ("h200", "fft"), ("h200", "matmul")), 128
+COST_INPUTS = ((1, 4096), *GPU_INPUTS)
 BACKEND_TOKENS = 2**19  # batch times length, at most
 BACKENDS = ("fft", "matmul", "fused")
 GIB = 2**30
@@ -209,7 +216,7 @@ def gradient_rows() -> Iterator[Row]:
 def gpu_rows() -> Iterator[Row]:
     """Traffic and roofline times of the backends on GPUs, in bfloat16."""
     yield from gpu_error_rows()
-    for device in GPUS:
+    for device in GPU_NAMES:
         set_environment(device, os.environ)
         for (batch, length), backend in itertools.product(GPU_INPUTS, BACKENDS):
             if backend != "fused" or (device == "h200" and length <= backends.LONGEST_FUSED):
@@ -244,6 +251,63 @@ def gpu_error_rows(channels: int = 4) -> Iterator[Row]:
             nearest = np.asarray(value == jnp.asarray(expected.astype(jnp.bfloat16)))
             row[f"{name}_nearest"] = float(nearest.mean())
         yield row
+
+
+def cost_rows() -> Iterator[Row]:
+    """A forward pass by formulas: operations, bytes, serial steps; and times three dense maps."""
+    for (name, backend), (batch, length) in itertools.product(COSTS, COST_INPUTS):
+        hardware = (TPUS | GPUS)[name]
+        platform = "tpu" if name in TPUS else "gpu"
+        device = AbstractDevice(hardware.kinds[0], None, platform)
+        mesh = AbstractMesh((1,), ("batch",), axis_types=(AxisType.Auto,), abstract_device=device)
+        shape = batch, length, CHANNELS
+        Ct = jax.ShapeDtypeStruct((1, CHANNELS, 2, COST_MODES), jnp.complex64)
+        modes = Modes(None, None, None, None, Ct)
+        with use_abstract_mesh(mesh):
+            plan = backends.plan_convolution(
+                shape, modes, backend=backend, block=None, dtype=jnp.bfloat16
+            )
+            chunk = min(matmul.chunk_length(batch, length), length)
+        blocks = -(-CHANNELS // plan.block)
+        if backend == "fft":
+            costs = fft_costs(batch, length, blocks)
+        else:
+            costs = matmul_costs(batch, length, chunk, plan, blocks)
+        work, steps = costs
+        times = roofline(work, hardware)
+        dense = Work({"bfloat16": 6.0 * batch * length * CHANNELS**2}, 0.0)
+        maps = roofline(dense, hardware)["compute"]
+        row = {"table": "costs", "device": hardware.title, "backend": backend, "batch": batch}
+        row |= {"length": length, "chunk": chunk if backend == "matmul" else None}
+        row |= {"tflop": work.operations / 1e12, "gb": work.num_bytes / 1e9, "steps": steps}
+        row |= {f"{part}_ms": 1e3 * times[part] for part in ("memory", "compute")}
+        yield row | {"maps_ms": 1e3 * maps, "ratio": 1 + max(times.values()) / maps}
+
+
+def fft_costs(batch: int, length: int, blocks: int) -> tuple[Work, int]:
+    """FFTs of inputs and kernels, and back; three complex arrays are written and read."""
+    rows, padded = CHANNELS * (2 * batch + 1), 2 * length
+    operations = 2.5 * rows * padded * np.log2(padded)
+    num_bytes = CHANNELS * length * batch * (2 * 2 + 3 * 2 * 8)
+    return Work({"float32, highest": operations}, num_bytes), blocks
+
+
+def matmul_costs(batch: int, length: int, chunk: int, plan: Any, blocks: int) -> tuple[Work, int]:
+    """Products inside chunks, into states and out of states; states are written and read unless
+    they stay on the chip."""
+    elements = CHANNELS * length * batch
+    inside, states = 2.0 * chunk * elements, 8.0 * COST_MODES * elements
+    num_bytes, assembled = 4.0 * elements, 0.0
+    if plan.precision == jax.lax.Precision.HIGH:
+        tile = matmul._TILE
+        assembled = CHANNELS * (2 * chunk // tile - 1) * 2.0 * tile**2 * (2 * tile - 1)
+        products = {"mixed, high": inside + states + assembled, "float32, high": states}
+    else:
+        num_bytes += 2 * 4 * (CHANNELS * chunk**2 + elements * 4 * COST_MODES / chunk)
+        products = {"mixed, highest": inside + states, "float32, highest": states}
+    groups = -(-length // (chunk * plan.group))
+    in_group = 2 * int(np.ceil(np.log2(plan.group + 1)))
+    return Work(products, num_bytes), 2 * blocks * groups * in_group
 
 
 def planned_gradient(name: str, batch: int, length: int, backend: str) -> Row:
@@ -281,6 +345,7 @@ TABLES: dict[str, Callable[[int], Iterator[Row]]] = {
     "backends": backend_rows,
     "gradients": lambda repeats: gradient_rows(),
     "gpus": lambda repeats: gpu_rows(),
+    "costs": lambda repeats: cost_rows(),
 }
 
 
@@ -295,9 +360,9 @@ def main() -> None:
         default=5,
         help="timed calls, of which the fastest counts; default: 5",
     )
-    default = ",".join(list(TABLES)[:-3])
+    default = ",".join(list(TABLES)[:-4])
     parser.add_argument(
-        "--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last three"
+        "--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last four"
     )
     args = parser.parse_args()
     rows = []
