@@ -244,24 +244,9 @@ def rest(s: Sizes) -> Least:
 
 
 def _layers(
-    count: int, *, forward: float, operations: float, again: float = 0.0, gradient: float = 0.0
+    count: int, *, forward: float, again: float, gradient: float, operations: float
 ) -> Least:
     return Least(*(count * x for x in (forward, again + gradient, operations)))
-
-
-def keys_and_values(s: Sizes) -> Least:
-    """The keys and values of the source in all layers of the decoder, which a search reads.
-
-    forward    2 (N d + 2 N a + 2 d a): source, keys, values, weights
-    operations 4 N d a
-    """
-    source, maps = s.source_states, 2 * s.d_model * s.heads
-    arrays = 2 * source / s.d_model * s.heads
-    return _layers(
-        s.decoder_layers,
-        forward=HALF * (source + arrays + maps),
-        operations=2 * arrays * s.d_model,
-    )
 
 
 def source_rows(s: Sizes) -> Least:
@@ -294,12 +279,8 @@ def train_parts(s: Sizes) -> Parts:
 
 
 def read_parts(s: Sizes) -> Parts:
-    """Returns the parts of the program that reads a document for a search."""
-    return {
-        **_encoder_parts(s),
-        "keys and values": (keys_and_values, ("decoder",)),
-        REST: (source_rows, ("",)),
-    }
+    """Returns the parts of reading a document so long that a search attends to its states."""
+    return {**_encoder_parts(s), REST: (source_rows, ("",))}
 
 
 def _encoder_parts(s: Sizes) -> Parts:

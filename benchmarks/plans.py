@@ -121,8 +121,14 @@ CASES = {
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
     "c4_h200_one": C4_H200_ONE,
     "c4_h200_one_fused": (*C4_H200_ONE, "--config.model.ssm_backend=fused"),
-    # as c4_h200_one, without computing layers again
+    # as c4_h200_one, without computing convolutions or layers again
+    "c4_h200_one_attention": (*C4_H200_ONE, "--config.model.remat=attention"),
     "c4_h200_one_saved": (*C4_H200_ONE, "--config.model.remat=False"),
+    "c4_h200_one_fused_attention": (
+        *C4_H200_ONE,
+        "--config.model.ssm_backend=fused",
+        "--config.model.remat=attention",
+    ),
     # what layers save for their gradients, and the fastest step
     **{
         f"c4_remat_{remat.lower()}_h200": (*C4_H200, f"--config.model.remat={remat}", "--tries=0")
@@ -345,7 +351,7 @@ def _sizes(report: dict[str, Any], program: Row) -> least_bytes.Sizes:
         vocabulary=model.vocab_size,
         positions=source + target if getattr(model, "positions", "") == "learned" else 0,
         is_tied=model.tie_word_embeddings,
-        updated=program["memory_bytes"]["parameters"] / least_bytes.WHOLE,
+        updated=program["memory_bytes"]["parameters"] / least_bytes.WHOLE if is_training else 0,
         is_sharded=num_devices > 1,
     )
 

@@ -329,6 +329,31 @@ def plan_run(
     return report
 
 
+def fastest_changes(
+    run: "RunConfig", say: Callable[[str], None]
+) -> Mapping[str, Any]:
+    """Returns the changes with which a run's step fits these devices and is fastest.
+
+    Prints a reason and returns {} if the peak rates of the devices are unknown.
+
+    Args:
+        run: configuration of the run.
+        say: function that prints a line.
+    """
+    from longsum_plan.devices import HERE, find_target
+
+    target = find_target(HERE)
+    if target.hardware is None:
+        say(
+            f"training.tune has no effect here: the peak rates of {target.title} "
+            "are unknown"
+        )
+        return {}
+    report = plan_run(run, target, top=0, fastest=True, write=say)
+    changes: Mapping[str, Any] = report["fastest"]
+    return changes
+
+
 def plan_summaries(
     model: "Model",
     target: "Target",
@@ -582,7 +607,13 @@ def _faster(
     trials = find_faster(
         _plan_with(run, usable, plan.name),
         plan,
-        faster_changes(changed, plan, usable),
+        faster_changes(
+            changed,
+            plan,
+            memory=usable.memory,
+            num_devices=len(target.devices),
+            num_hosts=target.num_hosts,
+        ),
         tries=tries,
         begun=begun,
     )

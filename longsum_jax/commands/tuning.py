@@ -55,25 +55,15 @@ def choose(
     Raises:
         InputError: the config is invalid.
     """
-    from longsum_jax.commands.plan import plan_run
+    from longsum_jax.commands.plan import fastest_changes
     from longsum_jax.experiment.config import run_config
     from longsum_jax.experiment.memory_changes import with_changes
     from longsum_jax.training.distributed import require_agreement
     from longsum_jax.training.workdir import has_checkpoint
-    from longsum_plan.devices import HERE, find_target
 
     if not _is_tuned(config) or has_checkpoint(Path(workdir)):
         return dict(config)
-    target = find_target(HERE)
-    if target.hardware is None:
-        say(
-            f"training.tune has no effect here: the peak rates of {target.title} "
-            "are unknown"
-        )
-        return dict(config)
-    run = run_config(config)
-    report = plan_run(run, target, top=0, fastest=True, write=say)
-    values = report["fastest"]
+    values = fastest_changes(run_config(config), say)
     require_agreement(values, "training.tune")
     return with_changes(config, values)
 

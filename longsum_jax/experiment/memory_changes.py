@@ -2,13 +2,11 @@
 
 import copy
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.ops.remat import Remat
-from longsum_plan.devices import Target
-from longsum_plan.plan import ProgramPlan
 
 HEPOS_STRIDE = 4
 
@@ -23,6 +21,21 @@ _REMAT_SAYS: Mapping[Remat, str] = {
     True: "layers are computed again for their gradients",
 }
 _BY_MEMORY = list(_REMAT_SAYS)
+
+
+class StepPlan(Protocol):
+    """The part of ``longsum_plan.plan.ProgramPlan`` that the search for a fast step reads."""
+
+    @property
+    def memory(self) -> Mapping[str, int]: ...
+
+    @property
+    def fits(self) -> bool | None: ...
+
+    @property
+    def total(self) -> int: ...
+
+    def is_faster_than(self, other: Any) -> bool: ...
 
 
 def training_changes(
@@ -69,8 +82,13 @@ def training_changes(
 
 
 def faster_changes(
-    run: RunConfig, current: ProgramPlan, target: Target
-) -> Generator[Change, ProgramPlan | None, None]:
+    run: RunConfig,
+    current: StepPlan,
+    *,
+    memory: int,
+    num_devices: int,
+    num_hosts: int,
+) -> Generator[Change, StepPlan | None, None]:
     """Yields changes that may make the training step faster, and receives their plans.
 
     They do not change the update. A setting of ``model.remat`` that does not
@@ -79,14 +97,15 @@ def faster_changes(
     Args:
         run: config of the run, whose training step fits.
         current: plan of its training step.
-        target: devices of the mesh, with the memory that may be used.
+        memory: bytes of memory that may be used on each device.
+        num_devices, num_hosts: numbers of devices and hosts of the mesh.
     """
     accumulation, best = run.training.accumulation, current
-    counts = _accumulations(run, len(target.devices))
+    counts = _accumulations(run, num_devices)
 
-    def smallest_fitting(plan: ProgramPlan) -> int:
+    def smallest_fitting(plan: StepPlan) -> int:
         totals = ((n, _total_with(plan, accumulation / n)) for n in counts)
-        fitting = (n for n, total in totals if total <= target.memory)
+        fitting = (n for n, total in totals if total <= memory)
         return next(fitting, accumulation)
 
     for remat in _BY_MEMORY[: _BY_MEMORY.index(run.model.remat)]:
@@ -116,19 +135,19 @@ def faster_changes(
     if 0 < run.model.length_chunk < run.task.max_source_length:
         says = "dense maps of the encoder read their weights once"
         yield {"model.length_chunk": 0}, says
-    if run.mesh.preset != "fsdp" or len(target.devices) == 1:
+    if run.mesh.preset != "fsdp" or num_devices == 1:
         return
     # Weights are gathered from fewer devices, or from none.
-    if target.num_hosts > 1 and run.mesh.batch == 1:
+    if num_hosts > 1 and run.mesh.batch == 1:
         says = "every host has all parameters, sharded over its devices"
-        yield _mesh("fsdp", batch=target.num_hosts), says
+        yield _mesh("fsdp", batch=num_hosts), says
     yield (
         _mesh("replicated", batch=-1, fsdp=1),
         "every device has all parameters and the optimizer state",
     )
 
 
-def _total_with(plan: ProgramPlan, rows: float) -> float:
+def _total_with(plan: StepPlan, rows: float) -> float:
     """Returns the bytes of a step with ``rows`` times the rows of a micro-batch, at most."""
     fixed = sum(
         plan.memory.get(part, 0) for part in ("parameters", "optimizer")

@@ -107,13 +107,14 @@ def test_bytes_of_parts_are_next_to_a_count_by_hand(plans):
     assert total["utilization"] == pytest.approx(total["model_tflop"] / 197 / 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "attention"),
     [
-        ("t5", (4, 4, 4096, 0)),
         ("longt5", (4, 4, 2 * 127 + 1 + 256, 256)),
-        ("led", (7, 6, 512 + 2, 0)),
-        ("bart", (4, 4, 4096, 0)),
+        pytest.param("led", (7, 6, 512 + 2, 0), marks=pytest.mark.weekly),
+        pytest.param("t5", (4, 4, 4096, 0), marks=pytest.mark.weekly),
+        pytest.param("bart", (4, 4, 4096, 0), marks=pytest.mark.weekly),
     ],
 )
 def test_weights_counted_by_hand_are_those_of_the_model(plans, family, attention):
@@ -145,7 +146,7 @@ def test_reading_has_a_forward_pass_alone(plans):
     part = {"module": "decoder/layers", "pass": "forward", "moved_bytes": 1e9}
     part |= {"operations": {"bfloat16": 1e12}}
     part["roofline_seconds"] = {"memory": 1e-3, "compute": 1e-3, "links": 0.0}
-    program = {"program": "read", "memory_bytes": {"parameters": 0}, "parts": [part]}
+    program = {"program": "read", "memory_bytes": {"arguments": 0}, "parts": [part]}
     program["roofline_seconds"] = part["roofline_seconds"]
     report = {"device": "h200", "num_devices": 1, "programs": [program]}
     report |= {"config": str(ROOT / "configs/locost_c4.py"), "changes": {}}
@@ -153,12 +154,11 @@ def test_reading_has_a_forward_pass_alone(plans):
     assert list(rows) == [
         ("state-space layers", "forward"),
         ("encoder feed-forward", "forward"),
-        ("keys and values", "forward"),
         ("embeddings, weights, optimizer", "both"),
         ("all", "both"),
     ]
-    # keys and values of one document in 12 layers, from its states
-    cached = rows["keys and values", "forward"]
-    assert cached["model_tflop"] == 12 * 4 * 4096 * 768**2 / 1e12
-    assert cached["least_gb"] == pytest.approx(12 * 2 * (3 * 4096 * 768 + 2 * 768**2) / 1e9)
-    assert rows["all", "both"]["moved_gb"] == 1
+    forward = rows["encoder feed-forward", "forward"]
+    assert forward["model_tflop"] == 12 * 6 * 4096 * 768 * 2048 / 1e12
+    rest = rows["embeddings, weights, optimizer", "both"]
+    assert rest["least_gb"] == pytest.approx(2 * 2 * 4096 * 768 / 1e9)
+    assert (rest["moved_gb"], rows["all", "both"]["moved_gb"]) == (1, 1)

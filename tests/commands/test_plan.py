@@ -276,10 +276,9 @@ def test_the_search_finds_the_fastest_of_all_settings(memory, remat):
 
     start = {"model.remat": remat, "training.accumulation": 32}
     run = described("configs/locost_c4.py", **{key: str(x) for key, x in start.items()})
-    target = devices.find_target("cpu")._replace(memory=memory)
     current = planned(start)
     assert current.fits
-    changes = faster_changes(run, current, target)
+    changes = faster_changes(run, current, memory=memory, num_devices=1, num_hosts=1)
     tried = list(find_faster(lambda x: planned(start | x), current, changes, tries=99, begun={}))
     best = fastest(tried, current)
     candidates = [
@@ -303,21 +302,20 @@ def test_a_faster_step_may_have_more_whole_parameters():
     run = described("configs/locost_c4.py", **changes)
     current = ProgramPlan("train", {"total": 1}, True, None, {"memory": 1.0})
 
-    def tried(run, *hosts):
-        chips = [SimpleNamespace(process_index=host) for host in hosts]
-        target = devices.Target("", chips, None, 4)
-        return [values for values, _ in faster_changes(run, current, target)]
+    def tried(run, num_devices, num_hosts):
+        sizes = {"memory": 4, "num_devices": num_devices, "num_hosts": num_hosts}
+        return [values for values, _ in faster_changes(run, current, **sizes)]
 
-    assert tried(run, 0, 0, 1, 1) == [on_hosts, on_devices]
-    assert tried(run, 0, 0) == [on_devices]
-    assert tried(run, 0) == []  # one device has everything anyway
+    assert tried(run, 4, 2) == [on_hosts, on_devices]
+    assert tried(run, 2, 1) == [on_devices]
+    assert tried(run, 1, 1) == []  # one device has everything anyway
     chunks = described("configs/locost_c4.py", **changes, **{"model.length_chunk": "512"})
-    assert tried(chunks, 0) == [{"model.length_chunk": 0}]
+    assert tried(chunks, 1, 1) == [{"model.length_chunk": 0}]
     # Documents that are sharded may not fit otherwise, and devices already have everything.
     for preset in ("fsdp+sequence", "replicated"):
         sizes = {"mesh.fsdp": "1"} if preset == "replicated" else {}
         other = described("configs/locost_c4.py", **(changes | {"mesh.preset": preset} | sizes))
-        assert not tried(other, 0, 0, 1, 1)
+        assert not tried(other, 4, 2)
 
 
 def test_changes_keep_batches_and_meshes_legal():

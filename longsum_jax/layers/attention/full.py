@@ -136,8 +136,6 @@ class FullAttention(EncoderSelfAttention):
                 deterministic,
             )
             return self.o(y)
-        if segments is not None:
-            key_mask = key_mask & segments.mask()
         if bias is not None:
             positions = jnp.arange(length)
             # [1, heads, length, length], from the bias per distance
@@ -145,11 +143,21 @@ class FullAttention(EncoderSelfAttention):
                 None, :, distance_entries(bias, positions - positions[:, None])
             ]
         if extra_arrays is not None:
+            if segments is not None:
+                key_mask, segments = key_mask & segments.mask(), None
+            steps = None
             k, v, key_mask, bias = prepend_keys(
                 k, v, key_mask, bias, extra_arrays
             )
         return self.attend(
-            x, k, v, mask=key_mask, bias=bias, deterministic=deterministic
+            x,
+            k,
+            v,
+            mask=key_mask,
+            bias=bias,
+            steps=steps,
+            segment_ids=segments,
+            deterministic=deterministic,
         )
 
     def _attend_fused(

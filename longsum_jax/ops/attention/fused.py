@@ -1,12 +1,11 @@
 """Attention by fused kernels of accelerators: scores stay in on-chip memory.
 
-Four kernels compute what ``dense.dot_product_attention`` does; only those of
-this package have biases, by distance (``StepBias``), and dropout, and only
-"triton" has segments of packed rows:
+Four kernels compute what ``dense.dot_product_attention`` does; only ours have
+biases, by distance (``StepBias``), dropout, and segments of packed rows:
 
     "splash"    JAX's Pallas kernel for TPUs
-    "mosaic"    a Pallas kernel of this package for TPUs, for position biases
-                and dropout
+    "mosaic"    a Pallas kernel of this package for TPUs, for position biases,
+                dropout and packed rows
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs in ``_GPUS``
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
                 cuDNN does not support: windows and other patterns, masks in
@@ -91,6 +90,9 @@ _CHOICES: ContextVar[dict[str, KernelChoice] | None] = ContextVar(
 MIN_QUERIES, MIN_KEYS = 64, 128
 # maximum number of queries of a row; longer rows share fewer keys
 MAX_ROW = 4096
+# The kernel of TPUs keeps the gradients of all queries of a head in on-chip
+# memory, up to so many numbers.
+_MOSAIC_MAX_NUMBERS = 2**22
 # GPUs with compute capability 8 or higher, by prefixes of JAX's device names.
 _GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
 _CUDNN_MAX_HEAD_DIM, _TRITON_MAX_HEAD_DIM = 128, 256
@@ -160,12 +162,11 @@ def choose_kernel(
     if num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
         return KernelChoice(None)
     dtype = jnp.dtype(dtype)
-    is_extended = has_bias or has_dropout
+    is_extended = has_bias or has_dropout or has_segments
     needs_triton = (
         has_pattern
         or has_cap
         or is_extended
-        or has_segments
         or (causal and has_mask)
         or head_dim > _CUDNN_MAX_HEAD_DIM
     )
@@ -182,15 +183,21 @@ def choose_kernel(
         return KernelChoice(None, reason)
     if kernel in ("splash", "mosaic") and dtype == jnp.float16:
         return KernelChoice(None, "TPUs have no float16")
-    if kernel in ("splash", "mosaic") and has_segments:
-        return KernelChoice(None, "kernels of TPUs have no packed rows")
     if kernel == "mosaic":
+        if num_queries * head_dim > _MOSAIC_MAX_NUMBERS:
+            return KernelChoice(
+                None,
+                "the kernel of TPUs for biases and dropout takes at most "
+                f"{_MOSAIC_MAX_NUMBERS // head_dim} queries",
+            )
         return KernelChoice(kernel)
     if kernel == "splash":
         if has_bias:
             return KernelChoice(None, "splash attention has no position biases")
         if has_dropout:
             return KernelChoice(None, "splash attention has no dropout")
+        if has_segments:
+            return KernelChoice(None, "splash attention has no packed rows")
         return KernelChoice(kernel)
     is_supported = head_dim % 8 == 0 and head_dim <= _TRITON_MAX_HEAD_DIM
     if not is_supported or dtype not in _GPU_DTYPES:
@@ -251,7 +258,7 @@ def fused_attention(
         dropout: dropout of the weights, only for "mosaic" and "triton".
         segment_ids: segments of the keys (source) and queries (target) of
             packed rows, whose queries only read keys of their segment; only
-            for "triton".
+            for "mosaic" and "triton".
         scale: factor of the query-key products, possibly with a soft cap, which
             "cudnn" does not support.
         spec: mesh axes of (batch, length, heads, head_dim) of the active mesh,
@@ -341,10 +348,10 @@ def _attend(
     """Computes ``fused_attention`` on one device; ``mask`` is [batch, 1 or heads, key_length]."""
     if kernel in ("mosaic", "triton"):
         options |= {"biases": biases, "share": share, "words": words}
+        options["segment_ids"] = segment_ids
     if kernel == "triton":
         from longsum_jax.ops.attention.triton import triton_attention
 
-        options["segment_ids"] = segment_ids
         return triton_attention(q, k, v, mask, **options)
     if kernel == "mosaic":
         from longsum_jax.ops.attention.mosaic import mosaic_attention

@@ -1,4 +1,4 @@
-"""Attention with position biases and dropout on TPUs, by Pallas kernels.
+"""Attention with position biases, dropout and packed rows on TPUs, by Pallas kernels.
 
 Mosaic compiles them; other devices interpret them, for tests. They compute what
 the kernels of ``triton`` do, with the same masks of dropout.
@@ -61,6 +61,7 @@ from longsum_jax.ops.attention.kernel_blocks import (
 )
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.attention.relative_position import StepBias
+from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.random_masks import keep_pairs
@@ -75,7 +76,7 @@ _VMEM = 48 * 2**20
 _BY_HEADS, _BY_LENGTH = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
-class _Problem(NamedTuple):
+class _TpuProblem(NamedTuple):
     """Static arguments of the kernels.
 
     Attributes:
@@ -119,7 +120,7 @@ class _Problem(NamedTuple):
         return block_pairs(self.pattern, lengths, blocks)
 
 
-class _PairArrays(NamedTuple):
+class _TpuPairArrays(NamedTuple):
     """Arrays that determine which keys are read, their biases, and which weights are dropped.
 
     Attributes:
@@ -128,11 +129,14 @@ class _PairArrays(NamedTuple):
         biases: values of every step, float32 [heads, 1, steps], and positions of
             the queries, int32 [rows, 1, num_queries] or None, for each bias.
         words: words of dropout, uint32 [rows, heads, 1, 2]; None without dropout.
+        segment_ids: segments of the keys [rows, 1, num_keys] and the queries
+            [rows, 1, num_queries]; None for one segment.
     """
 
     mask: AnyArray | None
     biases: Sequence[tuple[AnyArray, AnyArray | None]]
     words: AnyArray | None
+    segment_ids: SegmentIds | None
 
 
 def mosaic_attention(
@@ -146,12 +150,13 @@ def mosaic_attention(
     biases: Sequence[StepBias] = (),
     share: float = 1.0,
     words: UInt32[AnyArray, "rows heads words"] | None = None,
+    segment_ids: SegmentIds | None = None,
     scale: Scale = 1.0,
 ) -> Float[Array, "rows query_length heads head_dim"]:
     """Computes ``fused.fused_attention``.
 
     Args:
-        q, k, v, mask, causal, pattern, biases, scale: see
+        q, k, v, mask, causal, pattern, biases, segment_ids, scale: see
             ``fused.fused_attention``.
         share: share of the weights that dropout keeps.
         words: result of ``random_masks.head_words``; None without dropout.
@@ -159,7 +164,7 @@ def mosaic_attention(
     num_queries, num_keys = q.shape[1], k.shape[1]
     query_block, _ = equal_blocks(num_queries, _MAX_BLOCK)
     key_block, _ = equal_blocks(num_keys, _MAX_BLOCK)
-    problem = _Problem(
+    problem = _TpuProblem(
         pattern or (no_later_keys if causal else all_keys),
         scale,
         num_queries,
@@ -183,6 +188,8 @@ def mosaic_attention(
             mask = mask[:, :, None]
     if words is not None:
         words = words[:, :, None]
+    if segment_ids is not None:
+        segment_ids = SegmentIds(*(ids[:, None] for ids in segment_ids))
     # The name carries the number of pairs for ``longsum_plan``, which cannot read
     # the tables of blocks in a compiled program.
     pairs = problem.pairs
@@ -193,35 +200,35 @@ def mosaic_attention(
         out = _attend(
             problem,
             *(x.transpose(_BY_HEADS) for x in (q, k, v)),
-            _PairArrays(mask, arrays, words),
+            _TpuPairArrays(mask, arrays, words, segment_ids),
         )
     return out.transpose(_BY_LENGTH)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(
-    problem: _Problem,
+    problem: _TpuProblem,
     q: AnyArray,
     k: AnyArray,
     v: AnyArray,
-    pair_arrays: _PairArrays,
+    pair_arrays: _TpuPairArrays,
 ) -> Array:
     """Computes attention.
 
     Args:
         problem: static arguments of the kernels.
         q, k, v: queries, keys and values.
-        pair_arrays: mask, biases and dropout.
+        pair_arrays: mask, biases, dropout and segments.
     """
     return _attend_forward(problem, q, k, v, pair_arrays)[0]
 
 
 def _attend_forward(
-    problem: _Problem,
+    problem: _TpuProblem,
     q: AnyArray,
     k: AnyArray,
     v: AnyArray,
-    pair_arrays: _PairArrays,
+    pair_arrays: _TpuPairArrays,
 ) -> tuple[Array, tuple[Any, ...]]:
     rows, heads, head_dim, num_queries = q.shape
     block = problem.query_block
@@ -242,7 +249,7 @@ def _attend_forward(
 
 
 def _attend_backward(
-    problem: _Problem, residuals: tuple[Any, ...], gradient: AnyArray
+    problem: _TpuProblem, residuals: tuple[Any, ...], gradient: AnyArray
 ) -> tuple[Any, ...]:
     q, k, v, pair_arrays, out, log_sums = residuals
     rows, heads, head_dim, _ = q.shape
@@ -284,7 +291,7 @@ def _attend_backward(
     )
     # Sums of each row, and parts of sums in lanes.
     of_biases = [(x.sum((0, 3))[:, None], None) for x in of_steps]
-    return of_q, of_k, of_v, _PairArrays(None, of_biases, None)
+    return of_q, of_k, of_v, _TpuPairArrays(None, of_biases, None, None)
 
 
 define_gradient(_attend, _attend_forward, _attend_backward)
@@ -300,11 +307,11 @@ class _Loop(NamedTuple):
 
     over_keys: bool
 
-    def blocks(self, own: Any, other: Any) -> tuple[Any, Any]:
-        """Returns the block of queries and of keys."""
+    def blocks(self, outer: Any, inner: Any) -> tuple[Any, Any]:
+        """Returns the block of queries and of keys, from the indices of both loops."""
         if self.over_keys:
-            return own, other
-        return other, own
+            return outer, inner
+        return inner, outer
 
 
 class _Block(NamedTuple):
@@ -314,7 +321,7 @@ class _Block(NamedTuple):
         queries, keys: indices of the blocks.
         is_read: True if any query reads a key.
         is_first, is_last: True for the first and the last pair of a block of
-            queries in the forward kernel, or of keys in that of the gradients.
+            queries in the forward kernel, of keys in the backward kernel.
         is_first_of_head, is_last_of_head: True for the first and the last pair
             of a row and head.
     """
@@ -335,10 +342,10 @@ _VALUES, _WORDS = "h.s", "rh.w"
 def _call(
     name: str,
     kernel: Callable[..., None],
-    problem: _Problem,
+    problem: _TpuProblem,
     loop: _Loop,
     arrays: Sequence[tuple[AnyArray, str]],
-    pair_arrays: _PairArrays,
+    pair_arrays: _TpuPairArrays,
     results: Sequence[tuple[Any, str]],
     scratch: Sequence[tuple[int, ...]],
 ) -> Sequence[Array]:
@@ -355,30 +362,29 @@ def _call(
         problem: static arguments.
         loop: order of the pairs.
         arrays: inputs of the kernel with their axes.
-        pair_arrays: mask, biases and dropout.
+        pair_arrays: mask, biases, dropout and segments.
         results: shapes and dtypes of the results with their axes.
         scratch: shapes of float32 arrays that all instances share.
     """
     pairs = problem.pairs
-    own, others = problem.num_key_blocks, problem.num_query_blocks
-    if loop.over_keys:
-        own, others = others, own
-    elif pairs is not None:
+    # numbers of blocks of the outer and the inner loop
+    outer, inner = loop.blocks(problem.num_query_blocks, problem.num_key_blocks)
+    if not loop.over_keys and pairs is not None:
         pairs = pairs.T
     tables: tuple[np.ndarray, ...] = ()
     if pairs is not None:
         indices, counts = block_table(pairs)
-        others = indices.shape[1]
+        inner = indices.shape[1]
         tables = indices.ravel(), counts
 
-    def other_of(block: Any, n: Any, tables: Sequence[Any]) -> Any:
+    def inner_block(block: Any, n: Any, tables: Sequence[Any]) -> Any:
         if not tables:
             return n
         indices, counts = tables
         # An instance after the last pair reads what the last one did, so that
         # nothing is fetched for it.
         last = jnp.maximum(counts[block] - 1, 0)
-        return indices[block * others + jnp.minimum(n, last)]
+        return indices[block * inner + jnp.minimum(n, last)]
 
     sizes = {
         "r": None,
@@ -392,7 +398,7 @@ def _call(
         def index_map(
             row: Any, head: Any, block: Any, n: Any, *tables: Any
         ) -> tuple[Any, ...]:
-            queries, keys = loop.blocks(block, other_of(block, n, tables))
+            queries, keys = loop.blocks(block, inner_block(block, n, tables))
             indices = {"r": row, "h": head, "q": queries, "k": keys}
             return tuple(indices.get(axis, 0) for axis in axes)
 
@@ -412,21 +418,21 @@ def _call(
     def run(*refs: Any) -> None:
         refs, tables = refs[num_tables:], refs[:num_tables]
         block, n = pl.program_id(2), pl.program_id(3)
-        queries, keys = loop.blocks(block, other_of(block, n, tables))
-        is_first, is_last = n == 0, n == others - 1
-        place = _Block(
+        queries, keys = loop.blocks(block, inner_block(block, n, tables))
+        is_first, is_last = n == 0, n == inner - 1
+        pair = _Block(
             queries,
             keys,
             n < tables[1][block] if tables else True,
             is_first,
             is_last,
             is_first & (block == 0),
-            is_last & (block == own - 1),
+            is_last & (block == outer - 1),
         )
         first, last = len(arrays), len(inputs)
         pair_refs = jax.tree.unflatten(structure, refs[first:last])
-        terms = _PairTerms(problem, *pair_refs)
-        kernel(problem, place, terms, *refs[:first], *refs[last:])
+        terms = _TpuPairTerms(problem, *pair_refs)
+        kernel(problem, pair, terms, *refs[:first], *refs[last:])
 
     num_tables = len(tables)
     run.__name__ = name  # name of the function on the device
@@ -434,7 +440,7 @@ def _call(
         run,
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=num_tables,
-            grid=(*arrays[0][0].shape[:2], own, others),
+            grid=(*arrays[0][0].shape[:2], outer, inner),
             in_specs=[part(*x) for x in inputs],
             out_specs=[part(*x) for x in results],
             scratch_shapes=[pltpu.VMEM(x, jnp.float32) for x in scratch],
@@ -458,9 +464,9 @@ def _call(
 
 
 def _pair_inputs(
-    problem: _Problem, pair_arrays: _PairArrays
+    problem: _TpuProblem, pair_arrays: _TpuPairArrays
 ) -> tuple[tuple[Any, ...], list[str]]:
-    """Returns the arguments of ``_PairTerms`` after the problem, and the axes of their arrays."""
+    """Returns the arguments of ``_TpuPairTerms`` after the problem, and their arrays' axes."""
     axes = []
     if pair_arrays.mask is not None:
         axes.append("r.k" if pair_arrays.mask.ndim == 3 else "rh.k")
@@ -477,11 +483,13 @@ def _pair_inputs(
             axes.append("r.q")
     if pair_arrays.words is not None:
         axes.append(_WORDS)
-    return (pair_arrays.mask, biases, pair_arrays.words), axes
+    if pair_arrays.segment_ids is not None:
+        axes += ["r.k", "r.q"]
+    return (pair_arrays.mask, biases, *pair_arrays[2:]), axes
 
 
-class _PairTerms(NamedTuple):
-    """The mask, the biases and the dropout of a block of pairs.
+class _TpuPairTerms(NamedTuple):
+    """The masks, the biases and the dropout of a block of pairs.
 
     Attributes:
         problem: static arguments of the kernels.
@@ -490,12 +498,15 @@ class _PairTerms(NamedTuple):
             int32 [2, steps, 1], and the positions of the queries, int32 [1,
             query_block], or None.
         words: words of dropout [1, 2], or None.
+        segment_ids: segments of the keys [1, key_block] and the queries [1,
+            query_block], or None.
     """
 
-    problem: _Problem
+    problem: _TpuProblem
     mask: Any
     biases: Sequence[tuple[Any, Any, Any]]
     words: Any
+    segment_ids: Any
 
     def reads(self, block: _Block) -> Array:
         """Returns True if a query reads a key."""
@@ -503,6 +514,9 @@ class _PairTerms(NamedTuple):
         reads = self.problem.pattern(queries, keys)
         if self.mask is not None:
             reads &= self.mask[...].reshape(-1, 1) != 0
+        if self.segment_ids is not None:
+            of_keys, of_queries = (x[...] for x in self.segment_ids)
+            reads &= of_keys.reshape(-1, 1) == of_queries
         if self.problem.num_keys % self.problem.key_block:
             reads &= keys < self.problem.num_keys
         return reads
@@ -516,10 +530,10 @@ class _PairTerms(NamedTuple):
             bias = self.bias(number).put(bias, block)
         return scores + bias
 
-    def bias(self, number: int) -> "_Bias":
+    def bias(self, number: int) -> "_TpuBias":
         """Returns a bias."""
         steps = self.problem.biases[number]
-        return _Bias(self.problem, steps, *self.biases[number])
+        return _TpuBias(self.problem, steps, *self.biases[number])
 
     def dropped(self, x: Array, block: _Block) -> Array:
         """Sets dropped weights, or their gradients, to 0; the others are not divided."""
@@ -534,7 +548,7 @@ class _PairTerms(NamedTuple):
         return _positions(self.problem, block)
 
 
-def _positions(problem: _Problem, block: _Block) -> tuple[Array, Array]:
+def _positions(problem: _TpuProblem, block: _Block) -> tuple[Array, Array]:
     first_query = block.queries * problem.query_block
     first_key = block.keys * problem.key_block
     queries = lax.broadcasted_iota(jnp.int32, (1, problem.query_block), 1)
@@ -542,7 +556,7 @@ def _positions(problem: _Problem, block: _Block) -> tuple[Array, Array]:
     return first_query + queries, first_key + keys
 
 
-class _Bias(NamedTuple):
+class _TpuBias(NamedTuple):
     """A position bias.
 
     Attributes:
@@ -553,7 +567,7 @@ class _Bias(NamedTuple):
         positions: positions of the queries, None for their indices.
     """
 
-    problem: _Problem
+    problem: _TpuProblem
     steps: Steps
     values: Any
     borders: Any
@@ -561,12 +575,11 @@ class _Bias(NamedTuple):
 
     def put(self, bias: Any, block: _Block) -> Any:
         """Returns ``bias`` of a block with this one at its keys; None for the first bias."""
-        own = self._of_block(block)
+        bias_of_block = self._of_block(block)
         if self._is_of_all_keys:
-            return own
-        return jnp.where(
-            self._has_bias(block), own, 0.0 if bias is None else bias
-        )
+            return bias_of_block
+        before = 0.0 if bias is None else bias
+        return jnp.where(self._has_bias(block), bias_of_block, before)
 
     def add_sums(self, total: Any, of_scores: Array, block: _Block) -> None:
         """Adds the sums of score gradients over the pairs of each step to ``total`` [steps,
@@ -731,9 +744,9 @@ def _part_inside(x: Any, block_index: Any, size: int, length: int) -> Array:
 
 
 def _forward_kernel(
-    problem: _Problem,
+    problem: _TpuProblem,
     block: _Block,
-    terms: _PairTerms,
+    terms: _TpuPairTerms,
     q: Any,
     k: Any,
     v: Any,
@@ -777,9 +790,9 @@ def _forward_kernel(
 
 
 def _scores(
-    problem: _Problem,
+    problem: _TpuProblem,
     block: _Block,
-    terms: _PairTerms,
+    terms: _TpuPairTerms,
     queries: Array,
     keys: Array,
 ) -> tuple[Array, Array]:
@@ -790,9 +803,9 @@ def _scores(
 
 
 def _backward_kernel(
-    problem: _Problem,
+    problem: _TpuProblem,
     block: _Block,
-    terms: _PairTerms,
+    terms: _TpuPairTerms,
     q: Any,
     k: Any,
     v: Any,

@@ -25,7 +25,7 @@ from longsum_jax.ops.ssm.options import Backend
 
 # Longest inputs of "fused", and prefixes of JAX's names of GPUs that its kernel
 # is compiled for. Complex arrays of 64 x 64 take half of the registers of such a
-# GPU; on older ones, whose products read registers alone, they do not fit.
+# GPU; on older ones, whose products read only registers, they do not fit.
 LONGEST_FUSED = 4096
 _FUSED_GPUS = ("NVIDIA H100", "NVIDIA H200", "NVIDIA GH200", "NVIDIA B200")
 # Platform to batch size to the first length at which "matmul" is faster. On
@@ -38,10 +38,12 @@ _MATMUL_FROM: Mapping[str, Mapping[int, int]] = {"tpu": {1: 1}}
 # memory.
 MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25, "tpu": 2**27}
 _MEMORY_SHARES: Mapping[str, int] = {"fft": 128, "matmul": 32}
-# Blocks of the gradient in one of the forward pass: on TPUs the gradient of a
-# block of "matmul" has twice as many arrays on the chip. Compiled for a v5e, a
-# layer of the base model over 4,096 positions moves 38 MB instead of 485 MB.
-_GRADIENT_BLOCKS: Mapping[str, int] = {"tpu": 2}
+# Blocks of the gradient in one of the forward pass: on TPUs the gradient of
+# "matmul" has more arrays at once, and moves several times the bytes if they
+# leave the chip.
+_GRADIENT_BLOCKS: Mapping[str, int] = {"tpu": 4}
+# least channels of such a block, a whole tile of a TPU
+_LEAST_GRADIENT_BLOCK = 8
 # channels of a block, so that its tables of powers stay in caches
 MOST_CHANNELS_ON_CPU = 16
 # Bytes of spectra, over all channels, that a CPU saves for the gradient: little
@@ -116,7 +118,10 @@ def plan_convolution(
         backend = "fft"
     if block is None:
         block = channels_per_block(shape, modes, backend)
-        gradient_block = -(-block // _GRADIENT_BLOCKS.get(target_platform(), 1))
+        count = _GRADIENT_BLOCKS.get(target_platform(), 1)
+        gradient_block = max(
+            -(-block // count), min(block, _LEAST_GRADIENT_BLOCK)
+        )
     else:
         gradient_block = block
     block = min(block, channels)

@@ -415,7 +415,7 @@ def _negative(parts: _Parts) -> _Parts:
 
 
 def _sum_of_dots(axis: int, *factors: tuple[_Parts, _Parts]) -> Array:
-    """Returns a float32 sum of products of sums of parts, each without that of both second parts.
+    """Returns a float32 sum of products of sums of parts, without the products of second parts.
 
     Args:
         axis: axis of the first factor that is summed over.

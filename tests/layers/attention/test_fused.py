@@ -204,11 +204,12 @@ def test_attention_in_training_is_fused(kernel, config, options, count):
     ("options", "count"),
     [({"stack": "encoder"}, 1), ({"stack": "encoder", **LOCAL}, 1), ({}, 2)],
 )
-def test_packed_rows_are_fused_on_gpus(options, count):
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
+def test_packed_rows_are_fused(kernel, options, count):
     function, arguments = traced(T5, packed=True, **options)
-    with use_abstract_mesh(GPU):
+    with use_abstract_mesh(GPU) if kernel == "triton" else jax.default_device("tpu"):
         text = str(function.trace(*arguments).jaxpr)
-    assert text.count("name=triton_attention_forward") == count
+    assert text.count(f"name={kernel}_attention_forward") == count
 
 
 def assert_same_values_and_gradients(kernel, config, options):
@@ -262,8 +263,10 @@ def test_kernels_with_position_biases_change_neither_values_nor_gradients(
         pytest.param({"stack": "encoder", **LOCAL}, marks=pytest.mark.slow),
     ],
 )
-def test_kernels_of_packed_rows_change_neither_values_nor_gradients(options):
-    assert_same_values_and_gradients("triton", T5, {"packed": True, **options})
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
+def test_kernels_of_packed_rows_change_neither_values_nor_gradients(kernel, options, monkeypatch):
+    monkeypatch.setattr(mosaic, "_MAX_BLOCK", 128)
+    assert_same_values_and_gradients(kernel, T5, {"packed": True, **options})
 
 
 def test_full_attention_is_fused_on_tpus():
@@ -305,7 +308,6 @@ def test_sparse_attention_is_fused_on_tpus(options):
         (BART, {"encoder_attention": "linformer"}, "learned means as keys"),
         (T5, LSG | {"attention_backend": "splash"}, "splash attention has no position biases"),
         (T5, LOCAL | {"attention_backend": "splash"}, "splash attention has no position biases"),
-        (T5, {"packed": True}, "kernels of TPUs have no packed rows"),
     ],
 )  # fmt: skip
 def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, options, reason):

@@ -231,12 +231,16 @@ def test_weights_are_dropped_inside_the_kernel(
     assert np.asarray(result[-1]).any(1).all()
 
 
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "causal"),
     [(130, 200, False), pytest.param(200, 200, True, marks=pytest.mark.slow)],
 )
-def test_queries_of_packed_rows_read_their_segment(num_queries, num_keys, causal):
+def test_queries_of_packed_rows_read_their_segment(
+    kernel, num_queries, num_keys, causal, monkeypatch
+):
     """Values and gradients of causal attention to the row itself, and to sources."""
+    small_blocks(monkeypatch)
     *arrays, gradient, mask = draw(num_queries, num_keys, 1, causal)
     # Borders within and between blocks; a segment of padding at the end of the second row.
     of_keys = np.sort(np.random.default_rng(1).integers(1, 5, (B, num_keys)), axis=1)
@@ -246,7 +250,7 @@ def test_queries_of_packed_rows_read_their_segment(num_queries, num_keys, causal
 
     def attend(q, k, v):
         options = {"causal": causal, "segment_ids": segment_ids, "scale": SCALE}
-        return fused_attention(q, k, v, mask, kernel="triton", **options)
+        return fused_attention(q, k, v, mask, kernel=kernel, **options)
 
     seen = mask[:, :, None] & (of_queries[:, None, :, None] == of_keys[:, None, None])
     assert_same_values_and_gradients(attend, *arrays, gradient, None, causal, seen=seen)
@@ -650,12 +654,14 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("cudnn", {"has_dropout": True}, False),
         ("splash", {"has_dropout": True}, False),
         ("splash", {"has_segments": True}, False),
-        ("mosaic", {"has_segments": True}, False),
+        ("mosaic", {"has_segments": True}, True),
         ("cudnn", {"has_segments": True}, False),
         ("triton", {"has_segments": True}, True),
         ("mosaic", {"has_dropout": True, "dtype": "float32"}, True),
         ("mosaic", {"has_bias": True, "causal": True}, True),
         ("mosaic", {"dtype": "float16"}, False),
+        ("mosaic", {"num_queries": 65536}, True),
+        ("mosaic", {"num_queries": 65537}, False),
         ("triton", {"has_dropout": True}, True),
         ("triton", {"has_bias": True}, True),
         ("splash", {"has_cap": True}, True),

@@ -51,15 +51,19 @@ def test_chosen_block_covers_the_budget(make_ssm, monkeypatch):
         assert backends.channels_per_block((2, 33, 6), modes, backend) == 1
 
 
-@pytest.mark.parametrize(("platform", "share"), [("tpu", 2), ("cpu", 1)])
-def test_gradients_have_blocks_that_fit_the_chip(platform, share):
+@pytest.mark.parametrize(
+    ("platform", "batch", "blocks"),
+    [("tpu", 1, (154, 39)), ("tpu", 16, (25, 8)), ("cpu", 1, (46, 46))],
+)
+def test_gradients_have_blocks_that_fit_the_chip(platform, batch, blocks):
+    """A quarter of the channels on TPUs, but a whole tile."""
     Ct = jax.ShapeDtypeStruct((1, BASE["channels"], 2, BASE["modes"]), jnp.complex64)
     modes = Modes(None, None, None, None, Ct)
     with jax.default_device(platform):
         plan = backends.plan_convolution(
-            (1, 4096, BASE["channels"]), modes, backend="matmul", block=None, dtype=jnp.bfloat16
+            (batch, 4096, BASE["channels"]), modes, backend="matmul", block=None, dtype=jnp.bfloat16
         )
-        assert plan.gradient_block == -(-plan.block // share)
+        assert (plan.block, plan.gradient_block) == blocks
 
 
 def test_the_backend_is_chosen_by_platform_length_and_batch(make_ssm, monkeypatch):
