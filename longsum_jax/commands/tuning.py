@@ -33,7 +33,7 @@ def keep_choice(config: Mapping[str, Any], workdir: str) -> dict[str, Any]:
         began = read_json(record)
         for section, keys in _KEYS.items():
             for key in keys:
-                if key in began[section]:
+                if key in began.get(section, {}):
                     values[f"{section}.{key}"] = began[section][key]
     return with_changes(config, values)
 

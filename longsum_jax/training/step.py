@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Bool
 
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.training.gradients import (
     MICRO_NORM,
     Grads,
@@ -159,11 +161,8 @@ def make_train_step(
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        old = (state.params, state.opt_state)
-        # In place, unlike the branches of a conditional, whose results XLA for
-        # GPUs copies to the arrays of the old state.
-        params, opt_state = jax.tree.map(
-            partial(jnp.where, finite), update(grads, *old), old
+        params, opt_state = _update_if(
+            finite, update, grads, state.params, state.opt_state
         )
         new_state = TrainState(
             step=state.step + 1,
@@ -307,6 +306,34 @@ def _noise(
     """
     noise = (micro_norm - squared_norm) / (count - 1)
     return {"gradient_signal": squared_norm - noise, "gradient_noise": noise}
+
+
+def _update_if(
+    condition: Bool[Array, ""],
+    update: Callable[[Grads, Any, Any], tuple[Any, Any]],
+    grads: Grads,
+    params: Any,
+    opt_state: Any,
+) -> tuple[Any, Any]:
+    """Returns the updated parameters and optimizer state, or the old ones, in their memory.
+
+    XLA for GPUs copies the results of a conditional to the arrays of the old
+    state, and for CPUs stores all arrays between which it selects.
+    """
+    if target_platform() == "cpu":
+        return jax.lax.cond(
+            condition,
+            update,
+            lambda _, params, opt_state: (params, opt_state),
+            grads,
+            params,
+            opt_state,
+        )
+    return jax.tree.map(
+        partial(jnp.where, condition),
+        update(grads, params, opt_state),
+        (params, opt_state),
+    )
 
 
 def _metrics(
