@@ -1,5 +1,5 @@
 """The state-space operation: kernel generation beside the materialised form, memory, error and
-time; its two backends.
+time; its backends.
 
     python benchmarks/ssm.py --out=ssm.json
     python benchmarks/ssm.py --tables=backends --repeats=2 --out=ssm_backends.json
