@@ -15,6 +15,7 @@ import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.training.gradients import (
     MICRO_NORM,
     Grads,
@@ -144,6 +145,18 @@ def make_train_step(
         updates, opt_state = optimizer.update(grads, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
+    def update_if(finite: Array, grads: Grads, old: Any) -> Any:
+        # XLA for GPUs copies the results of a branch to the arrays of the old
+        # state, and updates these in place by a selection. For CPUs it is the
+        # reverse.
+        if target_platform() == "cpu":
+            return jax.lax.cond(
+                finite, lambda: update(grads, *old), lambda: old
+            )
+        return jax.tree.map(
+            partial(jnp.where, finite), update(grads, *old), old
+        )
+
     def step(
         state: TrainState, batch: dict[str, Array]
     ) -> tuple[TrainState, dict[str, Array]]:
@@ -159,11 +172,8 @@ def make_train_step(
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        old = (state.params, state.opt_state)
-        # In place, unlike the branches of a conditional, whose results XLA for
-        # GPUs copies to the arrays of the old state.
-        params, opt_state = jax.tree.map(
-            partial(jnp.where, finite), update(grads, *old), old
+        params, opt_state = update_if(
+            finite, grads, (state.params, state.opt_state)
         )
         new_state = TrainState(
             step=state.step + 1,
