@@ -15,7 +15,6 @@ import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.ops.platform import target_platform
 from longsum_jax.training.gradients import (
     MICRO_NORM,
     Grads,
@@ -140,6 +139,9 @@ def make_train_step(
             micro-batches.
     """
     summed_gradient = summed_gradient_fn(loss_fn, accumulation, shardings)
+    platform = jax.default_backend()
+    if shardings is not None:
+        platform = shardings.step.mesh.devices.flat[0].platform
 
     def update(grads: Grads, params: Any, opt_state: Any) -> tuple[Any, Any]:
         updates, opt_state = optimizer.update(grads, opt_state, params)
@@ -149,7 +151,7 @@ def make_train_step(
         # XLA for GPUs copies the results of a branch to the arrays of the old
         # state, and updates these in place by a selection. For CPUs it is the
         # reverse.
-        if target_platform() == "cpu":
+        if platform == "cpu":
             return jax.lax.cond(
                 finite, lambda: update(grads, *old), lambda: old
             )
@@ -198,7 +200,6 @@ def make_train_step(
     # Fixed output shardings keep the sharding of the state, so that the second
     # step reuses the compiled program.
     replicated = NamedSharding(shardings.step.mesh, P())
-    platform = shardings.step.mesh.devices.flat[0].platform
     return jax.jit(
         step,
         donate_argnums=donated,

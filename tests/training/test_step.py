@@ -4,7 +4,6 @@ import numpy as np
 import optax
 import pytest
 
-from longsum_jax.training import step as step_module
 from longsum_jax.training.loss import LossOutput, with_frozen
 from longsum_jax.training.mesh import MeshOptions, make_mesh
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
@@ -218,7 +217,7 @@ def test_step_that_is_not_finite_changes_nothing_but_the_counts(bad, accumulatio
 
 
 def test_update_is_in_no_branch_whose_results_are_copied(monkeypatch):
-    monkeypatch.setattr(step_module, "target_platform", lambda: "gpu")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     optimizer = make_optimizer(OptimizerOptions())
     state = fresh(lambda rng: {"w": jnp.ones(2)}, optimizer)
     step = make_train_step(linear_loss, optimizer)
