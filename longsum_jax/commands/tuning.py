@@ -6,7 +6,8 @@ from typing import Any
 
 from longsum_jax.errors import InputError
 
-# Keys that may be chosen: how the update is computed, never what it is.
+# Keys that may be chosen: they determine how the update is computed, and do not
+# change it.
 _KEYS = {
     "model": ("remat", "length_chunk", "page_recompute"),
     "training": ("accumulation",),
