@@ -37,7 +37,7 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
         *("max_queue", "max_body_bytes", "max_request_seconds"),
         *("max_tokens", "max_new_tokens"),
     ),
-    "target": ("device", "programs", "tries", "top"),
+    "target": ("device", "programs", "tries", "fastest", "top"),
     "output": (
         *(
             "out",

@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Bool
 
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.training.gradients import (
     MICRO_NORM,
     Grads,
@@ -139,25 +141,10 @@ def make_train_step(
             micro-batches.
     """
     summed_gradient = summed_gradient_fn(loss_fn, accumulation, shardings)
-    platform = jax.default_backend()
-    if shardings is not None:
-        platform = shardings.step.mesh.devices.flat[0].platform
 
     def update(grads: Grads, params: Any, opt_state: Any) -> tuple[Any, Any]:
         updates, opt_state = optimizer.update(grads, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
-
-    def update_if(finite: Array, grads: Grads, old: Any) -> Any:
-        # XLA for GPUs copies the results of a branch to the arrays of the old
-        # state, and updates these in place by a selection. For CPUs it is the
-        # reverse.
-        if platform == "cpu":
-            return jax.lax.cond(
-                finite, lambda: update(grads, *old), lambda: old
-            )
-        return jax.tree.map(
-            partial(jnp.where, finite), update(grads, *old), old
-        )
 
     def step(
         state: TrainState, batch: dict[str, Array]
@@ -174,8 +161,8 @@ def make_train_step(
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        params, opt_state = update_if(
-            finite, grads, (state.params, state.opt_state)
+        params, opt_state = _update_if(
+            finite, update, grads, state.params, state.opt_state
         )
         new_state = TrainState(
             step=state.step + 1,
@@ -200,6 +187,7 @@ def make_train_step(
     # Fixed output shardings keep the sharding of the state, so that the second
     # step reuses the compiled program.
     replicated = NamedSharding(shardings.step.mesh, P())
+    platform = shardings.step.mesh.devices.flat[0].platform
     return jax.jit(
         step,
         donate_argnums=donated,
@@ -318,6 +306,34 @@ def _noise(
     """
     noise = (micro_norm - squared_norm) / (count - 1)
     return {"gradient_signal": squared_norm - noise, "gradient_noise": noise}
+
+
+def _update_if(
+    condition: Bool[Array, ""],
+    update: Callable[[Grads, Any, Any], tuple[Any, Any]],
+    grads: Grads,
+    params: Any,
+    opt_state: Any,
+) -> tuple[Any, Any]:
+    """Returns the updated parameters and optimizer state, or the old ones, in their memory.
+
+    XLA for GPUs copies the results of a conditional to the arrays of the old
+    state, and for CPUs stores all arrays between which it selects.
+    """
+    if target_platform() == "cpu":
+        return jax.lax.cond(
+            condition,
+            update,
+            lambda _, params, opt_state: (params, opt_state),
+            grads,
+            params,
+            opt_state,
+        )
+    return jax.tree.map(
+        partial(jnp.where, condition),
+        update(grads, params, opt_state),
+        (params, opt_state),
+    )
 
 
 def _metrics(

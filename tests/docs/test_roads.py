@@ -53,7 +53,7 @@ RUN = ("experiment.experiment", "experiment.objectives.summarization")
 @pytest.mark.parametrize(
     ("modules", "limit"),
     [
-        (("inference.model",), 84),
+        (("inference.model",), 85),
         (RUN, 139),
         ((*RUN, "experiment.objectives.summary_evaluation"), 204),
     ],

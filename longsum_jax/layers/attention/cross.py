@@ -161,7 +161,7 @@ class CrossAttention(MultiHeadAttention):
                 ``ops.attention.key_sets.attend_jointly``.
             mask: mask of the keys of the source.
             positions: positions of ``x``; None for 0, 1, ...
-            causal: True if ``others`` are the keys of ``x`` alone, without
+            causal: True if ``others`` are only the keys of ``x``, without
                 a bias, and queries see no later keys of them; kernels do not
                 read their mask.
             deterministic: False in training.
@@ -383,7 +383,7 @@ class SourceAttention(CrossAttention):
         kernel: Kernel,
         deterministic: bool,
     ) -> Float[Array, "batch query_length heads head_dim"]:
-        """Attends by a kernel to the keys of the source, followed by those of the target."""
+        """Attends by a kernel to the keys of the source, followed by the keys of the target."""
         k, v = (
             repeat_heads(jnp.concatenate(x, 1), self.num_heads)
             for x in ((source.k, target.k), (source.v, target.v))

@@ -106,7 +106,7 @@ def block_staggered_attention(
             blocked(q), key_sets, scale=scale, dropout=token_dropout
         )
     else:
-        # The keys of the block follow those of the global tokens.
+        # The global tokens come first, then the keys of the block.
         num_globals = global_keys.k.shape[1]
         biases = [
             replace(x, origin=num_globals, first_key=num_globals) for x in steps
