@@ -16,7 +16,6 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Bool
 
-from longsum_jax.ops.platform import target_platform
 from longsum_jax.training.gradients import (
     MICRO_NORM,
     Grads,
@@ -141,6 +140,9 @@ def make_train_step(
             micro-batches.
     """
     summed_gradient = summed_gradient_fn(loss_fn, accumulation, shardings)
+    platform = jax.default_backend()
+    if shardings is not None:
+        platform = shardings.step.mesh.devices.flat[0].platform
 
     def update(grads: Grads, params: Any, opt_state: Any) -> tuple[Any, Any]:
         updates, opt_state = optimizer.update(grads, opt_state, params)
@@ -162,7 +164,12 @@ def make_train_step(
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         params, opt_state = _update_if(
-            finite, update, grads, state.params, state.opt_state
+            finite,
+            update,
+            grads,
+            state.params,
+            state.opt_state,
+            in_branch=platform == "cpu",
         )
         new_state = TrainState(
             step=state.step + 1,
@@ -187,7 +194,6 @@ def make_train_step(
     # Fixed output shardings keep the sharding of the state, so that the second
     # step reuses the compiled program.
     replicated = NamedSharding(shardings.step.mesh, P())
-    platform = shardings.step.mesh.devices.flat[0].platform
     return jax.jit(
         step,
         donate_argnums=donated,
@@ -314,13 +320,15 @@ def _update_if(
     grads: Grads,
     params: Any,
     opt_state: Any,
+    *,
+    in_branch: bool,
 ) -> tuple[Any, Any]:
     """Returns the updated parameters and optimizer state, or the old ones, in their memory.
 
     XLA for GPUs copies the results of a conditional to the arrays of the old
-    state, and for CPUs stores all arrays between which it selects.
+    state; for CPUs (``in_branch``) it stores all arrays between which it selects.
     """
-    if target_platform() == "cpu":
+    if in_branch:
         return jax.lax.cond(
             condition,
             update,
