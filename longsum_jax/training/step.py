@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Bool
 
 from longsum_jax.training.gradients import (
     MICRO_NORM,
@@ -148,6 +147,15 @@ def make_train_step(
         updates, opt_state = optimizer.update(grads, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
+    def update_if(condition: Array, grads: Grads, old: Any) -> Any:
+        # In the memory of the old state: XLA for GPUs copies the results of a
+        # conditional to it, and for CPUs stores all arrays between which it
+        # selects.
+        new = partial(update, grads, *old)
+        if platform == "cpu":
+            return jax.lax.cond(condition, new, lambda: old)
+        return jax.tree.map(partial(jnp.where, condition), new(), old)
+
     def step(
         state: TrainState, batch: dict[str, Array]
     ) -> tuple[TrainState, dict[str, Array]]:
@@ -163,13 +171,8 @@ def make_train_step(
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        params, opt_state = _update_if(
-            finite,
-            update,
-            grads,
-            state.params,
-            state.opt_state,
-            in_branch=platform == "cpu",
+        params, opt_state = update_if(
+            finite, grads, (state.params, state.opt_state)
         )
         new_state = TrainState(
             step=state.step + 1,
@@ -312,36 +315,6 @@ def _noise(
     """
     noise = (micro_norm - squared_norm) / (count - 1)
     return {"gradient_signal": squared_norm - noise, "gradient_noise": noise}
-
-
-def _update_if(
-    condition: Bool[Array, ""],
-    update: Callable[[Grads, Any, Any], tuple[Any, Any]],
-    grads: Grads,
-    params: Any,
-    opt_state: Any,
-    *,
-    in_branch: bool,
-) -> tuple[Any, Any]:
-    """Returns the updated parameters and optimizer state, or the old ones, in their memory.
-
-    XLA for GPUs copies the results of a conditional to the arrays of the old
-    state; for CPUs (``in_branch``) it stores all arrays between which it selects.
-    """
-    if in_branch:
-        return jax.lax.cond(
-            condition,
-            update,
-            lambda _, params, opt_state: (params, opt_state),
-            grads,
-            params,
-            opt_state,
-        )
-    return jax.tree.map(
-        partial(jnp.where, condition),
-        update(grads, params, opt_state),
-        (params, opt_state),
-    )
 
 
 def _metrics(
