@@ -3,15 +3,15 @@
     python benchmarks/accelerator.py --minutes=9 --out=accelerator.json
 
 First every family's tiny model, its loss and its gradient on the device beside the same program on
-this machine's CPU in float32, and finite in bfloat16; the two backends of the state-space
-operation; and each kernel of attention, its values and gradients beside the reference. Then the
-other scripts, one case after another in a process of its own until --minutes are over, those first
-that settle most: training steps, encoders and searches beside PyTorch's, as it is, compiled and
-with caches of fixed size; the operations that take longest; the backends. What is left of the last
-minutes is for a training on generated text. Checks take two or three minutes on a GPU, most of them
-to compile. The report is
-written after every part, and a start that finds one goes on where it ended; unfinished checks begin
-again. Nothing is measured on a device that computes wrongly.
+this machine's CPU in float32, and finite in bfloat16; the backends of the state-space operation;
+and each kernel of attention, its values and gradients beside the reference. Then the other scripts,
+one case after another in a process of its own until --minutes are over, those first that settle
+most: training steps, encoders and searches beside PyTorch's, as it is, compiled and with caches of
+fixed size; the operations that take longest; the backends; training steps without kernels. What is
+left of the last minutes is for a training on generated text. Checks take two or three minutes on a
+GPU, most of them to compile. The report is written after every part, and a start that finds one
+goes on where it ended; unfinished checks begin again. Nothing is measured on a device that computes
+wrongly.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 """The state-space operation: kernel generation beside the materialised form, memory, error and
-time; its two backends.
+time; its backends.
 
     python benchmarks/ssm.py --out=ssm.json
     python benchmarks/ssm.py --tables=backends --repeats=2 --out=ssm_backends.json
@@ -50,8 +50,8 @@ BACKEND_CHANNELS, BACKEND_BATCHES, BACKEND_LENGTHS = 96, (1, 8), tuple(4**n for 
 GRADIENT_DEVICE, GRADIENT_LENGTH = "v5e", 4096
 # Devices of "gpus", and batch and length of inputs.
 GPU_NAMES, GPU_INPUTS = ("h200", "a100-80"), ((32, 4096), (8, 16_384), (2, 65_536), (1, 2**20))
-# Devices and backends of "costs", and modes of the published model.
-COSTS, COST_MODES = (("v5e", "matmul"), ("h200", "fft"), ("h200", "matmul")), 128
+# Devices and backends of "costs".
+COSTS = (("v5e", "matmul"), ("h200", "fft"), ("h200", "matmul"))
 COST_INPUTS = ((1, 4096), *GPU_INPUTS)
 BACKEND_TOKENS = 2**19  # batch times length, at most
 BACKENDS = ("fft", "matmul", "fused")
@@ -261,7 +261,7 @@ def cost_rows() -> Iterator[Row]:
         device = AbstractDevice(hardware.kinds[0], None, platform)
         mesh = AbstractMesh((1,), ("batch",), axis_types=(AxisType.Auto,), abstract_device=device)
         shape = batch, length, CHANNELS
-        Ct = jax.ShapeDtypeStruct((1, CHANNELS, 2, COST_MODES), jnp.complex64)
+        Ct = jax.ShapeDtypeStruct((1, CHANNELS, 2, MODES), jnp.complex64)
         modes = Modes(None, None, None, None, Ct)
         with use_abstract_mesh(mesh):
             plan = backends.plan_convolution(
@@ -296,14 +296,14 @@ def matmul_costs(batch: int, length: int, chunk: int, plan: Any, blocks: int) ->
     """Products inside chunks, into states and out of states; states are written and read unless
     they stay on the chip."""
     elements = CHANNELS * length * batch
-    inside, states = 2.0 * chunk * elements, 8.0 * COST_MODES * elements
+    inside, states = 2.0 * chunk * elements, 8.0 * MODES * elements
     num_bytes, assembled = 4.0 * elements, 0.0
     if plan.precision == jax.lax.Precision.HIGH:
         tile = matmul._TILE
         assembled = CHANNELS * (2 * chunk // tile - 1) * 2.0 * tile**2 * (2 * tile - 1)
         products = {"mixed, high": inside + states + assembled, "float32, high": states}
     else:
-        num_bytes += 2 * 4 * (CHANNELS * chunk**2 + elements * 4 * COST_MODES / chunk)
+        num_bytes += 2 * 4 * (CHANNELS * chunk**2 + elements * 4 * MODES / chunk)
         products = {"mixed, highest": inside + states, "float32, highest": states}
     groups = -(-length // (chunk * plan.group))
     in_group = 2 * int(np.ceil(np.log2(plan.group + 1)))

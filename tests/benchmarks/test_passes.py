@@ -32,8 +32,8 @@ def test_errors_of_passes_and_of_their_gradients(passes, factors, count, error):
         y, pull_back = jax.vjp(lambda a, b: product("ij,jk->ik", a, b, None), a, b)
         return [y, *pull_back(y)]
 
-    found, expected = with_gradients(passes.emulated(count)), with_gradients(exact)
-    for x, y in zip(found, expected, strict=True):
+    result, expected = with_gradients(passes.emulated(count)), with_gradients(exact)
+    for x, y in zip(result, expected, strict=True):
         assert error / 50 < np.linalg.norm(x - y) / np.linalg.norm(y) < error
 
 
