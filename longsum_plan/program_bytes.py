@@ -66,6 +66,7 @@ class MemoryTraffic:
 
     def __init__(self, computations: Mapping[str, Computation]) -> None:
         self._computations = computations
+        self._shares: dict[tuple[str, str], float] = {}
 
     def bytes_of(self, inside: Computation, instruction: Instruction) -> float:
         """Returns the bytes read and written by an instruction in the computation ``inside``."""
@@ -123,11 +124,20 @@ class MemoryTraffic:
 
         Of an entrywise result it computes no more than is read of it.
         """
+        # The number of paths from a value to the root may be exponential.
+        key = fused.name, name
+        if key not in self._shares:
+            self._shares[key] = self._sum_of_shares(fused, name)
+        return self._shares[key]
+
+    def _sum_of_shares(self, fused: Computation, name: str) -> float:
         if name == fused.root:
             return 1.0
         size = _count_entries(fused.instructions[name])
         total = 0.0
-        for user in fused.users.get(name, []):
+        # each user once, such as the square of a value
+        users = {user.name: user for user in fused.users.get(name, [])}
+        for user in users.values():
             is_first = user.operands[0] == name
             if user.opcode == "fusion":
                 inner = self._computations[user.called[0]]

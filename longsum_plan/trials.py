@@ -109,7 +109,7 @@ def find_faster(
         current: plan with the changes ``begun``.
         changes: generator of values with descriptions of their costs; it
             receives the plan of each.
-        tries: maximum number of attempts, each of which compiles the program.
+        tries: maximum number of attempts; each compiles the program.
         begun: changes of the config before the first attempt.
     """
     accepted, best = dict(begun), current

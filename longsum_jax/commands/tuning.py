@@ -4,7 +4,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-# Keys that may be chosen: how the update is computed, never what it is.
+from longsum_jax.errors import InputError
+
+# Keys that may be chosen: they determine how the update is computed, and do not
+# change it.
 _KEYS = {
     "model": ("remat", "length_chunk", "page_recompute"),
     "training": ("accumulation",),
@@ -32,6 +35,7 @@ def keep_choice(config: Mapping[str, Any], workdir: str) -> dict[str, Any]:
     if _is_tuned(config) and has_checkpoint(Path(workdir)) and record.exists():
         began = read_json(record)
         for section, keys in _KEYS.items():
+            # The description of another version may lack a section.
             for key in keys:
                 if key in began.get(section, {}):
                     values[f"{section}.{key}"] = began[section][key]
@@ -53,15 +57,26 @@ def choose(
         say: function that prints a line.
 
     Raises:
-        InputError: the config is invalid.
+        InputError: the config is invalid, or the choice of a run with a
+            checkpoint is for other devices.
     """
     from longsum_jax.commands.plan import fastest_changes
     from longsum_jax.experiment.config import run_config
     from longsum_jax.experiment.memory_changes import with_changes
     from longsum_jax.training.distributed import require_agreement
+    from longsum_jax.training.mesh import make_mesh
     from longsum_jax.training.workdir import has_checkpoint
 
-    if not _is_tuned(config) or has_checkpoint(Path(workdir)):
+    if not _is_tuned(config):
+        return dict(config)
+    if has_checkpoint(Path(workdir)):
+        mesh = run_config(config).mesh
+        try:
+            make_mesh(mesh)
+        except InputError as error:
+            raise InputError(
+                f"{error}, with training.tune=False, because tuned runs keep their mesh"
+            ) from None
         return dict(config)
     values = fastest_changes(run_config(config), say)
     require_agreement(values, "training.tune")

@@ -29,7 +29,7 @@ def zero_unless(
 
     The zeros of ``jnp.where(mask, x, 0)`` are made inside of a function of
     their own. In a loop over layers, JAX moves that function before the loop,
-    from where XLA for GPUs does not move its zeros back: they are stored in the
-    size of ``x``, and every layer reads them.
+    and XLA for GPUs does not move its zeros back: they are stored in the size of
+    ``x``, and every layer reads them.
     """
     return jax.lax.select(jnp.broadcast_to(mask, x.shape), x, jnp.zeros_like(x))

@@ -55,11 +55,12 @@ class MeshOptions:
 
     Attributes:
         preset: sharding preset: "replicated" (every device has every
-            parameter), "fsdp" (parameters and optimizer state sharded along
-            their "embed" dimension), "fsdp+tensor" (additionally heads, mlp,
-            vocab and channels sharded) or "fsdp+sequence" (as "fsdp", and the
-            encoder's positions sharded, for documents that do not fit on a
-            single device; ``ops.sequence_sharding``).
+            parameter), "fsdp" (parameters other than vectors, and their
+            optimizer state, sharded along their "embed" dimension),
+            "fsdp+tensor" (additionally heads, mlp, vocab and channels sharded)
+            or "fsdp+sequence" (as "fsdp", and the encoder's positions sharded,
+            for documents that do not fit on a single device;
+            ``ops.sequence_sharding``).
         batch, fsdp, tensor, sequence: numbers of devices along each mesh axis;
             one of them may be -1, for all remaining devices. Axes that the
             preset does not use must be 1.

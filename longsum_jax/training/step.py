@@ -14,9 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Bool
 
-from longsum_jax.ops.platform import target_platform
 from longsum_jax.training.gradients import (
     MICRO_NORM,
     Grads,
@@ -141,10 +139,22 @@ def make_train_step(
             micro-batches.
     """
     summed_gradient = summed_gradient_fn(loss_fn, accumulation, shardings)
+    platform = jax.default_backend()
+    if shardings is not None:
+        platform = shardings.step.mesh.devices.flat[0].platform
 
     def update(grads: Grads, params: Any, opt_state: Any) -> tuple[Any, Any]:
         updates, opt_state = optimizer.update(grads, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
+
+    def update_if(condition: Array, grads: Grads, old: Any) -> Any:
+        # In the memory of the old state: XLA for GPUs copies the results of a
+        # conditional to it, and for CPUs stores all arrays between which it
+        # selects.
+        new = partial(update, grads, *old)
+        if platform == "cpu":
+            return jax.lax.cond(condition, new, lambda: old)
+        return jax.tree.map(partial(jnp.where, condition), new(), old)
 
     def step(
         state: TrainState, batch: dict[str, Array]
@@ -161,8 +171,8 @@ def make_train_step(
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        params, opt_state = _update_if(
-            finite, update, grads, state.params, state.opt_state
+        params, opt_state = update_if(
+            finite, grads, (state.params, state.opt_state)
         )
         new_state = TrainState(
             step=state.step + 1,
@@ -187,7 +197,6 @@ def make_train_step(
     # Fixed output shardings keep the sharding of the state, so that the second
     # step reuses the compiled program.
     replicated = NamedSharding(shardings.step.mesh, P())
-    platform = shardings.step.mesh.devices.flat[0].platform
     return jax.jit(
         step,
         donate_argnums=donated,
@@ -306,34 +315,6 @@ def _noise(
     """
     noise = (micro_norm - squared_norm) / (count - 1)
     return {"gradient_signal": squared_norm - noise, "gradient_noise": noise}
-
-
-def _update_if(
-    condition: Bool[Array, ""],
-    update: Callable[[Grads, Any, Any], tuple[Any, Any]],
-    grads: Grads,
-    params: Any,
-    opt_state: Any,
-) -> tuple[Any, Any]:
-    """Returns the updated parameters and optimizer state, or the old ones, in their memory.
-
-    XLA for GPUs copies the results of a conditional to the arrays of the old
-    state, and for CPUs stores all arrays between which it selects.
-    """
-    if target_platform() == "cpu":
-        return jax.lax.cond(
-            condition,
-            update,
-            lambda _, params, opt_state: (params, opt_state),
-            grads,
-            params,
-            opt_state,
-        )
-    return jax.tree.map(
-        partial(jnp.where, condition),
-        update(grads, params, opt_state),
-        (params, opt_state),
-    )
 
 
 def _metrics(

@@ -82,6 +82,17 @@ def test_a_resumed_run_keeps_the_choice_of_its_checkpoints(fake_plans, tmp_path)
         check_workdir(tmp_path, tuning.keep_choice(config_with(**values), str(tmp_path)))
 
 
+def test_a_choice_for_other_devices_is_refused_with_a_remedy(tmp_path):
+    chosen = config_with(**{"mesh.preset": "fsdp", "mesh.batch": "3", "mesh.fsdp": "5"})
+    # without the other sections
+    (tmp_path / "run.json").write_text(json.dumps({"mesh": chosen["mesh"]}))
+    (tmp_path / "checkpoints" / "7").mkdir(parents=True)
+    resumed = tuning.keep_choice(config_with(), str(tmp_path))
+    assert resumed["mesh"]["fsdp"] == 5
+    with pytest.raises(InputError, match=r"needs 15 devices.* training.tune=False"):
+        tuning.choose(resumed, str(tmp_path), print)
+
+
 @pytest.mark.slow
 def test_a_tuned_run_that_is_killed_ends_as_one_that_is_not(monkeypatch, tmp_path):
     known = devices.find_target(devices.HERE)._replace(hardware=devices.GPUS["h200"])

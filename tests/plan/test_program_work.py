@@ -511,6 +511,27 @@ ENTRY %main (a: f32[4,100], b: f32[4,40]) -> bf16[4,40] {
     assert program_work(whole).num_bytes == 4 * (100 * 4 + 40 * (4 + 2))
 
 
+def test_a_slice_of_a_power_is_read_once():
+    """A squared value has one user, whatever the number of paths to the result."""
+    squares = "\n".join(
+        f"  %x{n + 1} = f32[100,8]{{1,0}} multiply(%x{n}, %x{n})" for n in range(64)
+    )
+    text = f"""HloModule power
+
+%power (x0: f32[100,8]) -> f32[4,8] {{
+  %x0 = f32[100,8]{{1,0}} parameter(0)
+{squares}
+  ROOT %rows = f32[4,8]{{1,0}} slice(%x64), slice={{[0:4], [0:8]}}
+}}
+
+ENTRY %main (x: f32[100,8]) -> f32[4,8] {{
+  %x = f32[100,8]{{1,0}} parameter(0)
+  ROOT %out = f32[4,8]{{1,0}} fusion(%x), kind=kLoop, calls=%power
+}}
+"""
+    assert program_work(text).num_bytes == 2 * 4 * (4 * 8)
+
+
 def test_slices_that_a_fusion_inside_of_a_fusion_takes_are_what_counts():
     """As XLA writes them for TPUs: a row of a stack is read, squared, and written into another."""
     text = """HloModule rows

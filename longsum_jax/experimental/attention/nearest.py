@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.layers.attention.cross import CrossAttention
+from longsum_jax.layers.attention.multi_head import joint_mask
 from longsum_jax.layers.attention.options import NearestOptions
 from longsum_jax.ops.attention.dense import (
     dot_product_attention,
@@ -16,6 +17,7 @@ from longsum_jax.ops.attention.dense import (
     scaled_scores,
 )
 from longsum_jax.ops.attention.key_sets import KeySet
+from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.typing import AnyArray
 
 
@@ -38,9 +40,12 @@ class NearestAttention(CrossAttention):
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
         | None = None,
+        segment_ids: SegmentIds | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``."""
+        if segment_ids is not None:
+            mask = joint_mask(mask, segment_ids.mask())
         q = self.q(x)
         nearest = self._nearest(q, k, mask)
         dropout = None
@@ -60,10 +65,13 @@ class NearestAttention(CrossAttention):
         *,
         mask: Bool[AnyArray, "#batch #q_heads #query_length #num_keys"],
         positions: Int[AnyArray, "#batch query_length"] | None = None,
+        segment_ids: SegmentIds | None = None,
         causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
-        """See ``CrossAttention.attend_with``; only keys of the source are selected."""
+        """See ``SourceAttention.attend_with``; only keys of the source are selected."""
+        if segment_ids is not None:
+            mask = joint_mask(mask, segment_ids.mask())
         return super().attend_with(
             x,
             k,

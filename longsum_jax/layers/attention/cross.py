@@ -162,8 +162,8 @@ class CrossAttention(MultiHeadAttention):
             mask: mask of the keys of the source.
             positions: positions of ``x``; None for 0, 1, ...
             causal: True if ``others`` are only the keys of ``x``, without
-                a bias, of which queries see no later ones; kernels do not read
-                their mask.
+                a bias, and queries see no later keys of them; kernels do not
+                read their mask.
             deterministic: False in training.
         """
         self._note_joint_softmax()

@@ -63,9 +63,10 @@ class LsgContext(Context):
     length to whole blocks where necessary (length'). For the layers it returns
     the mask of the tokens; the mask of the tokens that serve as keys, which may
     exclude the first one; T5's relative bias, or None, also for kernels; and, if
-    sparse keys are selected by LSH, random directions for each layer. The embeddings of global
-    tokens pass through the same norm, dropout and map to ``d_model`` as the
-    embeddings of other tokens. ``finish`` is called once, after the last layer.
+    sparse keys are selected by LSH, random directions for each layer. The
+    embeddings of global tokens pass through the same norm, dropout and map to
+    ``d_model`` as the embeddings of other tokens. ``finish`` is called once,
+    after the last layer.
     """
 
     @property

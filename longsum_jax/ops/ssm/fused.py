@@ -347,7 +347,7 @@ class _FFT:
     """
 
     def __init__(self, half: Any, first: Any, turn: Any, second: Any) -> None:
-        # References: a constant is read where it is used.
+        # References: a constant is read when it is used.
         self._half = half
         self._references = first, turn, second
 
