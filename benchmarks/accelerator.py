@@ -382,10 +382,13 @@ def main() -> None:
     if not _has_checks(out) and (status := check(args.families, out)):
         sys.exit(status)
     report = json.loads(out.read_text())
+    lengths = tuple(map(int, args.lengths.split(",")))
     # A case that failed or had no time begins again; a peer without enough memory does not.
     rows = [row for row in report["rows"] if "note" not in row or "by" in row]
-    [gib] = [row["device_gib"] for row in report["rows"] if row.get("check") == LAST_CHECK]
-    for case in cases(args.size, tuple(map(int, args.lengths.split(","))), gib):
+    [last] = [row for row in report["rows"] if row.get("check") == LAST_CHECK]
+    if "device_gib" not in last:
+        sys.exit(f"{out} is of an earlier version of this script; give another --out")
+    for case in cases(args.size, lengths, last["device_gib"]):
         left = end - time.monotonic()
         if left <= 0:
             break

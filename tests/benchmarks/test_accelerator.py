@@ -70,6 +70,14 @@ def test_checks_that_were_stopped_begin_again(accelerator, monkeypatch, tmp_path
     assert checked
 
 
+def test_a_report_of_an_earlier_version_is_not_continued(accelerator, monkeypatch, tmp_path):
+    out = tmp_path / "report.json"
+    row = {"check": accelerator.LAST_CHECK, "holds": True}
+    out.write_text(json.dumps({"rows": [row], "machine": {}}))
+    with pytest.raises(SystemExit, match="give another --out"):
+        started(accelerator, monkeypatch, out)
+
+
 def test_nothing_is_measured_on_a_device_that_computes_wrongly(accelerator, monkeypatch, tmp_path):
     wrong = [{"check": "t5", "error": 0.5, "holds": False}]
     monkeypatch.setattr(accelerator, "check_rows", lambda families: iter(wrong))
