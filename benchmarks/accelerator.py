@@ -37,6 +37,7 @@ SUMMARY = 512  # tokens of a target
 # Tokens of a training step for a GiB of the device: a PyTorch step of LongT5 takes about 11 GiB for
 # 4,096, and should fit.
 ROW_TOKENS = 256
+MOST_ROWS = 8
 NUM_TEXTS = 400_000  # 24 words each, for the training
 LEAST_TRAINING = 60.0  # seconds
 LAST_CHECK = "all of them"
@@ -63,7 +64,7 @@ def cases(size: str, lengths: tuple[int, ...], device_gib: float) -> Iterator[Ca
     sized = (f"--size={size}", "--repeats=5")
     first = lengths[0]
     for length in lengths:
-        rows = max(int(device_gib * ROW_TOKENS / length), 1)
+        rows = min(max(int(device_gib * ROW_TOKENS / length), 1), MOST_ROWS)
         step = (f"--lengths={length}", *sized, f"--target={SUMMARY}", f"--batch={rows}")
         for model in ("locost", "longt5", "led", *(("t5",) if length == first else ())):
             flags = (f"--models={model}", *step, "--compile")
