@@ -123,7 +123,8 @@ class Lsg(nn.Module):
             projections = draw_projections(
                 options, self.num_heads, self.head_dim, key
             )
-        context = (text_mask, text_mask, None)  # tokens, keys, no bias
+        # tokens, keys, no biases
+        context = (text_mask, text_mask, None, ())
         return attention(x, context, projections, deterministic)
 
 
