@@ -226,12 +226,13 @@ TWO_LAYERS = {
 
 
 def test_moments_lie_on_the_mesh():
-    """Those of vectors like their parameter, rows and columns on every device."""
+    """Those of vectors, like their parameter, and rows and columns are whole on every device."""
     optimizer = make_optimizer(OptimizerOptions("adafactor"), TWO_LAYERS)
     abstract, _ = plan_state(two_layers, optimizer, MESH, PRESETS["fsdp"], jax.random.key(0))
     state = next(part for part in abstract.opt_state if isinstance(part, AdafactorState))
     assert abstract.params["layers"]["kernel"].sharding.spec == P(None, "fsdp")
-    assert state.full["layers"]["scale"].sharding.spec == P(None, "fsdp")
+    assert abstract.params["layers"]["scale"].sharding.spec == P()
+    assert state.full["layers"]["scale"].sharding.spec == P()
     rows, columns = state.rows["layers"]["kernel"], state.columns["layers"]["kernel"]
     assert (rows.shape, rows.sharding.spec) == ((2, 256), P())
     assert (columns.shape, columns.sharding.spec) == ((2, 4, 64), P())
