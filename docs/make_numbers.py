@@ -199,9 +199,9 @@ def _number(value: float | None, places: int = 0) -> str:
 
 
 def _hours(run: Run) -> str:
-    """Returns the estimated hours of a training run on the device of its plan."""
+    """Returns the estimated hours of a training run on one H200."""
     plans = json.loads((RESULTS / "config_plans.json").read_text(encoding="utf-8"))["rows"]
-    rows = [row for row in plans if row["case"] == run.case and row["program"] == "train"]
+    rows = [row for row in plans if (row["case"], row["device"]) == (run.case, "h200")]
     label = f"`{run.case}`"
     if not rows:
         return f"{label} -"
