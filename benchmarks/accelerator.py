@@ -2,16 +2,16 @@
 
     python benchmarks/accelerator.py --minutes=9 --out=accelerator.json
 
-First every family's tiny model, its loss and its gradient on the device beside the same program on
-this machine's CPU in float32, and finite in bfloat16; the backends of the state-space operation;
-and each kernel of attention, its values and gradients beside the reference. Then the other scripts,
-one case after another in a process of its own until --minutes are over, those first that settle
-most: training steps, encoders and searches beside PyTorch's, as it is, compiled and with caches of
-fixed size; the operations that take longest; the backends; training steps without kernels. What is
-left of the last minutes is for a training on generated text. Checks take two or three minutes on a
-GPU, most of them to compile. The report is written after every part, and a start that finds one
-goes on where it ended; unfinished checks begin again. Nothing is measured on a device that computes
-wrongly.
+First, the loss and the gradient of every family's tiny model are compared with the same program on
+this machine's CPU in float32, and must be finite in bfloat16. The backends of the state-space
+operation are compared with the FFT, and the values and gradients of each attention kernel with the
+reference. Then the other scripts run, one case after another in a process of its own until
+--minutes are over, the most important ones first: training steps, encoders and searches compared
+with PyTorch's, also compiled and with caches of fixed size; the operations that take longest; the
+backends; training steps without kernels. The remaining minutes are for a training on generated
+text. Checks take two or three minutes on a GPU, most of them to compile. The report is written
+after every part, and a later start continues it; unfinished checks begin again. Nothing is measured
+on a device that computes wrongly.
 """
 
 import argparse
@@ -106,12 +106,12 @@ def check_rows(families: tuple[str, ...]) -> Iterator[Row]:
             )
             error = max(abs(a / b - 1) for a, b in zip(ours, expected, strict=True))
             yield {"check": f"{name}, float32", "error": error, "holds": error < MOST["float32"]}
-        for what, backend, dtype in (
+        for compared, backend, dtype in (
             ("products", "matmul", "float32"),
             ("kernel", "fused", "bfloat16"),
         ):
             error = backends_error(device, backend, dtype)
-            row = {"check": f"state-space {what} beside FFT", "error": error}
+            row = {"check": f"state-space {compared} beside FFT", "error": error}
             yield row | {"holds": error < MOST[dtype]}
         yield from kernel_rows(device)
     for name in families:

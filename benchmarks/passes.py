@@ -6,11 +6,11 @@ emulated exactly on a CPU.
 A pass multiplies one bfloat16 part of each factor and sums in float32. Six passes are float32; two
 keep two parts of powers and matrices, and one of inputs, states and gradients. Rows are
 
-    layer      outputs of a layer for bfloat16 inputs beside float64, gradients of its parameters
-               beside six passes, as relative L2 distances
+    layer      relative L2 distances of a layer's outputs for bfloat16 inputs from float64, and of
+               the gradients of its parameters from six passes
     training   losses of the smallest LOCOST in bfloat16, which reads bytes of the documentation and
-               writes those that follow, beside six passes: mean of the last tenth of the steps, and
-               the largest difference at any step
+               predicts the next ones: mean of the last tenth of the steps, and the largest
+               difference from six passes at any step
 """
 
 import argparse
@@ -57,7 +57,7 @@ def parts(x: jax.Array) -> list[jax.Array]:
 
 
 def emulated(passes: int) -> Any:
-    """Returns what takes the place of ``matmul._product``."""
+    """Returns the replacement of ``matmul._product``."""
 
     def summed(axes: str, a: jax.Array, b: jax.Array) -> jax.Array:
         a, b = parts(a), parts(b)
@@ -93,9 +93,9 @@ def with_passes(passes: int) -> Iterator[None]:
     jax.clear_caches()
 
 
-def distance(found: Any, wanted: Any) -> float:
-    """The largest relative L2 distance of two trees' arrays."""
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+def distance(result: Any, expected: Any) -> float:
+    """Returns the largest relative L2 distance of two trees' arrays."""
+    pairs = zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True)
     return max(float(np.linalg.norm(x - y) / np.linalg.norm(y)) for x, y in pairs)
 
 
@@ -117,11 +117,11 @@ def layer_rows() -> Iterator[dict[str, Any]]:
     for passes in PASSES:
         with with_passes(passes):
             y, pull_back = jax.vjp(jax.jit(convolve), u, ssm)
-            found = jax.tree.map(np.asarray, jax.jit(pull_back)(dy))
-        gradients = gradients or found
+            result = jax.tree.map(np.asarray, jax.jit(pull_back)(dy))
+        gradients = gradients or result
         row = {"table": "layer", "what": f"{passes} passes"}
         row["output"] = distance(np.asarray(y, np.float64), exact)
-        yield row | {"gradients": distance(found, gradients) if passes < 6 else 0.0}
+        yield row | {"gradients": distance(result, gradients) if passes < 6 else 0.0}
 
 
 def exact_outputs(ssm: Any, u: np.ndarray) -> np.ndarray:
@@ -150,7 +150,7 @@ def training_rows(steps: int) -> Iterator[dict[str, Any]]:
 
 
 def trained(steps: int, seed: int, text: np.ndarray) -> np.ndarray:
-    """Losses of a model that reads bytes of the documentation and writes those that follow."""
+    """Losses of a model that reads bytes of the documentation and predicts the next ones."""
     config = PRESETS["tiny"].replace(ssm_backend="matmul", dtype="bfloat16")
     module, optimizer = (
         T5(config),
@@ -193,9 +193,9 @@ def main() -> None:
     parser.add_argument("--out", metavar="FILE")
     args = parser.parse_args()
     rows = rows_before(args.out, steps=args.steps)
-    known = {row["table"] for row in rows}
+    measured = {row["table"] for row in rows}
     for name in args.tables.split(","):
-        if name not in known:
+        if name not in measured:
             rows += TABLES[name](args.steps)
         if args.out:
             write_report(args.out, rows, steps=args.steps)

@@ -10,8 +10,8 @@ continued: cases that it holds for the same device are kept. On two cores the la
 for a quarter of an hour each. --configs plans the training step of every shipped config, all modes
 but the tiny ones, on one device of each kind; the row of one that does not fit has the changes of
 the config that fit, or the smallest mesh that does. --parts compares the bytes of each part of a
-training step with a count by hand (``least_bytes.py``), for cases with READ those of reading a
-document.
+training step with a count by hand (``least_bytes.py``), for cases with READ the parts of reading
+a document.
 """
 
 import argparse

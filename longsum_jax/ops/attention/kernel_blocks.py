@@ -11,8 +11,10 @@ either side, and the table of its blocks:
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Bool
 
@@ -86,6 +88,26 @@ def block_pairs(
         reads = pattern(queries[:, None], keys).any(0)
         rows.append(reads.reshape(-1, key_block).any(1))
     return np.stack(rows)
+
+
+def pairs_scope(
+    pairs: Bool[np.ndarray, "query_blocks key_blocks"] | None,
+    lengths: tuple[int, int],
+    blocks: tuple[int, int],
+) -> AbstractContextManager[Any]:
+    """Returns a scope whose name carries the number of pairs that a kernel computes.
+
+    It is for ``longsum_plan``, which cannot read the tables of blocks in a
+    compiled program.
+
+    Args:
+        pairs: result of ``block_pairs``.
+        lengths, blocks: see ``block_pairs``.
+    """
+    num_pairs = lengths[0] * lengths[1]
+    if pairs is not None:
+        num_pairs = pairs.sum() * blocks[0] * blocks[1]
+    return jax.named_scope(f"pairs_{num_pairs}")
 
 
 def block_table(

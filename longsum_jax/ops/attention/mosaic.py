@@ -58,6 +58,7 @@ from longsum_jax.ops.attention.kernel_blocks import (
     block_table,
     equal_blocks,
     no_later_keys,
+    pairs_scope,
 )
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.attention.relative_position import StepBias
@@ -190,13 +191,8 @@ def mosaic_attention(
         words = words[:, :, None]
     if segment_ids is not None:
         segment_ids = SegmentIds(*(ids[:, None] for ids in segment_ids))
-    # The name carries the number of pairs for ``longsum_plan``, which cannot read
-    # the tables of blocks in a compiled program.
-    pairs = problem.pairs
-    num_pairs = num_queries * num_keys
-    if pairs is not None:
-        num_pairs = pairs.sum() * query_block * key_block
-    with jax.named_scope(f"pairs_{num_pairs}"):
+    lengths, blocks = (num_queries, num_keys), (query_block, key_block)
+    with pairs_scope(problem.pairs, lengths, blocks):
         out = _attend(
             problem,
             *(x.transpose(_BY_HEADS) for x in (q, k, v)),
@@ -705,11 +701,10 @@ def _diagonal_sums(
         shifted = pltpu.roll(x[half:], width - half, 1)
         rest = half - len(shifted)
         first = x[: half - rest] + shifted
-        x = (
-            jnp.concatenate([first, x[half - rest : half]], 0)
-            if rest
-            else first
-        )
+        if rest:
+            x = jnp.concatenate([first, x[half - rest : half]], 0)
+        else:
+            x = first
         count = half
     return x
 

@@ -40,6 +40,7 @@ from longsum_jax.ops.attention.kernel_blocks import (
     block_pairs,
     block_table,
     no_later_keys,
+    pairs_scope,
 )
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.attention.relative_position import StepBias
@@ -156,12 +157,6 @@ def triton_attention(
         share,
         target_platform() != "gpu",
     )
-    # The name carries the number of pairs for ``longsum_plan``, which cannot read
-    # the tables of blocks in a compiled program.
-    pairs = _block_pairs(problem)
-    num_pairs = problem.num_queries * problem.num_keys
-    if pairs is not None:
-        num_pairs = pairs.sum() * block**2
     arrays = []
     for bias in biases:
         padding = _num_steps(problem) - bias.values.shape[1]
@@ -171,7 +166,8 @@ def triton_attention(
             positions = append_zeros(positions, q.shape[1] - length)
         arrays.append((values.astype(jnp.float32), positions))
     pair_arrays = _PairArrays(arrays, words, segment_ids)
-    with jax.named_scope(f"pairs_{num_pairs}"):
+    lengths = problem.num_queries, problem.num_keys
+    with pairs_scope(_block_pairs(problem), lengths, (block, block)):
         out = _attend(problem, q, k, v, mask.astype(jnp.int32), pair_arrays)
     return out[:, :length, :, :head_dim]
 
