@@ -555,7 +555,7 @@ def _trials(
 ) -> Iterator["Trial"]:
     """Prints and yields attempts to make a program of a run fit.
 
-    With ``same_model``, they are only changes of how it is computed.
+    With ``same_model``, those for training do not change the model.
     """
     from longsum_jax.experiment.memory_changes import (
         evaluation_changes,
@@ -567,15 +567,11 @@ def _trials(
     num_devices = len(target.devices)
     if plan.name in ("train", "loss"):
         per_host = num_devices // target.num_hosts
-        changes = training_changes(run, num_devices, per_host)
+        changes = training_changes(
+            run, num_devices, per_host, same_model=same_model
+        )
     else:
         changes = evaluation_changes(run)
-    if same_model:
-        changes = (
-            change
-            for change in changes
-            if "model.cross_attention" not in change[0]
-        )
     trials = find_fit(
         _plan_with(run, target, plan.name), plan, changes, tries=tries
     )

@@ -39,7 +39,11 @@ class StepPlan(Protocol):
 
 
 def training_changes(
-    run: RunConfig, num_devices: int, devices_per_host: int
+    run: RunConfig,
+    num_devices: int,
+    devices_per_host: int,
+    *,
+    same_model: bool = False,
 ) -> Iterator[Change]:
     """Yields changes of the training step.
 
@@ -51,6 +55,7 @@ def training_changes(
         num_devices: number of devices of the mesh.
         devices_per_host: devices of the mesh per host; devices that share a
             document are on one host.
+        same_model: True to leave out the last change, which is another model.
     """
     for remat in ("projections", True):
         if _BY_MEMORY.index(remat) > _BY_MEMORY.index(run.model.remat):
@@ -78,7 +83,8 @@ def training_changes(
         says = f"every document is sharded over {shards} devices"
         yield _mesh("fsdp+sequence", sequence=shards), says
         shards *= 2
-    yield from _hepos(run)
+    if not same_model:
+        yield from _hepos(run)
 
 
 def faster_changes(
