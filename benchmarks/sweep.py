@@ -8,8 +8,8 @@ pass works with (`work_gib`); ours is what the compiled program says, the peer's
 allocator counted. `roofline` is the model's own operations (models.forward_flops) over what a large
 matrix product does on this machine in the same time (`peak_flops` in the report). The fastest of
 --repeats turns counts, --enough seconds of them at most. `note` says why a row has no seconds:
-beyond --budget_gib or --budget_seconds, as the program or the next shorter length tells, or out of
-memory. Started again with the same --out, it measures what is not there yet.
+beyond --budget_gib or --budget_seconds, as the program or the next shorter length tells, out of
+memory, or the error of a peer. Started again with the same --out, it measures what is missing.
 
 --device=h200 compiles for a device that need not be there (see `longsum plan`) and runs nothing;
 one report takes several devices and programs, one start after the other. A program that the
@@ -51,6 +51,7 @@ from longsum_plan import devices
 
 OURS = "longsum_jax"
 PUBLIC = f"{OURS}, Model.encode"
+OUT_OF_MEMORY = "out of memory"
 Rows = list[dict[str, Any]]
 
 
@@ -233,7 +234,7 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
                 continue
             memory, result = _first_call(peer, first)
         except Exception as error:
-            rows[by] = row | {"note": _out_of_memory(error)}
+            rows[by] = row | {"note": failure(error)}
             continue
         rows[by], calls[by] = row | memory, peer.call
         if name == case.name or name.startswith("published"):
@@ -334,9 +335,16 @@ def _over(what: str, value: float, budget: float) -> str | None:
 
 
 def _out_of_memory(error: Exception) -> str:
+    if (note := failure(error)) != OUT_OF_MEMORY:
+        raise error
+    return note
+
+
+def failure(error: Exception) -> str:
+    """Returns the note of a peer that failed, which leaves the other rows."""
     text = str(error)
     if isinstance(error, MemoryError) or any(
         x in text for x in ("RESOURCE_EXHAUSTED", "out of memory", "allocate")
     ):
-        return "out of memory"
-    raise error
+        return OUT_OF_MEMORY
+    return f"{type(error).__name__}: {text[:300]}"

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
@@ -139,6 +140,53 @@ def test_decoding_beside_transformers(report):
     # The same command goes on from what there is, and begins nothing after its minutes.
     more = "--lengths=16,32", "--beams=4", "--new_tokens=4", "--batches=1,2", "--minutes=0"
     assert report("decode", *TINY, "--models=bart", *more)["rows"] == rows
+
+
+def fail():
+    raise RuntimeError("no such cache")
+
+
+def test_a_search_that_fails_leaves_the_others(scripts, monkeypatch):
+    decode = scripts("decode")
+    ours = decode.Timed(*2 * [lambda count: np.zeros((1, count), np.int32)])
+    made = {decode.OURS: lambda: ours, "PyTorch bart": fail, "PyTorch bart, static": lambda: ours}
+    monkeypatch.setattr(decode, "timed_calls", lambda case, args: made)
+    case, args = decode.Case("bart", 16, 1, 1), SimpleNamespace(new_tokens=4, repeats=1)
+    first, failed, static = decode.measure(case, args)
+    assert failed["note"] == "RuntimeError: no such cache"
+    assert "seconds" not in failed
+    assert static["ratio"] == static["seconds"] / first["seconds"]
+    assert static["equal"] == 1.0
+    made[decode.OURS] = fail
+    with pytest.raises(RuntimeError):
+        decode.measure(case, args)
+
+
+def test_a_peer_that_fails_leaves_the_others(scripts):
+    sweep = scripts("sweep")
+    limits = {"budget_gib": 1.0, "budget_seconds": 1.0, "repeats": 1, "enough": 1.0}
+    flags = {"compiled_only": False, "profile": False, "compile": True}
+    args = SimpleNamespace(**limits, **flags, peers=None, device=None, dtype="bfloat16")
+    program = SimpleNamespace(compile_seconds=1.0, held_bytes=2.0, work_bytes=1.0)
+
+    class Case:
+        name, length, tokens, flops, in_a_row = "bart", 16, 16, 1.0, 1
+
+        def ours(self):
+            return {sweep.OURS: lambda: 1.0}
+
+        def peer(self, name, *, is_compiled):
+            return sweep.Peer(fail if is_compiled else lambda: 1.0, 1)
+
+        def difference(self, ours, theirs):
+            return abs(ours - theirs)
+
+    case = Case()
+    case.args, case.program = args, program
+    ours, plain, compiled = sweep.measure(case, [], 1.0)
+    assert compiled["note"] == "RuntimeError: no such cache"
+    assert ours["seconds"] > 0
+    assert plain["ratio"] == plain["seconds"] / ours["seconds"]
 
 
 def products(jaxpr):
