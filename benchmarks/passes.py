@@ -15,6 +15,7 @@ keep two parts of powers and matrices, and one of inputs, states and gradients. 
 
 import argparse
 import contextlib
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -192,6 +193,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000, help="of training; default: 1000")
     parser.add_argument("--out", metavar="FILE")
     args = parser.parse_args()
+    # Operations this small take several times as long when threads share them.
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     rows = rows_before(args.out, steps=args.steps)
     measured = {row["table"] for row in rows}
     for name in args.tables.split(","):
