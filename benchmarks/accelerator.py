@@ -22,8 +22,10 @@ were stopped twice, come last. Only the training needs its folder next to the re
 """
 
 import argparse
+import importlib.util
 import json
 import math
+import os
 import random
 import subprocess
 import sys
@@ -37,6 +39,13 @@ from typing import Any, NamedTuple
 from common import GIB, device_bytes, numbers, print_table, rows_before, write_report
 
 HERE = Path(__file__).resolve().parent
+# Processes find the packages of this checkout, which need not be installed.
+PATHS = (str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")]))
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
+# Modules of all dependencies, and of the peers.
+MODULES = ("flax", "google.protobuf", "jax", "jaxtyping", "lazy_loader", "markdown_it")
+MODULES += ("ml_collections", "nltk", "numpy", "optax", "orbax", "rouge_score", "sentencepiece")
+MODULES += ("torch", "tqdm", "transformers")
 # Differences from the CPU, of the largest entry. Products of float32 are formed in full here.
 MOST = {"float32": 1e-3, "bfloat16": 2e-2}
 FAMILIES = ("t5", "longt5", "locost", "bart", "pegasus", "pegasus_x", "led", "bigbird_pegasus")
@@ -133,6 +142,7 @@ def check_rows(families: tuple[str, ...], backend: str = "auto") -> Iterator[Row
         yield row | {"optional": True}  # no model uses it unless it is asked for
         for name, compute in kernel_checks(device, backend):
             yield _checked(name, lambda compute=compute: _error(compute(), "bfloat16"))
+    yield _checked("PyTorch", lambda: _same_device(device))
     for name in families:
         yield _checked(f"{name}, bfloat16", lambda name=name: _is_finite(name, device, backend))
 
@@ -168,6 +178,16 @@ def _beside_cpu(name: str, device: Any) -> Row:
 def _is_finite(name: str, device: Any, backend: str) -> Row:
     values = loss_and_norm(name, "bfloat16", device, backend)
     return {"values": list(values), "holds": all(map(math.isfinite, values))}
+
+
+def _same_device(device: Any) -> Row:
+    """PyTorch of a CPU beside JAX on a GPU would compare the devices."""
+    from torch_peers import device as peer_device
+
+    return {
+        "device": peer_device(),
+        "holds": (peer_device() == "cuda") == (device.platform == "gpu"),
+    }
 
 
 def loss_and_norm(name: str, dtype: str, device: Any, backend: str = "auto") -> tuple[float, float]:
@@ -368,7 +388,8 @@ def run_for(command: list[str], seconds: float) -> str:
     # A file, because processes that outlive the command would keep a pipe open.
     with tempfile.TemporaryFile() as log:
         try:
-            status = subprocess.run(command, stdout=log, stderr=log, timeout=seconds).returncode
+            options = {"stdout": log, "stderr": log, "timeout": seconds, "env": ENVIRONMENT}
+            status = subprocess.run(command, **options).returncode
         except subprocess.TimeoutExpired:
             return STOPPED
         log.seek(0)
@@ -389,7 +410,7 @@ def train(directory: Path, size: str, seconds: float) -> Row:
     command = [sys.executable, "-m", "longsum_jax.train", f"--config={config}"]
     command += [f"--workdir={workdir.resolve()}", f"--config.training.steps={STEPS}"]
     command += [f"--config.task.source=json:{texts.resolve()}"]
-    process = subprocess.Popen(command, cwd=HERE.parent)
+    process = subprocess.Popen(command, cwd=HERE.parent, env=ENVIRONMENT)
     try:
         process.wait(seconds - SAVING)
     except subprocess.TimeoutExpired:
@@ -465,11 +486,13 @@ def main() -> None:
     if args.only_checks:
         write_checks(args.families, args.attention_backend, args.out, **settings)
         return
+    if missing := [name for name in MODULES if not is_installed(name)]:
+        say(f"not installed, and some cases may fail: {', '.join(missing)}", end)
     if not _has_checks(rows_before(args.out, **settings)):
         say("checks, two or three minutes on a GPU", end)
         command = [sys.executable, __file__, *sys.argv[1:], "--only_checks"]
         # A process of its own, which leaves the device's memory to the others.
-        if status := subprocess.run(command).returncode:
+        if status := subprocess.run(command, env=ENVIRONMENT).returncode:
             sys.exit(status)
     measure_all(args, settings, end)
 
@@ -508,6 +531,14 @@ def measure_all(args: argparse.Namespace, settings: Row, end: float) -> None:
         row = train(out.with_suffix(".training"), args.size, end - time.monotonic())
         add(row["case"], [row])
     print_table([{key: row[key] for key in row if key not in NESTED} for row in rows])
+
+
+def is_installed(module: str) -> bool:
+    """Returns whether a module can be imported, without an import of the module itself."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
 
 
 def say(what: str, end: float) -> None:

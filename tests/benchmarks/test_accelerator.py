@@ -2,8 +2,11 @@
 
 import json
 import math
+import re
 import sys
 import time
+import tomllib
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,6 +58,18 @@ def test_without_kernels_no_case_has_one(accelerator):
             assert "--attention_backend=reference" in case.flags, case
 
 
+def test_missing_packages_are_named_at_once(accelerator):
+    project = tomllib.loads((accelerator.HERE.parent / "pyproject.toml").read_text())["project"]
+    names = [re.match(r"[\w-]+", line)[0] for line in project["dependencies"] if ";" not in line]
+    modules = {"orbax-checkpoint": "orbax", "protobuf": "google.protobuf"}
+    modules |= {"markdown-it-py": "markdown_it"}
+    needed = {modules.get(name, name.replace("-", "_")) for name in names}
+    assert needed == {*accelerator.MODULES} - {"torch", "transformers"}
+    assert all(map(accelerator.is_installed, needed))
+    assert not accelerator.is_installed("no_such_package")
+    assert not accelerator.is_installed("no_such_package.part")
+
+
 def started(accelerator, monkeypatch, out, *flags):
     monkeypatch.setattr(sys, "argv", ["accelerator.py", f"--out={out}", *flags])
     accelerator.main()
@@ -77,7 +92,7 @@ def test_checks_come_first(accelerator, monkeypatch, tmp_path):
         returncode = 3
 
     monkeypatch.setattr(
-        accelerator.subprocess, "run", lambda command: commands.append(command) or Failed
+        accelerator.subprocess, "run", lambda command, env: commands.append(command) or Failed
     )
     out = tmp_path / "report.json"
     with pytest.raises(SystemExit, match="3"):
@@ -95,7 +110,7 @@ def test_unfinished_checks_begin_again(accelerator, monkeypatch, checked):
     class Failed:
         returncode = 1
 
-    monkeypatch.setattr(accelerator.subprocess, "run", lambda command: Failed)
+    monkeypatch.setattr(accelerator.subprocess, "run", lambda command, env: Failed)
     with pytest.raises(SystemExit, match="1"):
         started(accelerator, monkeypatch, checked)
 
@@ -218,11 +233,17 @@ def test_an_error_of_a_check_leaves_the_others(accelerator, monkeypatch):
         "state-space products beside FFT",
         "state-space kernel beside FFT",
         "kernel",
+        "PyTorch",
         "t5, bfloat16",
     ]
-    assert not any(row["holds"] for row in rows)
+    assert [row["check"] for row in rows if row["holds"]] == ["PyTorch"]
     assert [row.get("note") for row in rows[1:4]] == 3 * ["ValueError: no such instruction"]
-    assert [row.get("optional") for row in rows] == [None, None, True, None, None]
+    assert [row["check"] for row in rows if row.get("optional")] == [rows[2]["check"]]
+
+
+def test_pytorch_must_use_the_device_of_jax(accelerator):
+    assert accelerator._same_device(SimpleNamespace(platform="cpu"))["holds"]
+    assert not accelerator._same_device(SimpleNamespace(platform="gpu"))["holds"]
 
 
 def test_backends_of_the_state_space_operation_agree(accelerator):
@@ -275,7 +296,7 @@ def test_kernels_are_compared_with_the_reference(accelerator, backend, monkeypat
 
 @pytest.mark.slow
 def test_losses_of_a_family_agree_with_themselves(accelerator):
-    [float32, products, kernel, bfloat16] = accelerator.check_rows(("t5",))
+    [float32, products, kernel, _, bfloat16] = accelerator.check_rows(("t5",))
     assert float32["error"] == 0.0
     assert all(row["holds"] for row in (float32, products, kernel, bfloat16))
     assert abs(bfloat16["values"][0]) > 0
@@ -302,7 +323,8 @@ def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp
     )
     run = accelerator.subprocess.Popen
 
-    def start(command, cwd):
+    def start(command, cwd, env):
+        assert env["PYTHONPATH"].split(":")[0] == str(accelerator.HERE.parent)
         assert command[1:3] == ["-m", "longsum_jax.train"]
         return run([command[0], str(script), *command[3:]], cwd=cwd)
 
