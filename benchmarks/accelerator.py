@@ -27,6 +27,7 @@ import json
 import math
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,9 @@ HERE = Path(__file__).resolve().parent
 # Processes find the packages of this checkout, which need not be installed.
 PATHS = (str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")]))
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
+# Ends a process when its parent is killed: it would keep the device from the next start.
+SETPRIV = shutil.which("setpriv")
+WITH_PARENT = (SETPRIV, "--pdeathsig=TERM") if SETPRIV else ()
 # Modules of all dependencies, and of the peers.
 MODULES = ("flax", "google.protobuf", "jax", "jaxtyping", "lazy_loader", "markdown_it")
 MODULES += ("ml_collections", "nltk", "numpy", "optax", "orbax", "rouge_score", "sentencepiece")
@@ -389,7 +393,7 @@ def run_for(command: list[str], seconds: float) -> str:
     with tempfile.TemporaryFile() as log:
         try:
             options = {"stdout": log, "stderr": log, "timeout": seconds, "env": ENVIRONMENT}
-            status = subprocess.run(command, **options).returncode
+            status = subprocess.run([*WITH_PARENT, *command], **options).returncode
         except subprocess.TimeoutExpired:
             return STOPPED
         log.seek(0)
@@ -410,7 +414,7 @@ def train(directory: Path, size: str, seconds: float) -> Row:
     command = [sys.executable, "-m", "longsum_jax.train", f"--config={config}"]
     command += [f"--workdir={workdir.resolve()}", f"--config.training.steps={STEPS}"]
     command += [f"--config.task.source=json:{texts.resolve()}"]
-    process = subprocess.Popen(command, cwd=HERE.parent, env=ENVIRONMENT)
+    process = subprocess.Popen([*WITH_PARENT, *command], cwd=HERE.parent, env=ENVIRONMENT)
     try:
         process.wait(seconds - SAVING)
     except subprocess.TimeoutExpired:
@@ -492,7 +496,7 @@ def main() -> None:
         say("checks, two or three minutes on a GPU", end)
         command = [sys.executable, __file__, *sys.argv[1:], "--only_checks"]
         # A process of its own, which leaves the device's memory to the others.
-        if status := subprocess.run(command, env=ENVIRONMENT).returncode:
+        if status := subprocess.run([*WITH_PARENT, *command], env=ENVIRONMENT).returncode:
             sys.exit(status)
     measure_all(args, settings, end)
 

@@ -3,9 +3,12 @@
 import json
 import math
 import re
+import shutil
+import subprocess
 import sys
 import time
 import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -92,13 +95,14 @@ def test_checks_come_first(accelerator, monkeypatch, tmp_path):
         returncode = 3
 
     monkeypatch.setattr(
-        accelerator.subprocess, "run", lambda command, env: commands.append(command) or Failed
+        accelerator.subprocess, "run", lambda command, **options: commands.append(command) or Failed
     )
     out = tmp_path / "report.json"
     with pytest.raises(SystemExit, match="3"):
         started(accelerator, monkeypatch, out, "--size=tiny")
-    assert commands == [
-        [sys.executable, accelerator.__file__, f"--out={out}", "--size=tiny", "--only_checks"]
+    flags = [f"--out={out}", "--size=tiny", "--only_checks"]
+    assert [command[-5:] for command in commands] == [
+        [sys.executable, accelerator.__file__, *flags]
     ]
 
 
@@ -110,7 +114,7 @@ def test_unfinished_checks_begin_again(accelerator, monkeypatch, checked):
     class Failed:
         returncode = 1
 
-    monkeypatch.setattr(accelerator.subprocess, "run", lambda command, env: Failed)
+    monkeypatch.setattr(accelerator.subprocess, "run", lambda command, **options: Failed)
     with pytest.raises(SystemExit, match="1"):
         started(accelerator, monkeypatch, checked)
 
@@ -207,6 +211,26 @@ def test_a_case_that_is_stopped_returns_its_rows(accelerator, monkeypatch, tmp_p
     assert (note, part) == ("", {"rows": [{"n": 0}, {"n": 1}]})
     note, part = accelerator.measure(case._replace(flags=("--fail",)), 60.0)
     assert note == f"exit status 2: {accelerator.NOTE * 'x'}"
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="only Linux has setpriv")
+def test_a_case_ends_with_a_start_that_is_killed(accelerator, tmp_path):
+    pid = tmp_path / "pid"
+    child = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
+    parent = "import sys; sys.path.insert(0, sys.argv[1]); import accelerator\n"
+    parent += "accelerator.run_for([sys.executable, '-c', sys.argv[2]], 300)"
+    command = [sys.executable, "-c", parent, str(accelerator.HERE), child]
+    with subprocess.Popen(command) as process:
+        wait_until(lambda: pid.exists() and pid.read_text())
+        process.kill()
+    wait_until(lambda: not Path(f"/proc/{pid.read_text()}").exists())
+
+
+def wait_until(holds):
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_nothing_is_measured_on_a_device_that_computes_wrongly(accelerator, monkeypatch, tmp_path):
@@ -325,8 +349,8 @@ def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp
 
     def start(command, cwd, env):
         assert env["PYTHONPATH"].split(":")[0] == str(accelerator.HERE.parent)
-        assert command[1:3] == ["-m", "longsum_jax.train"]
-        return run([command[0], str(script), *command[3:]], cwd=cwd)
+        arguments = command[command.index("longsum_jax.train") + 1 :]
+        return run([sys.executable, str(script), *arguments], cwd=cwd)
 
     monkeypatch.setattr(accelerator, "NUM_TEXTS", 2)
     monkeypatch.setattr(accelerator.subprocess, "Popen", start)
