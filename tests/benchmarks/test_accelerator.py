@@ -294,6 +294,20 @@ def test_gradients_that_are_no_numbers_are_found(accelerator, monkeypatch):
     assert math.isnan(accelerator.kernel_error(jax.devices()[0], "some kernel", attend))
 
 
+def test_backends_that_are_stopped_leave_their_rows(scripts, monkeypatch, tmp_path):
+    ssm, out = scripts("ssm"), tmp_path / "ssm.json"
+
+    def rows(repeats):
+        yield {"length": 256}
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(ssm.TABLES, "backends", rows)
+    monkeypatch.setattr(sys, "argv", ["ssm.py", "--tables=backends", f"--out={out}"])
+    with pytest.raises(KeyboardInterrupt):
+        ssm.main()
+    assert json.loads(out.read_text())["rows"] == [{"length": 256}]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["splash", "mosaic", "triton"])
 def test_kernels_are_compared_with_the_reference(accelerator, backend, monkeypatch):
@@ -350,6 +364,8 @@ def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp
     def start(command, cwd, env):
         assert env["PYTHONPATH"].split(":")[0] == str(accelerator.HERE.parent)
         arguments = command[command.index("longsum_jax.train") + 1 :]
+        # Not those of the config, after which the device would have nothing to do.
+        assert f"--config.training.steps={accelerator.STEPS}" in arguments
         return run([sys.executable, str(script), *arguments], cwd=cwd)
 
     monkeypatch.setattr(accelerator, "NUM_TEXTS", 2)
@@ -363,3 +379,12 @@ def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp
     assert first != second
     script.write_text("raise SystemExit(3)")
     assert "exit status 3" in accelerator.train(tmp_path / "other", "tiny", 60.0)["note"]
+    # A training that does not end when it is asked to is killed.
+    script.write_text(
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)"
+    )
+    monkeypatch.setattr(accelerator, "SAVING", 0.5)
+    begin = time.monotonic()
+    row = accelerator.train(tmp_path / "other", "tiny", 3.0)
+    assert row["note"] == "exit status -9 after 0 losses"
+    assert time.monotonic() - begin < 60
