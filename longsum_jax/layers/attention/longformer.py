@@ -112,7 +112,7 @@ class LongformerAttention(EncoderSelfAttention):
             shared["radius"] = layer_input
         k, v = self.project_kv(x)
         tokens = QKV(self.q(x), k, v)
-        # Queries of global attention are only those of global tokens.
+        # Only global tokens have queries of global attention.
         positions = jnp.clip(indices, 0, x.shape[1] - 1)
         global_q = self.q_global(self._gather(x, indices), positions)
         text = {"tokens": tokens, "mask": mask}

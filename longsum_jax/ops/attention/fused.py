@@ -543,7 +543,7 @@ def _count_keys(mask: AnyArray) -> Int[Array, " rows"]:
 
 
 def _real_first(mask: AnyArray) -> Int[Array, "rows length"]:
-    """Returns all positions, those of the mask first."""
+    """Returns the positions in the mask, followed by the others."""
     return jnp.argsort(~mask, axis=1, stable=True)
 
 
