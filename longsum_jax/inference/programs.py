@@ -48,6 +48,7 @@ from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import constrain_rows, is_on_one_cpu
 from longsum_jax.ops.device_memory import check_memory
 from longsum_jax.ops.storage import Storage
+from longsum_jax.training.mesh_programs import MeshJit
 from longsum_jax.typing import AnyArray, Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
@@ -141,7 +142,7 @@ class Program:
     def __init__(self, function: Callable[..., Any], **settings: Any) -> None:
         def compiled(options: GenerationOptions | None) -> _CompiledPrograms:
             # A new function: JAX releases the programs of a function together with it.
-            return _CompiledPrograms(jax.jit(partial(function), **settings))
+            return _CompiledPrograms(MeshJit(partial(function), **settings))
 
         self._compiled = lru_cache(_MAX_OPTIONS)(compiled)
 
