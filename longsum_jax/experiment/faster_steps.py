@@ -100,16 +100,24 @@ class FasterSteps:
 
     def _larger_parts(self) -> Iterator[Trial]:
         """Yields micro-batches of as many rows as fit, and dense maps in one piece."""
+        tried = {self._accumulation(self._best)}
         while True:
-            fewer = self._smallest_fitting(self._best)
-            if fewer >= self._accumulation(self._best):
+            count = self._accumulation(self._best)
+            smallest = self._smallest_fitting(self._best)
+            # The time is not monotone: larger arrays may be computed in chunks.
+            counts = [
+                n
+                for n in (smallest, count // 2)
+                if n in self._counts and smallest <= n < count
+            ]
+            fewer = next((n for n in counts if n not in tried), None)
+            if fewer is None:
                 break
-            trial = yield from self._attempt(
+            tried.add(fewer)
+            yield from self._attempt(
                 {"training.accumulation": fewer},
                 f"micro-batches of {self._run.data.batch_size // fewer:,} rows",
             )
-            if trial is not self._best:
-                break
         if 0 < self._run.model.length_chunk < self._run.task.max_source_length:
             says = "dense maps of the encoder read their weights once"
             yield from self._attempt({"model.length_chunk": 0}, says)

@@ -84,6 +84,21 @@ def test_a_slower_setting_that_does_not_fit_is_not_tried_in_smaller_pieces():
     ]
 
 
+def test_half_as_many_micro_batches_may_be_faster_than_the_fewest():
+    times = {16: 1.0, 8: 0.9, 4: 0.8, 2: 0.85, 1: 1.1}
+
+    def planned(values):
+        return plan_of({"memory": times[values["training.accumulation"]]}, total=1, memory=99)
+
+    values = {"model.remat": False, "training.accumulation": 16}
+    counts = [
+        trial.values["training.accumulation"]
+        for trial in attempts(planned, values, memory=99)
+        if "training.accumulation" in trial.values
+    ]
+    assert counts == [1, 8, 4, 2]
+
+
 def meshes_of(num_devices, num_hosts, *, parameters=0, bound="memory", **mesh):
     """The meshes that are tried, as (batch, fsdp)."""
     plan = plan_of({bound: 1.0}, total=1, memory=100, parameters=parameters)
