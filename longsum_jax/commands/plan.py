@@ -601,8 +601,8 @@ def _faster(
 
     ``start`` is the step before them, which fits.
     """
+    from longsum_jax.commands.faster_steps import FasterSteps
     from longsum_jax.experiment.config import run_config
-    from longsum_jax.experiment.faster_steps import FasterSteps
     from longsum_jax.experiment.memory_changes import with_changes
     from longsum_plan.printing import print_faster
 

@@ -26,8 +26,7 @@ from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 from longsum_jax.training.loop import initialization_key
 from longsum_jax.training.loss import SegmentedLoss, document_loss
-from longsum_jax.training.mesh import BATCH_AXES, activate, make_mesh
-from longsum_jax.training.mesh_programs import MeshJit
+from longsum_jax.training.mesh import BATCH_AXES, MeshJit, activate, make_mesh
 from longsum_jax.training.optimizers import make_optimizer
 from longsum_jax.training.state import TrainState, plan_state, shardings_of
 from longsum_jax.training.step import make_train_step

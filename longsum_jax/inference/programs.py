@@ -48,7 +48,7 @@ from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import constrain_rows, is_on_one_cpu
 from longsum_jax.ops.device_memory import check_memory
 from longsum_jax.ops.storage import Storage
-from longsum_jax.training.mesh_programs import MeshJit
+from longsum_jax.training.mesh import MeshJit
 from longsum_jax.typing import AnyArray, Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels

@@ -19,7 +19,7 @@ from longsum_jax.layers.attention.global_tokens import without_globals
 from longsum_jax.text.segmentation import SentenceEncoder
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.training.mesh_programs import MeshJit
+from longsum_jax.training.mesh import MeshJit
 from longsum_jax.typing import Array, Params
 
 THRESHOLD = 0.5  # probability above which a sentence is selected

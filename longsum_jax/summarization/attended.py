@@ -25,7 +25,7 @@ from longsum_jax.text.alignment import MAX_SOURCES
 from longsum_jax.text.prompts import PromptedIds
 from longsum_jax.text.statements import SourceSentence, Statement
 from longsum_jax.text.support import PlacedSentences
-from longsum_jax.training.mesh_programs import MeshJit
+from longsum_jax.training.mesh import MeshJit
 from longsum_jax.typing import Array
 
 if TYPE_CHECKING:

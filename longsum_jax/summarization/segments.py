@@ -68,7 +68,7 @@ from longsum_jax.text.segment_inputs import (
     read_segment_inputs,
 )
 from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.training.mesh_programs import MeshJit
+from longsum_jax.training.mesh import MeshJit
 from longsum_jax.typing import Array, Params
 
 # (ids [batch, length], mask) -> both, padded to one of a few compiled lengths

@@ -21,7 +21,7 @@ from longsum_jax.training.gradients import (
     summed_gradient_fn,
 )
 from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
-from longsum_jax.training.mesh_programs import jit_for, platform_of
+from longsum_jax.training.mesh import jit_for, platform_of
 from longsum_jax.training.optimizers import global_norm
 from longsum_jax.training.state import TrainState
 from longsum_jax.typing import Array, NumpyBatch

@@ -10,7 +10,7 @@ from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.experiment.programs import evaluation_length, run_programs
 from longsum_jax.models.registry import get_family
-from longsum_jax.training import mesh_programs
+from longsum_jax.training import mesh
 
 ANSWER = "configs/answer.py:tiny"
 EXTRACT = "configs/extractor.py:tiny"
@@ -50,7 +50,7 @@ def test_programs_of_a_run_are_named_and_hold_its_state(tiny_run):
 
 
 def test_all_programs_have_the_options_of_the_mesh(tiny_run, monkeypatch):
-    monkeypatch.setitem(mesh_programs._OPTIONS, "cpu", {"no_such_option": True})
+    monkeypatch.setitem(mesh._COMPILER_OPTIONS, "cpu", {"no_such_option": True})
     for program in run_programs(described(tiny_run), jax.devices()):
         lowered = program.lower()
         with pytest.raises(jax.errors.JaxRuntimeError, match="no_such_option"):

@@ -25,8 +25,7 @@ from longsum_jax.models.family import Family
 from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
-from longsum_jax.training.mesh import make_mesh
-from longsum_jax.training.mesh_programs import MeshJit
+from longsum_jax.training.mesh import MeshJit, make_mesh
 from longsum_jax.typing import Array, NumpyBatch, Params
 
 if TYPE_CHECKING:

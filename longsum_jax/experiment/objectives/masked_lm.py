@@ -33,7 +33,7 @@ from longsum_jax.ops.masking import mask_tokens
 from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.base import mask_id_of
 from longsum_jax.training.loss import LossFn, LossOutput
-from longsum_jax.training.mesh_programs import MeshJit
+from longsum_jax.training.mesh import MeshJit
 from longsum_jax.typing import IGNORED_LABEL, Array, Params
 
 COLUMNS = ("accuracy", "bits_per_token", "bits_per_character")

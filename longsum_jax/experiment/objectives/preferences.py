@@ -33,8 +33,13 @@ from longsum_jax.ops.losses import count_labels, preference_scores
 from longsum_jax.progress import Bar
 from longsum_jax.training.loop import initialization_key
 from longsum_jax.training.loss import LossFn, LossOutput
-from longsum_jax.training.mesh import activate, feed_of, make_mesh, put_batch
-from longsum_jax.training.mesh_programs import MeshJit
+from longsum_jax.training.mesh import (
+    MeshJit,
+    activate,
+    feed_of,
+    make_mesh,
+    put_batch,
+)
 from longsum_jax.training.state import create_state, plan_state
 from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Array, NumpyBatch, Params

@@ -2,9 +2,9 @@ import itertools
 
 import pytest
 
+from longsum_jax.commands.faster_steps import FasterSteps
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.experiment.faster_steps import FasterSteps
 from longsum_jax.experiment.memory_changes import with_changes
 from longsum_plan.plan import ProgramPlan
 from longsum_plan.trials import Trial, fastest

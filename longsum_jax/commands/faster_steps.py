@@ -164,7 +164,7 @@ class FasterSteps:
         return plan.least_seconds < self._best.seconds
 
     def _smallest_fitting(self, trial: Trial) -> int:
-        """Returns the smallest number of micro-batches that fits, else that of the trial."""
+        """Returns the smallest number of micro-batches that fits, else the trial's own."""
         count = self._accumulation(trial)
         plan = trial.plan
         if plan is None:
