@@ -48,7 +48,6 @@ from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import constrain_rows, is_on_one_cpu
 from longsum_jax.ops.device_memory import check_memory
 from longsum_jax.ops.storage import Storage
-from longsum_jax.training.mesh import MeshJit
 from longsum_jax.typing import AnyArray, Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
@@ -140,6 +139,9 @@ class Program:
     """
 
     def __init__(self, function: Callable[..., Any], **settings: Any) -> None:
+        # Imported here: loading a model needs no mesh.
+        from longsum_jax.training.mesh import MeshJit
+
         def compiled(options: GenerationOptions | None) -> _CompiledPrograms:
             # A new function: JAX releases the programs of a function together with it.
             return _CompiledPrograms(MeshJit(partial(function), **settings))
