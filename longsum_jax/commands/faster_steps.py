@@ -22,9 +22,8 @@ class FasterSteps:
     """Attempts to make a training step faster with the remaining memory; an iterable of them.
 
     Settings of ``model.remat`` are tried first, then larger micro-batches,
-    dense maps in one piece, and meshes that send less; these first, if the step
-    waits for the links between devices. Each attempt changes the fastest step
-    before it, by the roofline time (``trials.fastest``).
+    dense maps in one piece, and meshes that send less. Each attempt changes the
+    fastest step before it, by the roofline time (``trials.fastest``).
 
     Args:
         run: config of the run, with the changes ``begun``.
@@ -52,26 +51,18 @@ class FasterSteps:
         self._tried = [Trial(begun, "", plan)]
 
     def __iter__(self) -> Iterator[Trial]:
-        waits_for_links = self._best_plan.bound == "links"
-        if waits_for_links:
-            yield from self._other_meshes()
         yield from self._other_remats()
         yield from self._larger_parts()
-        if not waits_for_links:
-            yield from self._other_meshes()
+        yield from self._other_meshes()
 
     @property
     def _best(self) -> Trial:
         return fastest(self._tried) or self._tried[0]
 
-    @property
-    def _best_plan(self) -> ProgramPlan:
-        plan = self._best.plan
-        assert plan is not None
-        return plan
-
-    def _attempt(self, values: Mapping[str, Any], says: str) -> _Attempt:
-        together = {**self._best.values, **values}
+    def _attempt(
+        self, values: Mapping[str, Any], says: str, base: Trial | None = None
+    ) -> _Attempt:
+        together = {**(base or self._best).values, **values}
         trial = Trial(together, says, self._plan_with(together))
         self._tried.append(trial)
         yield trial
@@ -125,7 +116,8 @@ class FasterSteps:
     def _other_meshes(self) -> Iterator[Trial]:
         """Yields meshes whose devices share the parameters in smaller groups, or not at all.
 
-        A group is a row or column of a square of devices, or a host.
+        A step that waits for links hides how fast its other settings are, so
+        meshes are tried with those that are the fastest without links.
         """
         mesh, devices = self._run.mesh, self._num_devices
         if devices == 1 or mesh.preset not in ("replicated", "fsdp"):
@@ -133,13 +125,9 @@ class FasterSteps:
         current = mesh.fsdp
         if current == -1:
             current = devices // mesh.batch
-        per_host = devices // self._num_hosts
-        # the largest divisor that is not above the square root
-        side = math.isqrt(devices)
-        while devices % side:
-            side -= 1
-        state = self._state_bytes(self._best_plan) * current
-        for group in sorted({side, per_host, 1}, reverse=True):
+        base = min(self._tried, key=_seconds_without_links)
+        state = _state_bytes(base.plan) * current
+        for group in _groups(devices, self._num_hosts):
             if group == current or state / group > self._memory:
                 continue
             if group == 1:
@@ -148,7 +136,7 @@ class FasterSteps:
             else:
                 values = mesh_values("fsdp", batch=devices // group)
                 says = f"every {group} devices have all parameters"
-            yield from self._attempt(values, says)
+            yield from self._attempt(values, says, base)
 
     def _accumulation(self, trial: Trial) -> int:
         count: int = trial.values.get(
@@ -169,12 +157,35 @@ class FasterSteps:
         plan = trial.plan
         if plan is None:
             return count
-        fixed = self._state_bytes(plan)
+        fixed = _state_bytes(plan)
         for other in self._counts:
             # at most: not all other memory depends on the rows
             if fixed + (plan.total - fixed) * count / other <= self._memory:
                 return other
         return count
 
-    def _state_bytes(self, plan: ProgramPlan) -> int:
-        return sum(plan.memory.get(x, 0) for x in ("parameters", "optimizer"))
+
+def _groups(num_devices: int, num_hosts: int) -> list[int]:
+    """Returns numbers of devices that may share the parameters, the largest first.
+
+    They are a row of a square of devices, as TPUs have links, a host, and one.
+    """
+    # the largest divisor that is not above the square root
+    side = math.isqrt(num_devices)
+    while num_devices % side:
+        side -= 1
+    return sorted({side, num_devices // num_hosts, 1}, reverse=True)
+
+
+def _state_bytes(plan: ProgramPlan | None) -> int:
+    """Returns the bytes of parameters and optimizer state on one device."""
+    memory = {} if plan is None else plan.memory
+    return sum(memory.get(part, 0) for part in ("parameters", "optimizer"))
+
+
+def _seconds_without_links(trial: Trial) -> float:
+    """Returns the roofline time of products and memory; infinity if it does not fit."""
+    if trial.plan is None or trial.seconds == math.inf:
+        return math.inf
+    seconds = trial.plan.seconds.items()
+    return max((time for part, time in seconds if part != "links"), default=0.0)
