@@ -117,7 +117,7 @@ class FasterSteps:
         """Yields meshes whose devices share the parameters in smaller groups, or not at all.
 
         A step that waits for links hides how fast its other settings are, so
-        meshes are tried with those that are the fastest without links.
+        meshes are tried with the settings that are fastest without links.
         """
         mesh, devices = self._run.mesh, self._num_devices
         if devices == 1 or mesh.preset not in ("replicated", "fsdp"):
