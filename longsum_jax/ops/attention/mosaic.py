@@ -728,14 +728,16 @@ def _product(a: AnyArray, b: AnyArray, a_axis: int, b_axis: int) -> Array:
     )
 
 
-def _part_inside(x: Any, block_index: Any, size: int, length: int) -> Array:
-    """Reads a block of ``x``; lanes after ``length``, which may be anything, are zeros."""
+def _part_inside(
+    x: Any, block_index: Any, size: int, length: int, outside: float = 0.0
+) -> Array:
+    """Reads a block of ``x``; lanes after ``length``, which may be anything, become ``outside``."""
     values = x[...]
     if length % size == 0:
         return values
     positions = lax.broadcasted_iota(jnp.int32, values.shape, 1)
     is_inside = positions < length - block_index * size
-    return jnp.where(is_inside, values, jnp.zeros_like(values))
+    return jnp.where(is_inside, values, jnp.full_like(values, outside))
 
 
 def _forward_kernel(
@@ -828,9 +830,12 @@ def _backward_kernel(
     def _() -> None:
         of_queries = block.queries, problem.query_block, problem.num_queries
         of_keys = block.keys, problem.key_block, problem.num_keys
-        queries, of_out, log_totals, products_of_out = (
-            _part_inside(x, *of_queries) for x in (q, gradient, log_sums, sums)
+        queries, of_out, products_of_out = (
+            _part_inside(x, *of_queries) for x in (q, gradient, sums)
         )
+        # The weights of queries after the last one are zeros, however large
+        # their bias is.
+        log_totals = _part_inside(log_sums, *of_queries, outside=-MASK_VALUE)
         keys, values = (_part_inside(x, *of_keys) for x in (k, v))
         # weight = exp(score - log_sum); score gradient = weight * (weight
         # gradient - sum of products)

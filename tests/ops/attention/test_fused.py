@@ -185,6 +185,19 @@ def test_position_biases_are_made_inside_the_kernel(
 
 
 @pytest.mark.parametrize("kernel", ["mosaic", "triton"])
+def test_a_bias_beyond_the_exponentials_of_float32_keeps_gradients_finite(kernel):
+    """Exponentials overflow from 89 on: blocks have positions after the last query, too."""
+    *arrays, gradient, _ = draw(70, 130, 0)
+    bias = StepBias(np.full((H, 1), 100, np.float32), starts=())
+
+    def attend(q, k, v):
+        return fused_attention(q, k, v, kernel=kernel, biases=[bias], scale=SCALE)
+
+    # The softmax of scores that are all larger by a number is the same.
+    assert_same_values_and_gradients(attend, *arrays, gradient, None)
+
+
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "causal"),
     [
