@@ -49,7 +49,6 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.dense import Scale, product_factor
-from longsum_jax.ops.attention.kernel_blocks import tpu_block
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import SegmentIds
@@ -182,6 +181,8 @@ def choose_kernel(
     if kernel in ("splash", "mosaic") and dtype == jnp.float16:
         return KernelChoice(None, "TPUs have no float16")
     if kernel == "mosaic":
+        from longsum_jax.ops.attention.kernel_blocks import tpu_block
+
         if tpu_block(num_queries, head_dim, dtype.itemsize) is None:
             return KernelChoice(
                 None,
