@@ -179,11 +179,10 @@ def _windows(
         precision=precision,
     )
     # A row of tiles reads ``count`` diagonals, shifted by one from the row
-    # above it.
-    firsts = range(count - 1, -1, -1)
-    rows = [
-        tiles[:, :, n : n + count].reshape(channels, tile, size) for n in firsts
-    ]
+    # above it. Joined before they are cut, tiles are not padded to whole lanes.
+    joined = tiles.reshape(channels, tile, -1)
+    firsts = range(size - tile, -1, -tile)
+    rows = [joined[:, :, first : first + size] for first in firsts]
     return jnp.concatenate(rows, 1)
 
 
