@@ -5,29 +5,51 @@
 First, the loss and the gradient of every family's tiny model are compared with the same program on
 this machine's CPU in float32, and must be finite in bfloat16. The backends of the state-space
 operation are compared with the FFT, and the values and gradients of each attention kernel with the
-reference. Then the other scripts run, one case after another in a process of its own until
---minutes are over, the most important ones first: training steps, encoders and searches compared
-with PyTorch's, also compiled and with caches of fixed size; the operations that take longest; the
-backends; training steps without kernels. The remaining minutes are for a training on generated
-text. Checks take two or three minutes on a GPU, most of them to compile. The report is written
-after every part, and a later start continues it; unfinished checks begin again. Nothing is measured
-on a device that computes wrongly.
+reference. Checks take two or three minutes on a GPU, most of them to compile. Nothing is measured
+if one of them fails; if it is an attention kernel's, --attention_backend=reference measures without
+kernels, in another report.
+
+Then the other scripts run, one case after another in a process of its own until --minutes are over,
+the most important ones first: training steps, encoders and searches, compared with PyTorch's, also
+compiled and with caches of fixed size; the operations that take longest; the backends of the
+state-space operation and of attention; training steps without kernels. The remaining minutes are
+for a training on generated text.
+
+The report is written after every case, and a later start continues it: finished checks and cases
+are not repeated, a case that was stopped continues after its last row, and cases that failed, or
+were stopped twice, come last. Only the training needs its folder next to the report (--out without
+.json, and .training) to continue.
 """
 
 import argparse
+import importlib.util
 import json
+import math
+import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import GIB, device_bytes, print_table, write_report
+from common import GIB, device_bytes, numbers, print_table, rows_before, write_report
 
 HERE = Path(__file__).resolve().parent
+# Processes find the packages of this checkout, which need not be installed.
+PATHS = (str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")]))
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
+# Ends a process when its parent is killed: it would keep the device from the next start.
+SETPRIV = shutil.which("setpriv")
+WITH_PARENT = (SETPRIV, "--pdeathsig=TERM") if SETPRIV else ()
+# Modules of all dependencies, and of the peers.
+MODULES = ("flax", "google.protobuf", "jax", "jaxtyping", "lazy_loader", "markdown_it")
+MODULES += ("ml_collections", "nltk", "numpy", "optax", "orbax", "rouge_score", "sentencepiece")
+MODULES += ("torch", "tqdm", "transformers")
 # Differences from the CPU, of the largest entry. Products of float32 are formed in full here.
 MOST = {"float32": 1e-3, "bfloat16": 2e-2}
 FAMILIES = ("t5", "longt5", "locost", "bart", "pegasus", "pegasus_x", "led", "bigbird_pegasus")
@@ -39,8 +61,12 @@ SUMMARY = 512  # tokens of a target
 ROW_TOKENS = 256
 MOST_ROWS = 8
 NUM_TEXTS = 400_000  # 24 words each, for the training
-LEAST_TRAINING = 60.0  # seconds
+STEPS = 1_000_000  # of the training, which the minutes end
+LEAST_CASE, LEAST_TRAINING = 45.0, 60.0  # seconds that must be left to start
+SAVING = 20.0  # seconds for the last checkpoint
+NOTE = 500  # characters of an error that a row retains
 LAST_CHECK = "all of them"
+STOPPED = "no time was left"
 NESTED = ("losses", "operations")  # columns that the printed table leaves out
 Row = dict[str, Any]
 
@@ -53,74 +79,122 @@ class Case(NamedTuple):
     flags: tuple[str, ...]
 
 
-def cases(size: str, lengths: tuple[int, ...], device_gib: float) -> Iterator[Case]:
+def cases(
+    size: str, lengths: tuple[int, ...], device_gib: float, backend: str = "auto"
+) -> Iterator[Case]:
     """Yields the measurements, those first that settle most.
 
     Args:
         size: size of the models, see ``models.SIZES``.
         lengths: tokens of the documents of training steps, the first one also of other cases.
         device_gib: memory of the device, of which the models of a step take about a third.
+        backend: attention kernels of our models.
     """
+    attention = f"--attention_backend={backend}"
     sized = (f"--size={size}", "--repeats=5")
+    ours = (*sized, "--peers=none")
     first = lengths[0]
     for length in lengths:
         rows = min(max(int(device_gib * ROW_TOKENS / length), 1), MOST_ROWS)
-        step = (f"--lengths={length}", *sized, f"--target={SUMMARY}", f"--batch={rows}")
+        step = (f"--lengths={length}", *sized, attention, f"--target={SUMMARY}", f"--batch={rows}")
         for model in ("locost", "longt5", "led", *(("t5",) if length == first else ())):
             flags = (f"--models={model}", *step, "--compile")
             yield Case(f"train {model} {length}", "train_step.py", flags)
     for model in ("locost", "longt5", "led"):
-        flags = (f"--models={model}", f"--lengths={first}", *sized, "--compile")
+        flags = (f"--models={model}", f"--lengths={first}", *sized, attention, "--compile")
         yield Case(f"encode {model} {first}", "encode.py", flags)
     for model in ("locost", "longt5", "led"):
         longer = ",".join(str(first * 4**power) for power in range(1, 5))
-        flags = (f"--models={model}", f"--lengths={longer}", *sized, "--peers=none")
+        flags = (f"--models={model}", f"--lengths={longer}", *ours, attention)
         yield Case(f"encode {model}, longer", "encode.py", flags)
     for model, length in (("bart", first // 4), ("led", 4 * first)):
         for beams in (1, 4):
-            flags = (f"--models={model}", f"--lengths={length}", f"--beams={beams}")
-            flags += ("--batches=1,16", "--new_tokens=128", f"--size={size}", "--static")
+            flags = (f"--models={model}", f"--lengths={length}", f"--beams={beams}", *sized)
+            flags += (attention, "--batches=1,16", "--new_tokens=128", "--static")
             yield Case(f"decode {model} {length}, beams {beams}", "decode.py", flags)
-    profiled = (*sized, "--peers=none", "--profile")
-    step = (f"--lengths={first}", f"--target={SUMMARY}", *profiled)
-    yield Case("profile train", "train_step.py", ("--models=locost", *step))
-    million = f"--lengths={256 * first}"
-    yield Case("profile encode", "encode.py", ("--models=locost", million, *profiled))
-    yield Case("state-space backends", "ssm.py", ("--tables=backends", "--repeats=2"))
-    reference = (*step[:-1], "--attention_backend=reference")
+    step = ("--models=locost", f"--lengths={first}", f"--target={SUMMARY}", *ours, attention)
+    yield Case(f"profile train {first}", "train_step.py", (*step, "--profile"))
+    million = ("--models=locost", f"--lengths={256 * first}", *ours, attention)
+    yield Case(f"profile encode {256 * first}", "encode.py", (*million, "--profile"))
+    yield Case("state-space backends", "ssm.py", ("--tables=backends", "--repeats=5"))
+    longer = ",".join(str(length) for length in (first // 4, first, 4 * first))
+    for name in dict.fromkeys((backend, "triton", "reference")):
+        flags = ("--models=bart", f"--lengths={longer}", *ours, f"--attention_backend={name}")
+        yield Case(f"attention {name}", "encode.py", flags)
+    step = (f"--lengths={first}", f"--target={SUMMARY}", *ours, "--attention_backend=reference")
     for model in ("t5", "longt5", "led"):
-        flags = (f"--models={model}", *reference)
+        flags = (f"--models={model}", *step)
         yield Case(f"train {model} {first} without kernels", "train_step.py", flags)
 
 
-def check_rows(families: tuple[str, ...]) -> Iterator[Row]:
+def check_rows(families: tuple[str, ...], backend: str = "auto") -> Iterator[Row]:
     """Yields what the device computes beside the CPU; a row that does not hold says so."""
     import jax
 
-    device, cpu = jax.devices()[0], jax.devices("cpu")[0]
+    device = jax.devices()[0]
     with jax.default_matmul_precision("highest"):
         for name in families:
-            ours, expected = (
-                loss_and_norm(name, "float32", device),
-                loss_and_norm(name, "float32", cpu),
-            )
-            error = max(abs(a / b - 1) for a, b in zip(ours, expected, strict=True))
-            yield {"check": f"{name}, float32", "error": error, "holds": error < MOST["float32"]}
-        for compared, backend, dtype in (
-            ("products", "matmul", "float32"),
-            ("kernel", "fused", "bfloat16"),
-        ):
-            error = backends_error(device, backend, dtype)
-            row = {"check": f"state-space {compared} beside FFT", "error": error}
-            yield row | {"holds": error < MOST[dtype]}
-        yield from kernel_rows(device)
+            yield _checked(f"{name}, float32", lambda name=name: _beside_cpu(name, device))
+        yield _checked(
+            "state-space products beside FFT",
+            lambda: _error(backends_error(device, "matmul", "float32"), "float32"),
+        )
+        row = _checked(
+            "state-space kernel beside FFT",
+            lambda: _error(backends_error(device, "fused", "bfloat16"), "bfloat16"),
+        )
+        yield row | {"optional": True}  # no model uses it unless it is asked for
+        for name, compute in kernel_checks(device, backend):
+            yield _checked(name, lambda compute=compute: _error(compute(), "bfloat16"))
+    yield _checked("PyTorch", lambda: _same_device(device))
     for name in families:
-        values = loss_and_norm(name, "bfloat16", device)
-        is_finite = all(abs(value) < float("inf") for value in values)
-        yield {"check": f"{name}, bfloat16", "values": list(values), "holds": is_finite}
+        yield _checked(f"{name}, bfloat16", lambda name=name: _is_finite(name, device, backend))
 
 
-def loss_and_norm(name: str, dtype: str, device: Any) -> tuple[float, float]:
+def _checked(name: str, compute: Callable[[], Row]) -> Row:
+    """Returns the row of a check, which an error of any kind does not keep from the others."""
+    try:
+        return {"check": name, **compute()}
+    except Exception as error:
+        note = f"{type(error).__name__}: {str(error)[:NOTE]}"
+        return {"check": name, "note": note, "holds": False}
+
+
+def _error(error: float, dtype: str) -> Row:
+    return {"error": error, "holds": error < MOST[dtype]}  # False if it is not a number, too
+
+
+def largest(errors: Iterable[float]) -> float:
+    """Returns the largest error, or NaN if there is one, which Python's `max` would pass over."""
+    import numpy as np
+
+    return float(np.max(list(errors)))
+
+
+def _beside_cpu(name: str, device: Any) -> Row:
+    import jax
+
+    cpu = jax.devices("cpu")[0]
+    pairs = zip(*(loss_and_norm(name, "float32", place) for place in (device, cpu)), strict=True)
+    return _error(largest(abs(a / b - 1) for a, b in pairs), "float32")
+
+
+def _is_finite(name: str, device: Any, backend: str) -> Row:
+    values = loss_and_norm(name, "bfloat16", device, backend)
+    return {"values": list(values), "holds": all(map(math.isfinite, values))}
+
+
+def _same_device(device: Any) -> Row:
+    """PyTorch of a CPU beside JAX on a GPU would compare the devices."""
+    from torch_peers import device as peer_device
+
+    return {
+        "device": peer_device(),
+        "holds": (peer_device() == "cuda") == (device.platform == "gpu"),
+    }
+
+
+def loss_and_norm(name: str, dtype: str, device: Any, backend: str = "auto") -> tuple[float, float]:
     """Returns the loss of a family's tiny model, and the norm of its gradient, on a device."""
     import dataclasses
 
@@ -132,7 +206,8 @@ def loss_and_norm(name: str, dtype: str, device: Any) -> tuple[float, float]:
     from longsum_jax.training.optimizers import global_norm
 
     family = get_family(name)
-    config = dataclasses.replace(family.presets["tiny"], dtype=dtype)
+    options = {"dtype": dtype, "attention_backend": backend}
+    config = dataclasses.replace(family.presets["tiny"], **options)
     module = family.module_class(config)
     rng = np.random.default_rng(0)
     ids = rng.integers(3, config.vocab_size, (2, LENGTH))
@@ -157,7 +232,7 @@ def loss_and_norm(name: str, dtype: str, device: Any) -> tuple[float, float]:
     return float(value), float(norm)
 
 
-def backends_error(device: Any, backend: str = "matmul", dtype: str = "float32") -> float:
+def backends_error(device: Any, backend: str, dtype: str) -> float:
     """Returns the difference of a backend and the FFT, as a share of the largest output."""
     import jax
     import jax.numpy as jnp
@@ -181,10 +256,11 @@ def backends_error(device: Any, backend: str = "matmul", dtype: str = "float32")
         return float(jnp.abs(outputs[0] - outputs[1]).max() / jnp.abs(outputs[0]).max())
 
 
-def kernel_rows(device: Any, backend: str = "auto") -> Iterator[Row]:
-    """Yields a row for every attention that a kernel of the device computes, in bfloat16.
+def kernel_checks(device: Any, backend: str = "auto") -> Iterator[tuple[str, Callable[[], float]]]:
+    """Yields names, and functions of the error, of attentions that a kernel of a device computes.
 
-    Values and gradients are compared with those of the reference on the CPU, in float32.
+    Values and gradients in bfloat16 are compared with those of the reference on the CPU, in
+    float32; the error is a share of the largest entry.
 
     Args:
         device: to compute on.
@@ -192,40 +268,44 @@ def kernel_rows(device: Any, backend: str = "auto") -> Iterator[Row]:
     """
     import jax
     import jax.numpy as jnp
-    import numpy as np
 
     from longsum_jax.ops.attention.fused import choose_kernel
 
-    rng = np.random.default_rng(0)
-    arrays = [jnp.asarray(rng.normal(size=ATTENTION), jnp.bfloat16) for _ in range(4)]
     length, head_dim = ATTENTION[1], ATTENTION[3]
-    mask = np.stack([np.arange(length) >= 5, np.arange(length) < 200])
     sizes = {"num_queries": length, "num_keys": length, "head_dim": head_dim}
     for name, attend, asked in _attentions():
         with jax.default_device(device):
             kernel = choose_kernel(backend, jnp.bfloat16, **sizes, **asked).kernel
-        if kernel is None:
-            continue
+        if kernel is not None:
+            yield f"attention, {name}: {kernel}", partial(kernel_error, device, kernel, attend)
 
-        def with_gradients(*arrays: Any, kernel: str | None, attend: Any = attend) -> Any:
-            *qkv, gradient = arrays
-            out, pull_back = jax.vjp(lambda q, k, v: attend(q, k, v, mask, kernel), *qkv)
-            return out, *pull_back(gradient)
 
-        run = jax.jit(with_gradients, static_argnames="kernel")
-        with jax.default_device(device):
-            result = run(*jax.device_put(arrays, device), kernel=kernel)
-        cpu = jax.devices("cpu")[0]
-        with jax.default_device(cpu):
-            exact = [x.astype(jnp.float32) for x in jax.device_put(arrays, cpu)]
-            expected = run(*exact, kernel=None)
-        pairs = [
-            (np.asarray(a, np.float32), np.asarray(b))
-            for a, b in zip(result, expected, strict=True)
-        ]
-        error = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
-        holds = error < MOST["bfloat16"]  # False where it is not a number, too
-        yield {"check": f"attention, {name}: {kernel}", "error": error, "holds": holds}
+def kernel_error(device: Any, kernel: str, attend: Any) -> float:
+    """Returns the largest difference of a kernel's values and gradients from the reference."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    arrays = [jnp.asarray(rng.normal(size=ATTENTION), jnp.bfloat16) for _ in range(4)]
+    length = ATTENTION[1]
+    mask = np.stack([np.arange(length) >= 5, np.arange(length) < 200])
+
+    def with_gradients(*arrays: Any, kernel: str | None) -> Any:
+        *qkv, gradient = arrays
+        out, pull_back = jax.vjp(lambda q, k, v: attend(q, k, v, mask, kernel), *qkv)
+        return out, *pull_back(gradient)
+
+    run = jax.jit(with_gradients, static_argnames="kernel")
+    with jax.default_device(device):
+        result = run(*jax.device_put(arrays, device), kernel=kernel)
+    cpu = jax.devices("cpu")[0]
+    with jax.default_device(cpu):
+        exact = [x.astype(jnp.float32) for x in jax.device_put(arrays, cpu)]
+        expected = run(*exact, kernel=None)
+    result = [np.asarray(x, np.float32) for x in result]
+    pairs = zip(result, map(np.asarray, expected), strict=True)
+    return largest(np.abs(a - b).max() / np.abs(b).max() for a, b in pairs)
 
 
 def _attentions() -> Iterator[tuple[str, Any, Row]]:
@@ -285,39 +365,65 @@ def _attentions() -> Iterator[tuple[str, Any, Row]]:
     yield "position bias, dropout", biased, asked
 
 
-def measure(case: Case, seconds: float) -> list[Row]:
-    """Returns the rows of a case, or one with a note where it failed or took too long."""
+def measure(case: Case, seconds: float, before: Row | None = None) -> tuple[str, Row | None]:
+    """Runs a case for at most some seconds.
+
+    Args:
+        before: unfinished report, which the script continues.
+
+    Returns:
+        A note, "" if the case is finished; and its report, None if there is none yet.
+    """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "report.json"
+        if before is not None:
+            out.write_text(json.dumps(before))
         command = [sys.executable, str(HERE / case.script), *case.flags, f"--out={out}"]
+        note = run_for(command, seconds)
+        return note, json.loads(out.read_text()) if out.exists() else None
+
+
+def run_for(command: list[str], seconds: float) -> str:
+    """Runs a command for at most some seconds.
+
+    Returns:
+        "" if it succeeded, otherwise ``STOPPED`` or the end of what it wrote.
+    """
+    # A file, because processes that outlive the command would keep a pipe open.
+    with tempfile.TemporaryFile() as log:
         try:
-            subprocess.run(command, check=True, capture_output=True, timeout=seconds)
+            options = {"stdout": log, "stderr": log, "timeout": seconds, "env": ENVIRONMENT}
+            status = subprocess.run([*WITH_PARENT, *command], **options).returncode
         except subprocess.TimeoutExpired:
-            return [{"case": case.name, "note": "no time was left"}]
-        except subprocess.CalledProcessError as error:
-            return [{"case": case.name, "note": error.stderr.decode()[-500:]}]
-        return [{"case": case.name, **row} for row in json.loads(out.read_text())["rows"]]
+            return STOPPED
+        log.seek(0)
+        text = log.read().decode(errors="replace").strip()
+    return f"exit status {status}: {text[-NOTE:]}" if status else ""
 
 
 def train(directory: Path, size: str, seconds: float) -> Row:
-    """Trains a LOCOST to copy generated words for some seconds; a later call goes on.
+    """Trains a LOCOST to copy generated words for some seconds; a later call continues.
 
     Returns:
         A row with the losses by step, or with a note if the training failed.
     """
     texts, workdir = directory / "words.jsonl", directory / "run"
     if not texts.exists():
-        directory.mkdir(exist_ok=True)
         write_words(texts)
     config = "configs/locost_small.py:copy" + (",size=10m" if size == "base" else "")
     command = [sys.executable, "-m", "longsum_jax.train", f"--config={config}"]
-    command += [f"--workdir={workdir}", f"--config.task.source=json:{texts.resolve()}"]
-    process = subprocess.Popen(command, cwd=HERE.parent)
+    command += [f"--workdir={workdir.resolve()}", f"--config.training.steps={STEPS}"]
+    command += [f"--config.task.source=json:{texts.resolve()}"]
+    process = subprocess.Popen([*WITH_PARENT, *command], cwd=HERE.parent, env=ENVIRONMENT)
     try:
-        process.wait(seconds)
+        process.wait(seconds - SAVING)
     except subprocess.TimeoutExpired:
         process.terminate()  # it writes a checkpoint
-        process.wait()
+        try:
+            process.wait(SAVING)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
     name = {"case": f"train {config}"}
     log = workdir / "metrics.jsonl"
     lines = log.read_text().splitlines() if log.exists() else []
@@ -330,38 +436,39 @@ def train(directory: Path, size: str, seconds: float) -> Row:
 
 def write_words(path: Path) -> None:
     """Writes rows of random words, which are their own summaries."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     rng = random.Random(0)
     syllables = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
     words = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(5000)]
-    with path.open("w") as file:
+    unfinished = path.with_suffix(".new")
+    with unfinished.open("w") as file:
         for _ in range(NUM_TEXTS):
             text = " ".join(rng.choices(words, k=24))
             file.write(json.dumps({"document": text, "summary": text}) + "\n")
+    unfinished.replace(path)
 
 
-def check(families: str, out: Path) -> int:
-    """Runs the checks in a process of its own, which leaves the device's memory to the others.
-
-    Returns:
-        Its exit status: 0 if everything holds.
-    """
-    command = [sys.executable, __file__, "--only_checks", f"--families={families}", f"--out={out}"]
-    return subprocess.run(command).returncode
-
-
-def write_checks(families: str, out: Path) -> None:
+def write_checks(families: str, backend: str, out: str, **settings: str) -> None:
     """Checks the device, and writes the report after every row."""
     rows: list[Row] = []
-    for row in check_rows(tuple(families.split(","))):
+    for row in check_rows(tuple(families.split(",")), backend):
         print(json.dumps(row), file=sys.stderr, flush=True)
         rows.append(row)
-        write_report(out, rows)
-    holds = all(row["holds"] for row in rows)
+        write_report(out, rows, **settings)
+    holds = all(row["holds"] or row.get("optional", False) for row in rows)
     last = {"check": LAST_CHECK, "holds": holds, "device_gib": device_bytes() / GIB}
-    write_report(out, [*rows, last])
+    write_report(out, [*rows, last], **settings)
     if not holds:
         print_table(rows)
         sys.exit("the device computes something else than this machine's CPU; see the table")
+
+
+def pending(cases: Iterator[Case], rows: list[Row], unfinished: Row) -> list[Case]:
+    """Returns the cases to run; those last that failed, or were stopped twice."""
+    done = {row.get("case") for row in rows} - unfinished.keys()
+    late = {name for name, x in unfinished.items() if x["note"] != STOPPED or x["tries"] > 1}
+    left = [case for case in cases if case.name not in done]
+    return sorted(left, key=lambda case: case.name in late)
 
 
 def main() -> None:
@@ -372,43 +479,80 @@ def main() -> None:
     parser.add_argument("--size", default="base", help="of the measured models; default: base")
     parser.add_argument("--lengths", default="4096,16384", help="default: 4096,16384")
     parser.add_argument("--families", default=",".join(FAMILIES), help="to check; default: all")
+    parser.add_argument(
+        "--attention_backend", default="auto", help="of our models; reference: without kernels"
+    )
     parser.add_argument("--only_checks", action="store_true", help="measure nothing")
     parser.add_argument("--out", required=True, help="JSON report to write or continue")
     args = parser.parse_args()
     end = time.monotonic() + 60 * args.minutes
-    out = Path(args.out)
+    settings = {"size": args.size, "attention_backend": args.attention_backend}
     if args.only_checks:
-        write_checks(args.families, out)
+        write_checks(args.families, args.attention_backend, args.out, **settings)
         return
-    if not _has_checks(out) and (status := check(args.families, out)):
-        sys.exit(status)
+    if missing := [name for name in MODULES if not is_installed(name)]:
+        say(f"not installed, and some cases may fail: {', '.join(missing)}", end)
+    if not _has_checks(rows_before(args.out, **settings)):
+        say("checks, two or three minutes on a GPU", end)
+        command = [sys.executable, __file__, *sys.argv[1:], "--only_checks"]
+        # A process of its own, which leaves the device's memory to the others.
+        if status := subprocess.run([*WITH_PARENT, *command], env=ENVIRONMENT).returncode:
+            sys.exit(status)
+    measure_all(args, settings, end)
+
+
+def measure_all(args: argparse.Namespace, settings: Row, end: float) -> None:
+    """Measures the cases that a report does not have, and trains until the end."""
+    out = Path(args.out)
     report = json.loads(out.read_text())
-    lengths = tuple(map(int, args.lengths.split(",")))
-    # A case that failed or had no time begins again; a peer without enough memory does not.
-    rows = [row for row in report["rows"] if "note" not in row or "by" in row]
-    [last] = [row for row in report["rows"] if row.get("check") == LAST_CHECK]
-    if "device_gib" not in last:
-        sys.exit(f"{out} is of an earlier version of this script; give another --out")
-    for case in cases(args.size, lengths, last["device_gib"]):
-        left = end - time.monotonic()
-        if left <= 0:
+    rows, unfinished = report["rows"], report.get("unfinished", {})
+    [last] = [row for row in rows if row.get("check") == LAST_CHECK]
+    lengths = tuple(numbers(args.lengths))
+    every = cases(args.size, lengths, last["device_gib"], args.attention_backend)
+    extra = settings | {"unfinished": unfinished, "machine": report["machine"]}
+
+    def add(name: str, new: list[Row]) -> None:
+        rows[:] = [*(row for row in rows if row.get("case") != name), *new]
+        write_report(out, rows, **extra)
+
+    left = pending(every, rows, unfinished)
+    for number, case in enumerate(left):
+        seconds = end - time.monotonic()
+        if seconds < LEAST_CASE:
             break
-        if any(row.get("case") == case.name for row in rows):
-            continue
-        rows += measure(case, left)
-        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-        write_report(out, rows, machine=report["machine"])
-    left = end - time.monotonic()
-    if left > LEAST_TRAINING:
-        row = train(out.with_suffix(".training"), args.size, left)
-        rows = [*(before for before in rows if before.get("case") != row["case"]), row]
-        write_report(out, rows, machine=report["machine"])
+        say(f"{case.name}, one of {len(left) - number} cases", end)
+        before = unfinished.pop(case.name, {"tries": 0, "report": None})
+        note, part = measure(case, seconds, before["report"])
+        new = [{"case": case.name, **row} for row in part["rows"]] if part else []
+        if note:
+            unfinished[case.name] = {"note": note, "tries": before["tries"] + 1, "report": part}
+            new.append({"case": case.name, "note": note})
+        for row in new:
+            print(json.dumps(row), file=sys.stderr, flush=True)
+        add(case.name, new)
+    if end - time.monotonic() > LEAST_TRAINING:
+        say("training", end)
+        row = train(out.with_suffix(".training"), args.size, end - time.monotonic())
+        add(row["case"], [row])
     print_table([{key: row[key] for key in row if key not in NESTED} for row in rows])
 
 
-def _has_checks(out: Path) -> bool:
+def is_installed(module: str) -> bool:
+    """Returns whether a module can be imported, without an import of the module itself."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
+
+
+def say(what: str, end: float) -> None:
+    """Prints what starts, and the most that it may take."""
+    seconds = end - time.monotonic()
+    print(f"{time.strftime('%X')} {what}: {seconds:.0f} s left", file=sys.stderr, flush=True)
+
+
+def _has_checks(rows: list[Row]) -> bool:
     """Returns whether all checks of a report were made, and hold."""
-    rows = json.loads(out.read_text())["rows"] if out.exists() else []
     return any(row.get("check") == LAST_CHECK and row["holds"] for row in rows)
 
 

@@ -228,7 +228,10 @@ def write_report(path: str | Path, rows: Sequence[Mapping[str, Any]], **extra: A
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=2) + "\n")
+    # A run that ends here must not leave half a report to the next one.
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.write_text(json.dumps(report, indent=2) + "\n")
+    unfinished.replace(path)
 
 
 def rows_before(path: str | None, **settings: Any) -> list[dict[str, Any]]:

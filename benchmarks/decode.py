@@ -11,29 +11,32 @@ of decoding alone: documents are encoded before, and the time of a quarter of th
 a first step does besides, is subtracted; beams are not counted.
 `ratio` and `decode_ratio` on the peer's row are how many times as fast ours is in the one and in
 the other, `cpu_ratio` is that of whole calls in processor seconds, `equal` the share of generated
-ids that are the same. The fastest of --repeats turns counts. Started again with the same --out, the
+ids that are the same; `note` is the error of a peer that failed. The fastest of --repeats turns
+counts. Started again with the same --out, the
 script measures what is not there yet.
 """
 
 import argparse
-import functools
 import gc
 import itertools
 import json
 import os
 import sys
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from common import Deadline, fastest, numbers, print_table, rows_before, write_report
 from models import MODELS, PUBLISHED, SIZES, make_config, make_ids, make_model
-from sweep import OURS
+from sweep import OURS, failure
 
 from longsum_jax.decoding.search import trim
 from longsum_jax.inference.padding import check_inputs
 from longsum_jax.summarization.model import Model
+
+SECONDS = ("seconds", "cpu_seconds")
 
 
 class Case(NamedTuple):
@@ -57,10 +60,11 @@ class Timed(NamedTuple):
     decode: Callable[[int], np.ndarray]
 
 
-def timed_calls(case: Case, args: argparse.Namespace) -> dict[str, Timed]:
-    """The calls of ours and of its peers, by what their rows say."""
+def timed_calls(case: Case, args: argparse.Namespace) -> dict[str, Callable[[], Timed]]:
+    """Functions that make the calls of ours and of its peers, by what their rows say."""
     name, length = case.model, case.length
-    model = make_model(*make_config(name, args.size, length, dtype=args.dtype), args.dtype)
+    options = {"dtype": args.dtype, "attention_backend": args.attention_backend}
+    model = make_model(*make_config(name, args.size, length, **options), args.dtype)
     ids = make_ids(model.config, case.batch, length)
     names = {OURS: "float32"} | {
         f"{OURS}, {name}": name for name in args.storages.split(",") if name
@@ -68,22 +72,25 @@ def timed_calls(case: Case, args: argparse.Namespace) -> dict[str, Timed]:
     made = {}
     for by, storage in names.items():
         stored = Model(model.family, model.config, model.params, decoder_storage=storage)
-        made[by] = _calls_of_ours(stored, ids, case.beams)
+        made[by] = partial(_calls_of_ours, stored, ids, case.beams)
     if args.peers == "none":
         return made
-    import torch_peers
-
     peer_name = next(peer for peer in MODELS[name].peers if peer not in PUBLISHED)
-    same = peer_name == name
-    other = model if same else Model(*make_config(peer_name, args.size, length), None)
-    peer = torch_peers.make_peer(other, same_weights=same, dtype=args.dtype)
+
+    @cache
+    def peer() -> Any:
+        import torch_peers
+
+        same = peer_name == name
+        other = model if same else Model(*make_config(peer_name, args.size, length), None)
+        return torch_peers.make_peer(other, same_weights=same, dtype=args.dtype)
+
     by = f"PyTorch {peer_name}"
-    made[by] = _calls_of_peer(peer, ids, case.beams)
+    made[by] = lambda: _calls_of_peer(peer(), ids, case.beams)
     if args.static:
         # transformers compiles the steps of a cache of fixed size on GPUs.
-        made[f"{by}, static cache"] = _calls_of_peer(
-            peer, ids, case.beams, cache_implementation="static"
-        )
+        static = {"cache_implementation": "static"}
+        made[f"{by}, static cache"] = lambda: _calls_of_peer(peer(), ids, case.beams, **static)
     return made
 
 
@@ -129,35 +136,46 @@ def _search_options(beams: int) -> dict[str, Any]:
 
 def measure(case: Case, args: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of ours and of its peers."""
-    made = timed_calls(case, args)
     many, few = args.new_tokens, max(args.new_tokens // 4, 1)
     calls: dict[tuple[str, str], Callable[[], np.ndarray]] = {}
-    for by, (whole, decode) in made.items():
-        calls[by, "whole"] = functools.partial(whole, many)
-        calls[by, "many"] = functools.partial(decode, many)
-        calls[by, "few"] = functools.partial(decode, few)
-    results = {key: call() for key, call in calls.items()}  # the warm-up
-    taken = fastest(calls, args.repeats, warm_ups=0)
-    rows = []
-    for by in made:
+    results: dict[tuple[str, str], np.ndarray] = {}
+    rows = {}
+    for by, make in timed_calls(case, args).items():
+        rows[by] = case._asdict() | {"by": by}
+        try:
+            whole, decode = make()
+            made = {
+                (by, "whole"): partial(whole, many),
+                (by, "many"): partial(decode, many),
+                (by, "few"): partial(decode, few),
+            }
+            results |= {key: call() for key, call in made.items()}  # the warm-up
+        except Exception as error:
+            if by.startswith(OURS):
+                raise
+            rows[by]["note"] = failure(error)
+            continue
+        calls |= made
         if not np.array_equal(results[by, "whole"], results[by, "many"]):
             raise SystemExit(f"{by}: other ids from documents that were encoded before")
+    taken = fastest(calls, args.repeats, warm_ups=0)
+    first = rows[OURS]
+    for by, row in rows.items():
+        if "note" in row:
+            continue
         whole = taken[by, "whole"]
+        row |= {"seconds": whole.wall, "cpu_seconds": whole.cpu}
         seconds = taken[by, "many"].wall - taken[by, "few"].wall
-        row = case._asdict() | {"by": by, "seconds": whole.wall, "cpu_seconds": whole.cpu}
         if seconds > 0:
             row["tokens_per_second"] = case.batch * (many - few) / seconds
-        rows.append(row)
-    first, *peers = rows
-    for peer in peers:
-        peer["ratio"], peer["cpu_ratio"] = (
-            peer[key] / first[key] for key in ("seconds", "cpu_seconds")
-        )
-        if "tokens_per_second" in first and "tokens_per_second" in peer:
-            peer["decode_ratio"] = first["tokens_per_second"] / peer["tokens_per_second"]
-        if peer["by"].startswith((f"PyTorch {case.model}", OURS)):
-            peer["equal"] = _equal(*(results[row["by"], "whole"] for row in (first, peer)))
-    return rows
+        if by == OURS:
+            continue
+        row |= {key.replace("seconds", "ratio"): row[key] / first[key] for key in SECONDS}
+        if "tokens_per_second" in first and "tokens_per_second" in row:
+            row["decode_ratio"] = first["tokens_per_second"] / row["tokens_per_second"]
+        if by.startswith((f"PyTorch {case.model}", OURS)):
+            row["equal"] = _equal(results[OURS, "whole"], results[by, "whole"])
+    return list(rows.values())
 
 
 def _equal(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -181,6 +199,9 @@ def main() -> None:
     parser.add_argument("--peers", choices=("all", "none"), default="all", help="none: ours alone")
     parser.add_argument(
         "--static", action="store_true", help="peers also with a cache of fixed size"
+    )
+    parser.add_argument(
+        "--attention_backend", default="auto", help="of our models; reference: without kernels"
     )
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument(

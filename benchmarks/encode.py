@@ -13,7 +13,7 @@ LSG-BART's peer is LED.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any
 
@@ -60,7 +60,7 @@ class Encode(sweep.Case):
             sweep.PUBLIC: lambda: self.model.encode(self.ids, mask).block_until_ready(),
         }
 
-    def peer(self, name: str, *, is_compiled: bool = False) -> sweep.Peer | None:
+    def peer(self, name: str, options: Collection[str] = ()) -> sweep.Peer | None:
         import torch_peers
 
         if name in PUBLISHED:
@@ -68,7 +68,7 @@ class Encode(sweep.Case):
         model = self.model if name == self.name else self._other(name)
         peer = torch_peers.make_peer(model, same_weights=name == self.name, dtype=self.args.dtype)
         encoder = peer.get_encoder() if peer.config.is_encoder_decoder else peer.base_model
-        if is_compiled:
+        if sweep.COMPILED in options:
             encoder.compile()
         inputs = torch_peers.inputs_of(peer, self.ids)
         held = torch_peers.tensor_bytes(

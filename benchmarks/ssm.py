@@ -370,12 +370,14 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     for name in args.tables.split(","):
-        part = list(TABLES[name](args.repeats))
+        part = []
+        for row in TABLES[name](args.repeats):
+            part.append(row)
+            if args.out:
+                write_report(args.out, rows + part)
         print_table(part)
         print(flush=True)
         rows += part
-    if args.out:
-        write_report(args.out, rows)
 
 
 if __name__ == "__main__":

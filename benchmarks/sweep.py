@@ -8,8 +8,9 @@ pass works with (`work_gib`); ours is what the compiled program says, the peer's
 allocator counted. `roofline` is the model's own operations (models.forward_flops) over what a large
 matrix product does on this machine in the same time (`peak_flops` in the report). The fastest of
 --repeats turns counts, --enough seconds of them at most. `note` says why a row has no seconds:
-beyond --budget_gib or --budget_seconds, as the program or the next shorter length tells, or out of
-memory. Started again with the same --out, it measures what is not there yet.
+beyond --budget_gib or --budget_seconds, as the program or the next shorter length tells, out of
+memory (a training of PyTorch then has a further row with gradient checkpointing, "recomputing"), or
+the error of a peer. Started again with the same --out, it measures what is missing.
 
 --device=h200 compiles for a device that need not be there (see `longsum plan`) and runs nothing;
 one report takes several devices and programs, one start after the other. A program that the
@@ -23,7 +24,7 @@ import os
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,6 +52,8 @@ from longsum_plan import devices
 
 OURS = "longsum_jax"
 PUBLIC = f"{OURS}, Model.encode"
+OUT_OF_MEMORY = "out of memory"
+COMPILED, RECOMPUTING = "compiled", "recomputing"  # options of peers
 Rows = list[dict[str, Any]]
 
 
@@ -71,6 +74,7 @@ class Case(ABC):
         flops: that a call asks for.
         tolerance: how far results from the same weights may be apart.
         in_a_row: calls that a turn makes.
+        can_recompute: whether a peer can save memory by gradient checkpointing.
     """
 
     tokens: int
@@ -78,6 +82,7 @@ class Case(ABC):
     tolerance = 1e-3
     in_a_row = 1
     param_dtype = "float32"
+    can_recompute = False
 
     def __init__(self, name: str, length: int, args: argparse.Namespace) -> None:
         self.name, self.length, self.args = name, length, args
@@ -103,8 +108,9 @@ class Case(ABC):
         """Calls of ours by what their rows say; the first one is ``program``."""
 
     @abstractmethod
-    def peer(self, name: str, *, is_compiled: bool = False) -> Peer | None:
-        """The peer, by torch.compile if ``is_compiled``; None if these flags have none."""
+    def peer(self, name: str, options: Collection[str] = ()) -> Peer | None:
+        """The peer, None if these flags have none; ``options`` are of ``COMPILED``, for
+        torch.compile, and ``RECOMPUTING``, for gradient checkpointing."""
 
     def difference(self, ours: Any, theirs: Any) -> float:
         """Of results, relative."""
@@ -222,18 +228,22 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
     except Exception as error:
         return [first | {"note": _out_of_memory(error)}]
     rows |= {by: labels | {"by": by} for by in calls if by != OURS}
-    for name, is_compiled in _peers(case):
-        by = f"PyTorch {name}{', compiled' if is_compiled else ''}"
+    peers = list(_peers(case))
+    for name, options in peers:  # grows
+        by = ", ".join([f"PyTorch {name}", *options])
         row = labels | {"by": by}
-        if note := _beyond(case, row, before):
-            rows[by] = row | {"note": note}
-            continue
         try:
-            if (peer := case.peer(name, is_compiled=is_compiled)) is None:
-                continue
-            memory, result = _first_call(peer, first)
+            note = _beyond(case, row, before)
+            if not note:
+                if (peer := case.peer(name, options)) is None:
+                    continue
+                memory, result = _first_call(peer, first)
         except Exception as error:
-            rows[by] = row | {"note": _out_of_memory(error)}
+            note = failure(error)
+        if note:
+            rows[by] = row | {"note": note}
+            if note == OUT_OF_MEMORY and case.can_recompute and RECOMPUTING not in options:
+                peers.append((name, (*options, RECOMPUTING)))
             continue
         rows[by], calls[by] = row | memory, peer.call
         if name == case.name or name.startswith("published"):
@@ -268,14 +278,14 @@ def _labels(args: argparse.Namespace) -> dict[str, str]:
     return {key: value for key, value in labels.items() if value not in (None, "step")}
 
 
-def _peers(case: Case) -> Iterator[tuple[str, bool]]:
-    """Yields names of peers, and whether torch.compile compiles them."""
+def _peers(case: Case) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yields names of peers, and their options of ``Case.peer``."""
     names, selected = MODELS[case.name].peers, case.args.peers
     for name in names:
         if selected is None or name in selected.split(","):
-            yield name, False
+            yield name, ()
             if case.args.compile and name not in PUBLISHED:
-                yield name, True
+                yield name, (COMPILED,)
 
 
 def _first_call(peer: Peer, first: dict[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -334,9 +344,16 @@ def _over(what: str, value: float, budget: float) -> str | None:
 
 
 def _out_of_memory(error: Exception) -> str:
+    if (note := failure(error)) != OUT_OF_MEMORY:
+        raise error
+    return note
+
+
+def failure(error: Exception) -> str:
+    """Returns the note of a peer that failed, which leaves the other rows."""
     text = str(error)
     if isinstance(error, MemoryError) or any(
         x in text for x in ("RESOURCE_EXHAUSTED", "out of memory", "allocate")
     ):
-        return "out of memory"
-    raise error
+        return OUT_OF_MEMORY
+    return f"{type(error).__name__}: {text[:300]}"

@@ -16,7 +16,7 @@ LSG-BART's LED. --remat computes activations again in the backward pass, on both
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +46,7 @@ class TrainStep(sweep.Case):
 
     def __init__(self, name: str, length: int, args: argparse.Namespace) -> None:
         super().__init__(name, length, args)
+        self.can_recompute = args.program != "forward" and not args.remat
         passes = 1 if args.program == "forward" else 3
         self.tokens = args.batch * (length + args.target)
         work = forward_flops(self.family, self.config, length, args.target)
@@ -119,7 +120,7 @@ class TrainStep(sweep.Case):
 
         return {sweep.OURS: step}
 
-    def peer(self, name: str, *, is_compiled: bool = False) -> sweep.Peer | None:
+    def peer(self, name: str, options: Collection[str] = ()) -> sweep.Peer | None:
         if name in PUBLISHED:
             return None
         import torch
@@ -134,7 +135,7 @@ class TrainStep(sweep.Case):
         inputs = torch_peers.inputs_of(peer, self.ids)
         inputs["labels"] = torch.tensor(self.labels, dtype=torch.long, device=torch_peers.device())
         held = [*peer.parameters(), *peer.buffers(), *inputs.values()]
-        if is_compiled:
+        if sweep.COMPILED in options:
             peer.compile()
 
         def forward() -> torch.Tensor:
@@ -145,8 +146,8 @@ class TrainStep(sweep.Case):
             call = lambda: torch_peers.synchronized(forward)  # noqa: E731
             return sweep.Peer(call, torch_peers.tensor_bytes(held))
         peer.train()
-        if self.args.remat:
-            peer.activation_checkpointing_enable()
+        if self.args.remat or sweep.RECOMPUTING in options:
+            peer.gradient_checkpointing_enable()  # all versions of transformers 5 have this name
         is_fused = torch_peers.device() == "cuda"
         optimizer = torch.optim.AdamW(peer.parameters(), RATE, weight_decay=0.0, fused=is_fused)
         autocast = torch.autocast(

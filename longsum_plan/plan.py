@@ -75,13 +75,6 @@ class ProgramPlan:
         """The roofline time: the time of the bottleneck; None if rates are unknown."""
         return max(self.seconds.values(), default=None)
 
-    def is_faster_than(self, other: "ProgramPlan") -> bool:
-        """Returns True if the program fits and its roofline time is lower."""
-        mine, others = self.least_seconds, other.least_seconds
-        if not self.fits or mine is None or others is None:
-            return False
-        return mine < others
-
     def report(self) -> dict[str, Any]:
         """Returns the plan as plain values for JSON, in bytes and seconds."""
         work = self.work

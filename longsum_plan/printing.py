@@ -1,5 +1,6 @@
 """Lines of text about plans, and about attempts to change them, as they arrive."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from longsum_plan.devices import Target
@@ -67,34 +68,36 @@ def print_trials(
 
 
 def print_faster(
-    trials: Iterable[Trial], plan: ProgramPlan, write: Write
+    trials: Iterable[Trial], start: Trial, name: str, write: Write
 ) -> Iterator[Trial]:
     """Prints attempts at a faster program as they arrive, and yields them.
 
     Args:
-        trials: attempts from ``trials.find_faster``.
-        plan: plan without changes.
+        trials: attempts, all with a plan.
+        start: program before them, with a plan that fits.
+        name: name of the program.
         write: function that prints a line.
     """
-    tried = []
+    tried = [start]
     for trial in trials:
-        # ``find_faster`` only tries valid changes
         assert trial.plan is not None
-        seconds, time = trial.plan.least_seconds, ""
-        if trial.plan.fits and seconds is not None:
-            time = f", at least {milliseconds(seconds)} ms"
+        time = ""
+        if trial.seconds < math.inf:
+            time = f", at least {milliseconds(trial.seconds)} ms"
         write(_trial_line(trial, trial.plan, time))
         tried.append(trial)
         yield trial
-    best = fastest(tried, plan)
-    if best is None or best.plan is None:
-        write(f"no change makes {plan.name} faster")
+    best = fastest(tried) or start
+    if best is start:
+        write(f"no change makes {name} faster")
         return
-    before, after = plan.least_seconds or 0.0, best.plan.least_seconds or 0.0
+    gain = f"{1 - best.seconds / start.seconds:.0%} less, "
+    if best.seconds >= start.seconds:
+        gain = ""
     write(
-        f"the fastest {plan.name} that fits: {best.flags}: at least "
-        f"{milliseconds(after)} ms in place of {milliseconds(before)}, "
-        f"{1 - after / before:.0%} less, with {best.plan.total / 1e9:.2f} GB"
+        f"the fastest {name} that fits: {best.flags}: at least "
+        f"{milliseconds(best.seconds)} ms in place of {milliseconds(start.seconds)}, "
+        f"{gain}with {best.total / 1e9:.2f} GB in place of {start.total / 1e9:.2f}"
     )
 
 

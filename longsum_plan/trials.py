@@ -1,12 +1,16 @@
-"""Attempts to make a program fit a device, or to make it faster with the remaining memory."""
+"""Attempts to make a program fit a device, and the choice of the fastest."""
 
 import itertools
+import math
 import shlex
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError
 from longsum_plan.plan import ProgramPlan
+
+# Times, or sizes, that differ by less are taken for equal: bounds are not exact.
+_NEAR = 1.01
 
 
 class Trial(NamedTuple):
@@ -27,9 +31,23 @@ class Trial(NamedTuple):
     @property
     def flags(self) -> str:
         """The changes as flags of ``longsum train``."""
-        return shlex.join(
-            f"--config.{key}={value}" for key, value in self.values.items()
-        )
+        return flags_of(self.values)
+
+    @property
+    def seconds(self) -> float:
+        """The roofline time; infinity if it is unknown or the program does not fit."""
+        if self.plan is None or not self.plan.fits:
+            return math.inf
+        if self.plan.least_seconds is None:
+            return math.inf
+        return self.plan.least_seconds
+
+    @property
+    def total(self) -> float:
+        """Bytes in use on one device; infinity for an invalid config."""
+        if self.plan is None:
+            return math.inf
+        return self.plan.total
 
     def report(self) -> dict[str, Any]:
         """Returns the trial as plain values for JSON."""
@@ -46,6 +64,13 @@ class Trial(NamedTuple):
             values["total_bytes"] = self.plan.total
             values["fits"] = self.plan.fits
         return values
+
+
+def flags_of(values: Mapping[str, Any]) -> str:
+    """Returns changes of the config as flags of ``longsum train``."""
+    return shlex.join(
+        f"--config.{key}={value}" for key, value in values.items()
+    )
 
 
 def find_fit(
@@ -82,45 +107,16 @@ def find_fit(
             accepted, least = together, plan.total
 
 
-def fastest(trials: Iterable[Trial], current: ProgramPlan) -> Trial | None:
-    """Returns the fastest of the trials that fit; None if ``current`` is as fast."""
-    best, result = current, None
-    for trial in trials:
-        if trial.plan is not None and trial.plan.is_faster_than(best):
-            best, result = trial.plan, trial
-    return result
+def fastest(trials: Iterable[Trial]) -> Trial | None:
+    """Returns the fastest of the trials that fit; None if none does.
 
-
-def find_faster(
-    plan_with: Callable[[Mapping[str, Any]], ProgramPlan],
-    current: ProgramPlan,
-    changes: Generator[tuple[Mapping[str, Any], str], ProgramPlan | None, None],
-    *,
-    tries: int,
-    begun: Mapping[str, Any],
-) -> Iterator[Trial]:
-    """Yields attempts to use remaining memory; a change that fits and is faster is kept.
-
-    Speed is measured by the roofline time.
-
-    Args:
-        plan_with: function from changes of the config to the plan of the
-            program.
-        current: plan with the changes ``begun``.
-        changes: generator of values with descriptions of their costs; it
-            receives the plan of each.
-        tries: maximum number of attempts; each compiles the program.
-        begun: changes of the config before the first attempt.
+    Of trials within 1 % of the least time, it is the one with the least memory.
     """
-    accepted, best = dict(begun), current
-    plan = None
-    for _ in range(tries):
-        try:
-            values, says = changes.send(plan)
-        except StopIteration:
-            return
-        together = accepted | dict(values)
-        plan = plan_with(together)
-        yield Trial(together, says, plan)
-        if plan.is_faster_than(best):
-            accepted, best = together, plan
+    fitting = [trial for trial in trials if trial.seconds < math.inf]
+    if not fitting:
+        return None
+    least = min(trial.seconds for trial in fitting)
+    near = [trial for trial in fitting if trial.seconds <= _NEAR * least]
+    total = min(trial.total for trial in near)
+    small = [trial for trial in near if trial.total <= _NEAR * total]
+    return min(small, key=lambda trial: trial.seconds)

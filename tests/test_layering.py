@@ -196,7 +196,8 @@ def test_the_planner_has_one_tie_to_the_library():
             assert imports - of_planner <= shared, module
         elif of_planner:
             users.add(module)
-    tie = {"inference.abstract", "experiment.programs", "experiment.operations", "commands.plan"}
+    tie = {"inference.abstract", "experiment.programs", "experiment.operations"}
+    tie |= {"commands.plan", "commands.faster_steps"}
     assert users == {f"longsum_jax.{name}" for name in tie}
 
 

@@ -2,6 +2,8 @@
 
 import argparse
 import dataclasses
+import itertools
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -220,6 +222,9 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     flags.check_one(args, config="FILE", model="DIR")
     if args.config is not None:
         flags.refuse_idle(args, parser, _MODEL_FLAGS, "with --config")
+        if args.fastest and args.programs != ("train",):
+            mode = "with --fastest, which plans only train"
+            flags.refuse_idle(args, parser, ("programs",), mode)
         return args, overrides
     flags.refuse_idle(args, parser, ("programs", "fastest"), "with --model")
     for key in overrides:
@@ -277,6 +282,7 @@ def plan_run(
     """
     from longsum_jax.experiment.programs import evaluation_length, run_programs
     from longsum_plan.printing import print_target
+    from longsum_plan.trials import Trial
     from longsum_plan.trials import fastest as fastest_trial
 
     if fastest:
@@ -300,9 +306,7 @@ def plan_run(
     if save is not None:
         save(report | {"trials": {}, "faster": []})
     trials: dict[str, list[Trial]] = {}
-    starts: list[tuple[ProgramPlan, Mapping[str, Any]]] = [
-        (plan, {}) for plan in plans if plan.name == "train"
-    ]
+    starts = [Trial({}, "", plan) for plan in plans if plan.name == "train"]
     for plan in plans:
         if plan.fits is not False or not tries:
             continue
@@ -312,14 +316,14 @@ def plan_run(
         trials[plan.name] = attempts
         last = attempts[-1] if attempts else None
         if fastest and last and last.plan and last.plan.fits:
-            starts = [(last.plan, last.values)]
+            starts = [last]
     faster: list[Trial] = []
     report["fastest"] = {}
-    for plan, begun in starts:
-        if tries and plan.fits and plan.least_seconds:
-            faster = list(_faster(run, target, plan, tries, write, begun))
-        best = fastest_trial(faster, plan)
-        report["fastest"] = dict(best.values if best else begun)
+    for start in starts:
+        if tries and start.seconds < math.inf:
+            faster = list(_faster(run, target, start, tries, write))
+        best = fastest_trial([start, *faster]) or start
+        report["fastest"] = dict(best.values)
     report["trials"] = {
         name: [trial.report() for trial in of] for name, of in trials.items()
     }
@@ -521,9 +525,12 @@ def _summary_programs(
 
 
 def _compiled(
-    programs: Iterable["AbstractProgram"], target: "Target"
+    programs: Iterable["AbstractProgram"], target: "Target", changes: str = ""
 ) -> Iterator["ProgramPlan"]:
-    """Yields plans of programs, with the kernel of each attention among their notes."""
+    """Yields plans of programs, with the kernel of each attention among their notes.
+
+    ``changes`` is shown while they are compiled.
+    """
     from longsum_jax.ops.attention.fused import noted_choices
     from longsum_plan.devices import HERE
     from longsum_plan.plan import plan_program
@@ -534,10 +541,15 @@ def _compiled(
         name = target.name
     for program in programs:
         with (
-            console.spinner(f"compiling {program.name} for {name}"),
+            console.spinner(f"compiling {program.name} for {name}{changes}"),
             noted_choices() as choices,
         ):
             plan = plan_program(program, target)
+        if program.name == "search":
+            # It attends from so few tokens that no kernel would help.
+            choices = {
+                layer: x._replace(reason="") for layer, x in choices.items()
+            }
         attention = {
             layer: choice._asdict() for layer, choice in choices.items()
         }
@@ -581,39 +593,32 @@ def _trials(
 def _faster(
     run: "RunConfig",
     target: "Target",
-    plan: "ProgramPlan",
+    start: "Trial",
     tries: int,
     write: Callable[[str], None],
-    begun: Mapping[str, Any],
 ) -> Iterator["Trial"]:
     """Prints and yields attempts to make a training step faster with the unused memory.
 
-    ``plan`` is the plan of the step with the changes ``begun`` of the config.
+    ``start`` is the step before them, which fits.
     """
+    from longsum_jax.commands.faster_steps import FasterSteps
     from longsum_jax.experiment.config import run_config
-    from longsum_jax.experiment.memory_changes import (
-        faster_changes,
-        with_changes,
-    )
+    from longsum_jax.experiment.memory_changes import with_changes
     from longsum_plan.printing import print_faster
-    from longsum_plan.trials import find_faster
 
+    assert start.plan is not None
+    name = start.plan.name
     usable = target._replace(memory=int(_USABLE * target.memory))
-    changed = run_config(with_changes(run.description, begun))
-    trials = find_faster(
-        _plan_with(run, usable, plan.name),
-        plan,
-        faster_changes(
-            changed,
-            plan,
-            memory=usable.memory,
-            num_devices=len(target.devices),
-            num_hosts=target.num_hosts,
-        ),
-        tries=tries,
-        begun=begun,
+    steps = FasterSteps(
+        run_config(with_changes(run.description, start.values)),
+        _plan_with(run, usable, name),
+        start.plan,
+        start.values,
+        memory=usable.memory,
+        num_devices=len(target.devices),
+        num_hosts=target.num_hosts,
     )
-    return print_faster(trials, plan, write)
+    return print_faster(itertools.islice(steps, tries), start, name, write)
 
 
 def _plan_with(
@@ -623,6 +628,7 @@ def _plan_with(
     from longsum_jax.experiment.config import run_config
     from longsum_jax.experiment.memory_changes import with_changes
     from longsum_jax.experiment.programs import run_programs
+    from longsum_plan.trials import flags_of
 
     def plan_with(values: Mapping[str, Any]) -> "ProgramPlan":
         changed = run_config(with_changes(run.description, values))
@@ -630,7 +636,7 @@ def _plan_with(
         (program,) = (
             candidate for candidate in programs if candidate.name == name
         )
-        return next(_compiled([program], target))
+        return next(_compiled([program], target, f" with {flags_of(values)}"))
 
     return plan_with
 

@@ -26,7 +26,7 @@ from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 from longsum_jax.training.loop import initialization_key
 from longsum_jax.training.loss import SegmentedLoss, document_loss
-from longsum_jax.training.mesh import BATCH_AXES, activate, make_mesh
+from longsum_jax.training.mesh import BATCH_AXES, MeshJit, activate, make_mesh
 from longsum_jax.training.optimizers import make_optimizer
 from longsum_jax.training.state import TrainState, plan_state, shardings_of
 from longsum_jax.training.step import make_train_step
@@ -97,7 +97,7 @@ def run_programs(
     else:
         whole = loss_fn
     key = jax.eval_shape(partial(jax.random.key, 0))
-    lower = partial(on_mesh, jax.jit(whole), state.params, part, key)
+    lower = partial(on_mesh, MeshJit(whole), state.params, part, key)
     yield AbstractProgram("loss", lower, parts, idle=state.opt_state)
     if objective.head == "language_model" and not objective.parts:
         # Evaluations merge the matrices of LoRA into the other parameters.

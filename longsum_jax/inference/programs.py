@@ -139,9 +139,12 @@ class Program:
     """
 
     def __init__(self, function: Callable[..., Any], **settings: Any) -> None:
+        # Imported here: loading a model needs no mesh.
+        from longsum_jax.training.mesh import MeshJit
+
         def compiled(options: GenerationOptions | None) -> _CompiledPrograms:
             # A new function: JAX releases the programs of a function together with it.
-            return _CompiledPrograms(jax.jit(partial(function), **settings))
+            return _CompiledPrograms(MeshJit(partial(function), **settings))
 
         self._compiled = lru_cache(_MAX_OPTIONS)(compiled)
 

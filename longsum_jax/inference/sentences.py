@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from longsum_jax.checkpoints.sentence_modules import SentenceModules
@@ -20,6 +19,7 @@ from longsum_jax.layers.attention.global_tokens import without_globals
 from longsum_jax.text.segmentation import SentenceEncoder
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.training.mesh import MeshJit
 from longsum_jax.typing import Array, Params
 
 THRESHOLD = 0.5  # probability above which a sentence is selected
@@ -182,7 +182,7 @@ def _compiled_scores(module: Any) -> Callable[..., Array]:
             {"params": params}, vectors, mask, method="score_sentences"
         )
 
-    return jax.jit(scores)
+    return MeshJit(scores)
 
 
 def _sentence_vectors(

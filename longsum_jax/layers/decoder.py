@@ -210,9 +210,14 @@ class Decoder(nn.Module):
         bias = self._bias(positions, positions)
         steps = None if bias is None else self.relative_attention_bias.steps()
         biases = bias, steps
+        cross_mask: Any
         encoder_states, cross_mask = self._prepare_source(
             encoder_states, encoder_mask
         )
+        if not deterministic and segment_ids is None:
+            encoder_states, cross_mask = self.cross.arrange(
+                self.stack, encoder_states, cross_mask, x.shape[1]
+            )
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             layers = getattr(self, group.name)

@@ -55,7 +55,7 @@ class DecoderLayer(Layer):
         x: Float[AnyArray, "batch target_length d_model"],
         encoder_states: Float[AnyArray, "batch length source_size"],
         bias: Float[AnyArray, "1 heads target_length target_length"] | None,
-        cross_mask: Bool[AnyArray, "batch mask_heads #target_length num_keys"],
+        cross_mask: Any,
         deterministic: bool,
         state: MemoryState | tuple[()],
         valid: Bool[AnyArray, "batch target_length"],
@@ -70,7 +70,9 @@ class DecoderLayer(Layer):
             x: states of the target.
             encoder_states: states of the source.
             bias: bias of the self-attention scores.
-            cross_mask: mask of the source keys that may be read.
+            cross_mask: mask of the source keys that may be read, bool [batch,
+                mask_heads, 1, num_keys], or the result of
+                ``CrossAttention.arrange``.
             deterministic: False in training.
             state: state of the memory, () without a memory.
             valid: mask of the positions that the memory may store.

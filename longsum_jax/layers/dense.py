@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from longsum_jax.layers.partitioning import Initializer, is_on_one_cpu, logical
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.random_masks import drop_entries, keep_mask
 from longsum_jax.ops.remat import HIDDEN, PROJECTION, save_for_backward
 from longsum_jax.ops.storage import Stored, stored_product
@@ -166,6 +167,11 @@ class Linear(nn.Module):
                 return y
             return y + bias.astype(self.dtype)
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
+        if bias is not None and bias.ndim > 1 and target_platform() == "gpu":
+            # XLA for GPUs adds a bias of one axis in the product, and stores
+            # others in the shape of y first.
+            kernel = kernel.reshape(*kernel.shape[: self.inputs], -1)
+            bias = bias.reshape(-1)
         if is_on_one_cpu():
             # A single axis for all rows: with more, XLA on CPUs transposes x
             # and y for the gradient of the kernel, and gradients of
@@ -183,10 +189,13 @@ class Linear(nn.Module):
             y = jax.lax.dot_general(
                 x, kernel, ((axes, tuple(range(self.inputs))), ((), ()))
             )
-        # Policies may save the results of products with parameters.
-        return save_for_backward(
-            y if bias is None else y + bias.astype(self.dtype), self.mark
+        if bias is not None:
+            y = y + bias.astype(self.dtype)
+        y = y.reshape(
+            *x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :]
         )
+        # Policies may save the results of products with parameters.
+        return save_for_backward(y, self.mark)
 
     def _apply_stored(self, x: AnyArray, kernel: Stored) -> Array:
         # As matrices [inputs, outputs] and [rows, inputs].

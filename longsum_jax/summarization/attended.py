@@ -25,6 +25,7 @@ from longsum_jax.text.alignment import MAX_SOURCES
 from longsum_jax.text.prompts import PromptedIds
 from longsum_jax.text.statements import SourceSentence, Statement
 from longsum_jax.text.support import PlacedSentences
+from longsum_jax.training.mesh import MeshJit
 from longsum_jax.typing import Array
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def cross_attention_weights(
     return weights[:, :count, : ids.shape[1]]
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(MeshJit, static_argnums=0)
 def _weights(
     module: Any,
     variables: Any,

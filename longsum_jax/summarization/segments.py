@@ -68,6 +68,7 @@ from longsum_jax.text.segment_inputs import (
     read_segment_inputs,
 )
 from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.training.mesh import MeshJit
 from longsum_jax.typing import Array, Params
 
 # (ids [batch, length], mask) -> both, padded to one of a few compiled lengths
@@ -127,15 +128,15 @@ class SegmentSummarizer:
         self._options = options
         self._pad = pad
         self._auxiliary = auxiliary
-        self._start = jax.jit(partial(_start, module), static_argnums=(1, 2, 3))
-        self._read_segment = jax.jit(
+        self._start = MeshJit(partial(_start, module), static_argnums=(1, 2, 3))
+        self._read_segment = MeshJit(
             partial(_read_segment, module, storage), donate_argnames="memory"
         )
         self._search = Search(module, storage)
-        self._write_segment = jax.jit(
+        self._write_segment = MeshJit(
             partial(_write_segment, module), donate_argnames="memory"
         )
-        self._keep = jax.jit(partial(_keep, module), donate_argnames="vectors")
+        self._keep = MeshJit(partial(_keep, module), donate_argnames="vectors")
 
     def read(
         self,

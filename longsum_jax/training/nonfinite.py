@@ -20,7 +20,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.schema import first_names
 from longsum_jax.training.gradients import gradient_fn, micro_batches
 from longsum_jax.training.loss import LossFn, SegmentedLoss, document_loss
-from longsum_jax.training.mesh import MeshOptions, activate, make_mesh
+from longsum_jax.training.mesh import MeshJit, MeshOptions, activate, make_mesh
 from longsum_jax.training.reporter import TrainingDiverged
 from longsum_jax.training.state import TrainState
 from longsum_jax.training.trees import name_of
@@ -54,10 +54,8 @@ class NonfiniteWatch:
             whole = document_loss(loss_fn)
         else:
             whole = loss_fn
-        self._loss, self._gradient = (
-            jax.jit(whole),
-            jax.jit(gradient_fn(loss_fn)),
-        )
+        self._loss = MeshJit(whole)
+        self._gradient = MeshJit(gradient_fn(loss_fn))
         self._accumulation, self._seed = accumulation, seed
         self._outputs = _Outputs()
 

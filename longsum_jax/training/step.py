@@ -21,6 +21,7 @@ from longsum_jax.training.gradients import (
     summed_gradient_fn,
 )
 from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
+from longsum_jax.training.mesh import jit_for, platform_of
 from longsum_jax.training.optimizers import global_norm
 from longsum_jax.training.state import TrainState
 from longsum_jax.typing import Array, NumpyBatch
@@ -42,20 +43,6 @@ RESERVED_METRICS = (
     "seconds_left",
     "padding",
 )
-
-
-_COMPILER_OPTIONS: dict[str, dict[str, str | bool]] = {
-    "tpu": {
-        # Each TPU of a mesh draws its own part of a random array; otherwise
-        # each draws the whole array.
-        "xla_tpu_spmd_rng_bit_generator_unsafe": True,
-        # Weights are gathered before a product. Otherwise XLA multiplies with
-        # the shard of one device after another, each time over all outputs,
-        # which are larger than the weights.
-        "xla_tpu_enable_windowed_einsum_for_all_gather": False,
-        "xla_tpu_enable_windowed_einsum_for_reduce_scatter": False,
-    }
-}
 
 
 class TrainStep(Protocol):
@@ -139,9 +126,9 @@ def make_train_step(
             micro-batches.
     """
     summed_gradient = summed_gradient_fn(loss_fn, accumulation, shardings)
-    platform = jax.default_backend()
+    platform: str | None = jax.default_backend()
     if shardings is not None:
-        platform = shardings.step.mesh.devices.flat[0].platform
+        platform = platform_of(shardings.step.mesh)
 
     def update(grads: Grads, params: Any, opt_state: Any) -> tuple[Any, Any]:
         updates, opt_state = optimizer.update(grads, opt_state, params)
@@ -197,13 +184,14 @@ def make_train_step(
     # Fixed output shardings keep the sharding of the state, so that the second
     # step reuses the compiled program.
     replicated = NamedSharding(shardings.step.mesh, P())
-    return jax.jit(
+    step_on_mesh: TrainStep = jit_for(
+        platform,
         step,
         donate_argnums=donated,
         # the state as it came in, and the metrics on every device
         out_shardings=(shardings, replicated),
-        compiler_options=_COMPILER_OPTIONS.get(platform),
     )
+    return step_on_mesh
 
 
 # Function of a compiled step that raises an error if the step should not run.

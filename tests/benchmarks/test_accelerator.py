@@ -1,7 +1,15 @@
 """The first minutes on a device: checks, resuming, and flags that the other scripts have."""
 
 import json
+import math
+import re
+import shutil
+import subprocess
 import sys
+import time
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,14 +19,58 @@ def accelerator(scripts):
     return scripts("accelerator")
 
 
-def test_cases_name_flags_that_their_scripts_have(accelerator):
-    result = list(accelerator.cases("tiny", (1024, 4096), 16.0))
-    assert len({case.name for case in result}) == len(result) > 10
-    for case in result:
-        text = (accelerator.HERE / case.script).read_text()
-        text += (accelerator.HERE / "sweep.py").read_text()
-        for flag in case.flags:
-            assert f'"{flag.split("=")[0]}"' in text, case
+def test_cases_have_names_of_their_own(accelerator):
+    names = [case.name for case in accelerator.cases("tiny", (1024, 4096), 16.0)]
+    assert len(set(names)) == len(names) > 20
+
+
+def test_scripts_know_the_flags_of_cases(accelerator, scripts, monkeypatch):
+    """Their own parsers read them, values included."""
+
+    class ParsedError(Exception):
+        """Ends a script when its flags are read."""
+
+    parse = accelerator.argparse.ArgumentParser.parse_args
+
+    def read(parser):
+        parse(parser)
+        raise ParsedError
+
+    monkeypatch.setattr(accelerator.argparse.ArgumentParser, "parse_args", read)
+    for case in accelerator.cases("tiny", (1024, 4096), 16.0, "reference"):
+        script = scripts(case.script.removesuffix(".py"))
+        monkeypatch.setattr(sys, "argv", [script.__file__, *case.flags, "--out=report.json"])
+        with pytest.raises(ParsedError):
+            script.main()
+        models = [flag.split("=")[1] for flag in case.flags if flag.startswith("--models=")]
+        assert set(models) <= set(scripts("models").MODELS)
+
+
+def test_measurements_come_in_the_order_of_what_they_settle(accelerator):
+    names = [case.name for case in accelerator.cases("base", (4096, 16384), 140.0)]
+    kinds = list(dict.fromkeys(name.split()[0] for name in names))
+    assert kinds == ["train", "encode", "decode", "profile", "state-space", "attention"]
+    assert "train t5 4096" in names
+    assert "train t5 16384" not in names
+    assert all("without kernels" in name for name in names[-3:])
+
+
+def test_without_kernels_no_case_has_one(accelerator):
+    for case in accelerator.cases("tiny", (1024,), 16.0, "reference"):
+        if case.name not in ("state-space backends", "attention triton"):
+            assert "--attention_backend=reference" in case.flags, case
+
+
+def test_missing_packages_are_named_at_once(accelerator):
+    project = tomllib.loads((accelerator.HERE.parent / "pyproject.toml").read_text())["project"]
+    names = [re.match(r"[\w-]+", line)[0] for line in project["dependencies"] if ";" not in line]
+    modules = {"orbax-checkpoint": "orbax", "protobuf": "google.protobuf"}
+    modules |= {"markdown-it-py": "markdown_it"}
+    needed = {modules.get(name, name.replace("-", "_")) for name in names}
+    assert needed == {*accelerator.MODULES} - {"torch", "transformers"}
+    assert all(map(accelerator.is_installed, needed))
+    assert not accelerator.is_installed("no_such_package")
+    assert not accelerator.is_installed("no_such_package.part")
 
 
 def started(accelerator, monkeypatch, out, *flags):
@@ -27,74 +79,233 @@ def started(accelerator, monkeypatch, out, *flags):
     return json.loads(out.read_text())["rows"]
 
 
-def test_checks_come_first_and_a_report_is_continued(accelerator, monkeypatch, tmp_path, capsys):
-    out, measured, checked = tmp_path / "report.json", [], []
-    checks = [{"check": "t5", "error": 0.0, "holds": True}]
-    monkeypatch.setattr(accelerator, "check_rows", lambda families: iter(checks))
+@pytest.fixture
+def checked(accelerator, tmp_path):
+    """A report of a device whose checks hold."""
+    rows = [{"check": accelerator.LAST_CHECK, "holds": True, "device_gib": 16.0}]
+    settings = {"size": "base", "attention_backend": "auto"}
+    accelerator.write_report(tmp_path / "report.json", rows, **settings)
+    return tmp_path / "report.json"
 
-    def check(families, out):  # in this process, where check_rows is the one above
-        checked.append(families)
-        accelerator.write_checks(families, out)
-        return 0
 
-    def measure(case, seconds):
-        measured.append(case.name)
-        return [{"case": case.name, **({"note": "no time"} if len(measured) == 2 else {})}]
+def test_checks_come_first(accelerator, monkeypatch, tmp_path):
+    commands = []
 
-    trained = []
+    class Failed:
+        returncode = 3
+
     monkeypatch.setattr(
-        accelerator, "train", lambda *arguments: trained.append(arguments) or {"case": "training"}
+        accelerator.subprocess, "run", lambda command, **options: commands.append(command) or Failed
     )
-    monkeypatch.setattr(accelerator, "check", check)
-    monkeypatch.setattr(accelerator, "measure", measure)
-    first = started(accelerator, monkeypatch, out)
-    assert [row.get("check") for row in first[:3]] == ["t5", "all of them", None]
-    machine = json.loads(out.read_text())["machine"]
-    names = list(measured)
-    measured.clear()
-    again = started(accelerator, monkeypatch, out)
-    assert checked == [",".join(accelerator.FAMILIES)]  # not checked again
-    assert measured == names[1:2]  # the one that had no time
-    assert len(again) == len(first)
-    assert [row["case"] for row in again if "case" in row].count("training") == 1
-    assert len(trained) == 2  # what is left of the minutes
-    assert json.loads(out.read_text())["machine"] == machine  # with the devices that were checked
-
-
-def test_checks_that_were_stopped_begin_again(accelerator, monkeypatch, tmp_path):
-    out, checked = tmp_path / "report.json", []
-    out.write_text(json.dumps({"rows": [{"check": "t5", "error": 0.0, "holds": True}]}))
-    monkeypatch.setattr(accelerator, "check", lambda *given: checked.append(given) or 1)
-    with pytest.raises(SystemExit):
-        started(accelerator, monkeypatch, out)
-    assert checked
-
-
-def test_a_report_of_an_earlier_version_is_not_continued(accelerator, monkeypatch, tmp_path):
     out = tmp_path / "report.json"
-    row = {"check": accelerator.LAST_CHECK, "holds": True}
-    out.write_text(json.dumps({"rows": [row], "machine": {}}))
+    with pytest.raises(SystemExit, match="3"):
+        started(accelerator, monkeypatch, out, "--size=tiny")
+    flags = [f"--out={out}", "--size=tiny", "--only_checks"]
+    assert [command[-5:] for command in commands] == [
+        [sys.executable, accelerator.__file__, *flags]
+    ]
+
+
+def test_unfinished_checks_begin_again(accelerator, monkeypatch, checked):
+    report = json.loads(checked.read_text())
+    report["rows"] = [{"check": "t5", "error": 0.0, "holds": True}]
+    checked.write_text(json.dumps(report))
+
+    class Failed:
+        returncode = 1
+
+    monkeypatch.setattr(accelerator.subprocess, "run", lambda command, **options: Failed)
+    with pytest.raises(SystemExit, match="1"):
+        started(accelerator, monkeypatch, checked)
+
+
+@pytest.mark.parametrize("flag", ["--size=tiny", "--attention_backend=reference"])
+def test_a_report_of_other_settings_is_not_continued(accelerator, monkeypatch, checked, flag):
+    before = checked.read_text()
     with pytest.raises(SystemExit, match="give another --out"):
-        started(accelerator, monkeypatch, out)
+        started(accelerator, monkeypatch, checked, flag)
+    assert checked.read_text() == before
+
+
+def test_a_report_is_continued(accelerator, monkeypatch, checked, capsys):
+    """Each case is measured once; what was stopped continues from its rows; failures come last."""
+    measured, trained, ends = [], [], {1: accelerator.STOPPED, 2: "exit status 1: no such flag"}
+
+    def measure(case, seconds, before):
+        assert 0 < seconds <= 540
+        measured.append((case.name, before))
+        part = {"rows": [{"by": "ours", "seconds": len(measured)}]}
+        return ends.get(len(measured), ""), part
+
+    def train(*arguments):
+        trained.append(arguments)
+        return {"case": "training", "steps": len(trained)}
+
+    monkeypatch.setattr(accelerator, "measure", measure)
+    monkeypatch.setattr(accelerator, "train", train)
+    machine = json.loads(checked.read_text())["machine"] | {"devices": ["some GPU"]}
+    report = json.loads(checked.read_text()) | {"machine": machine}
+    checked.write_text(json.dumps(report))
+
+    first = started(accelerator, monkeypatch, checked)
+    names = [name for name, _ in measured]
+    assert names == [case.name for case in accelerator.cases("base", (4096, 16384), 16.0)]
+    assert [row["note"] for row in first if "note" in row] == list(ends.values())
+    said = capsys.readouterr().err
+    assert f"{names[0]}, one of {len(names)} cases: 5" in said  # and the seconds that are left
+
+    measured.clear()
+    ends = {1: accelerator.STOPPED, 2: ""}
+    started(accelerator, monkeypatch, checked)
+    part = {"rows": [{"by": "ours", "seconds": 1}]}
+    assert [(name, before == part) for name, before in measured] == [
+        (names[0], True),  # stopped, so it comes first
+        (names[1], False),
+    ]
+    measured.clear()
+    ends = {}
+    again = started(accelerator, monkeypatch, checked)
+    assert [name for name, _ in measured] == names[:1]
+    assert len(again) == 1 + len(names) + 1  # no notes, no row twice
+    assert again[-1] == {"case": "training", "steps": 3}
+    report = json.loads(checked.read_text())
+    assert report["unfinished"] == {}
+    assert report["machine"] == machine  # with the devices that were checked
+
+
+def test_cases_that_failed_or_were_stopped_twice_come_last(accelerator):
+    every = [accelerator.Case(name, "encode.py", ()) for name in "abcde"]
+    stopped = {"note": accelerator.STOPPED}
+    unfinished = {
+        "a": {"note": "exit status 1: ", "tries": 1},
+        "b": {**stopped, "tries": 2},
+        "d": {**stopped, "tries": 1},
+    }
+    rows = [{"case": name} for name in "abcd"]
+    left = accelerator.pending(iter(every), rows, unfinished)
+    assert [case.name for case in left] == ["d", "e", "a", "b"]
+
+
+def test_nothing_begins_without_time(accelerator, monkeypatch, checked):
+    monkeypatch.setattr(accelerator, "measure", None)
+    monkeypatch.setattr(accelerator, "train", None)
+    assert len(started(accelerator, monkeypatch, checked, "--minutes=0.5")) == 1
+
+
+def test_a_case_that_is_stopped_returns_its_rows(accelerator, monkeypatch, tmp_path):
+    (tmp_path / "case.py").write_text(
+        "import json, pathlib, sys, time\n"
+        "out = pathlib.Path(sys.argv[-1].removeprefix('--out='))\n"
+        "rows = json.loads(out.read_text())['rows'] if out.exists() else []\n"
+        "out.write_text(json.dumps({'rows': [*rows, {'n': len(rows)}]}))\n"
+        "print('x' * 100_000)\n"
+        "sys.exit(2) if '--fail' in sys.argv else time.sleep(0 if rows else 60)\n"
+    )
+    monkeypatch.setattr(accelerator, "HERE", tmp_path)
+    case = accelerator.Case("name", "case.py", ())
+    start = time.monotonic()
+    note, part = accelerator.measure(case, 2.0)
+    assert (note, part) == (accelerator.STOPPED, {"rows": [{"n": 0}]})
+    assert time.monotonic() - start < 30
+    note, part = accelerator.measure(case, 60.0, part)
+    assert (note, part) == ("", {"rows": [{"n": 0}, {"n": 1}]})
+    note, part = accelerator.measure(case._replace(flags=("--fail",)), 60.0)
+    assert note == f"exit status 2: {accelerator.NOTE * 'x'}"
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="only Linux has setpriv")
+def test_a_case_ends_with_a_start_that_is_killed(accelerator, tmp_path):
+    pid = tmp_path / "pid"
+    child = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
+    parent = "import sys; sys.path.insert(0, sys.argv[1]); import accelerator\n"
+    parent += "accelerator.run_for([sys.executable, '-c', sys.argv[2]], 300)"
+    command = [sys.executable, "-c", parent, str(accelerator.HERE), child]
+    with subprocess.Popen(command) as process:
+        wait_until(lambda: pid.exists() and pid.read_text())
+        process.kill()
+    wait_until(lambda: not Path(f"/proc/{pid.read_text()}").exists())
+
+
+def wait_until(holds):
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_nothing_is_measured_on_a_device_that_computes_wrongly(accelerator, monkeypatch, tmp_path):
-    wrong = [{"check": "t5", "error": 0.5, "holds": False}]
-    monkeypatch.setattr(accelerator, "check_rows", lambda families: iter(wrong))
-    monkeypatch.setattr(accelerator, "measure", None)
-    out = tmp_path / "report.json"
+    out, wrong = tmp_path / "report.json", {"check": "t5", "error": 0.5, "holds": False}
+    monkeypatch.setattr(accelerator, "check_rows", lambda *given: iter([wrong]))
     with pytest.raises(SystemExit, match="something else than this machine's CPU"):
         started(accelerator, monkeypatch, out, "--only_checks")
-    monkeypatch.setattr(accelerator, "check", lambda *given: 1)
-    with pytest.raises(SystemExit):
-        started(accelerator, monkeypatch, out)
+    assert not accelerator._has_checks(json.loads(out.read_text())["rows"])
+    optional = wrong | {"optional": True}  # of an operation that no model uses
+    monkeypatch.setattr(accelerator, "check_rows", lambda *given: iter([optional]))
+    assert accelerator._has_checks(started(accelerator, monkeypatch, out, "--only_checks"))
+
+
+def test_an_error_of_a_check_leaves_the_others(accelerator, monkeypatch):
+    def fail(*given):
+        raise ValueError("no such instruction")
+
+    monkeypatch.setattr(accelerator, "loss_and_norm", lambda *given: (1.0, float("nan")))
+    monkeypatch.setattr(accelerator, "backends_error", fail)
+    monkeypatch.setattr(accelerator, "kernel_checks", lambda *given: iter([("kernel", fail)]))
+    rows = list(accelerator.check_rows(("t5",)))
+    assert [row["check"] for row in rows] == [
+        "t5, float32",
+        "state-space products beside FFT",
+        "state-space kernel beside FFT",
+        "kernel",
+        "PyTorch",
+        "t5, bfloat16",
+    ]
+    assert [row["check"] for row in rows if row["holds"]] == ["PyTorch"]
+    assert [row.get("note") for row in rows[1:4]] == 3 * ["ValueError: no such instruction"]
+    assert [row["check"] for row in rows if row.get("optional")] == [rows[2]["check"]]
+
+
+def test_pytorch_must_use_the_device_of_jax(accelerator):
+    assert accelerator._same_device(SimpleNamespace(platform="cpu"))["holds"]
+    assert not accelerator._same_device(SimpleNamespace(platform="gpu"))["holds"]
 
 
 def test_backends_of_the_state_space_operation_agree(accelerator):
     import jax
 
-    assert 0 < accelerator.backends_error(jax.devices()[0]) < 1e-5
+    assert 0 < accelerator.backends_error(jax.devices()[0], "matmul", "float32") < 1e-5
     assert 0 < accelerator.backends_error(jax.devices()[0], "fused", "bfloat16") < 2**-7
+
+
+def test_gradients_that_are_no_numbers_are_found(accelerator, monkeypatch):
+    """After values that agree."""
+    import jax
+    import jax.numpy as jnp
+
+    nan = float("nan")
+    assert accelerator.largest([0.5, 1.0]) == 1.0
+    for errors in ([0.0, nan], [nan, 0.0]):
+        assert not accelerator._error(accelerator.largest(errors), "float32")["holds"]
+
+    def attend(q, k, v, mask, kernel):
+        # The gradient of the root at 0 is not a number, its value is.
+        return q + k + v + (jnp.sqrt(0 * v) if kernel else 0)
+
+    assert math.isnan(accelerator.kernel_error(jax.devices()[0], "some kernel", attend))
+
+
+def test_backends_that_are_stopped_leave_their_rows(scripts, monkeypatch, tmp_path):
+    ssm, out = scripts("ssm"), tmp_path / "ssm.json"
+
+    def rows(repeats):
+        yield {"length": 256}
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(ssm.TABLES, "backends", rows)
+    monkeypatch.setattr(sys, "argv", ["ssm.py", "--tables=backends", f"--out={out}"])
+    with pytest.raises(KeyboardInterrupt):
+        ssm.main()
+    assert json.loads(out.read_text())["rows"] == [{"length": 256}]
 
 
 @pytest.mark.slow
@@ -106,23 +317,24 @@ def test_kernels_are_compared_with_the_reference(accelerator, backend, monkeypat
     from longsum_jax.ops.attention import fused
 
     cpu = jax.devices()[0]
-    assert not list(accelerator.kernel_rows(cpu))  # CPUs have none
-    rows = list(accelerator.kernel_rows(cpu, backend))
+    assert not list(accelerator.kernel_checks(cpu))  # CPUs have none
+    names, errors = zip(*accelerator.kernel_checks(cpu, backend), strict=True)
     expected = ["all keys, masked", "causal", "causal, masked", "window"]
     if backend != "splash":
         expected.append("position bias, dropout")
-    assert [row["check"] for row in rows] == [f"attention, {x}: {backend}" for x in expected]
-    assert all(row["holds"] and 0 < row["error"] < 0.02 for row in rows)
+    assert list(names) == [f"attention, {x}: {backend}" for x in expected]
+    most = accelerator.MOST["bfloat16"]
+    assert all(0 < error() < most for error in errors)
     exact = fused._attend
     monkeypatch.setattr(
         fused, "_attend", lambda q, *rest, **options: exact(1.2 * q, *rest, **options)
     )
-    assert not any(row["holds"] for row in accelerator.kernel_rows(cpu, backend))
+    assert all(error() > most for error in errors)
 
 
 @pytest.mark.slow
 def test_losses_of_a_family_agree_with_themselves(accelerator):
-    [float32, products, kernel, bfloat16] = accelerator.check_rows(("t5",))
+    [float32, products, kernel, _, bfloat16] = accelerator.check_rows(("t5",))
     assert float32["error"] == 0.0
     assert all(row["holds"] for row in (float32, products, kernel, bfloat16))
     assert abs(bfloat16["values"][0]) > 0
@@ -149,9 +361,12 @@ def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp
     )
     run = accelerator.subprocess.Popen
 
-    def start(command, cwd):
-        assert command[1:3] == ["-m", "longsum_jax.train"]
-        return run([command[0], str(script), *command[3:]], cwd=cwd)
+    def start(command, cwd, env):
+        assert env["PYTHONPATH"].split(":")[0] == str(accelerator.HERE.parent)
+        arguments = command[command.index("longsum_jax.train") + 1 :]
+        # Not those of the config, after which the device would have nothing to do.
+        assert f"--config.training.steps={accelerator.STEPS}" in arguments
+        return run([sys.executable, str(script), *arguments], cwd=cwd)
 
     monkeypatch.setattr(accelerator, "NUM_TEXTS", 2)
     monkeypatch.setattr(accelerator.subprocess, "Popen", start)
@@ -164,3 +379,12 @@ def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp
     assert first != second
     script.write_text("raise SystemExit(3)")
     assert "exit status 3" in accelerator.train(tmp_path / "other", "tiny", 60.0)["note"]
+    # A training that does not end when it is asked to is killed.
+    script.write_text(
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)"
+    )
+    monkeypatch.setattr(accelerator, "SAVING", 0.5)
+    begin = time.monotonic()
+    row = accelerator.train(tmp_path / "other", "tiny", 3.0)
+    assert row["note"] == "exit status -9 after 0 losses"
+    assert time.monotonic() - begin < 60

@@ -69,6 +69,24 @@ def test_the_command_of_a_report_has_no_folders_of_this_machine(scripts, monkeyp
     assert report["rows"] == [{"n": 1}]
     assert report["extra"] == 2
     assert report["machine"]["packages"]["numpy"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_a_report_is_replaced_as_a_whole(scripts, monkeypatch, tmp_path):
+    """A process that ends while it writes leaves the report before."""
+    common, out = scripts("common"), tmp_path / "out.json"
+    common.write_report(out, [{"n": 1}])
+    before = out.read_text()
+    write = type(out).write_text
+
+    def half(path, text):
+        write(path, text[: len(text) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(out), "write_text", half)
+    with pytest.raises(KeyboardInterrupt):
+        common.write_report(out, [{"n": 2}])
+    assert out.read_text() == before
 
 
 def test_a_report_names_the_instruction_sets_that_speed_depends_on(scripts, monkeypatch):

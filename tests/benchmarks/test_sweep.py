@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
@@ -139,6 +140,71 @@ def test_decoding_beside_transformers(report):
     # The same command goes on from what there is, and begins nothing after its minutes.
     more = "--lengths=16,32", "--beams=4", "--new_tokens=4", "--batches=1,2", "--minutes=0"
     assert report("decode", *TINY, "--models=bart", *more)["rows"] == rows
+
+
+def fail():
+    raise RuntimeError("no such cache")
+
+
+def test_a_search_that_fails_leaves_the_others(scripts, monkeypatch):
+    decode = scripts("decode")
+    ours = decode.Timed(*2 * [lambda count: np.zeros((1, count), np.int32)])
+    made = {decode.OURS: lambda: ours, "PyTorch bart": fail, "PyTorch bart, static": lambda: ours}
+    monkeypatch.setattr(decode, "timed_calls", lambda case, args: made)
+    case, args = decode.Case("bart", 16, 1, 1), SimpleNamespace(new_tokens=4, repeats=1)
+    first, failed, static = decode.measure(case, args)
+    assert failed["note"] == "RuntimeError: no such cache"
+    assert "seconds" not in failed
+    assert static["ratio"] == static["seconds"] / first["seconds"]
+    assert static["equal"] == 1.0
+    made[decode.OURS] = fail
+    with pytest.raises(RuntimeError):
+        decode.measure(case, args)
+
+
+@pytest.fixture
+def bart_case(scripts):
+    """Measures a case with a fake peer, which gets its options."""
+    sweep = scripts("sweep")
+    limits = {"budget_gib": 1.0, "budget_seconds": 1.0, "repeats": 1, "enough": 1.0}
+    flags = {"compiled_only": False, "profile": False, "compile": True}
+    args = SimpleNamespace(**limits, **flags, peers=None, device=None, dtype="bfloat16")
+    program = SimpleNamespace(compile_seconds=1.0, held_bytes=2.0, work_bytes=1.0)
+    sizes = {"name": "bart", "length": 16, "tokens": 16, "flops": 1.0, "in_a_row": 1}
+
+    def measure(call, **attributes):
+        case = SimpleNamespace(args=args, program=program, **sizes, **attributes)
+        case.ours = lambda: {sweep.OURS: lambda: 1.0}
+        case.peer = lambda name, options: sweep.Peer(lambda: call(options), 1)
+        case.difference = lambda ours, theirs: abs(ours - theirs)
+        return {row["by"]: row for row in sweep.measure(case, [], 1.0)}
+
+    return measure
+
+
+def test_a_peer_that_fails_leaves_the_others(bart_case):
+    rows = bart_case(lambda options: fail() if options else 1.0, can_recompute=True)
+    assert rows["PyTorch bart, compiled"]["note"] == "RuntimeError: no such cache"
+    plain, ours = rows["PyTorch bart"], rows["longsum_jax"]
+    assert plain["ratio"] == plain["seconds"] / ours["seconds"]
+    assert len(rows) == 3
+
+
+def test_a_peer_without_memory_recomputes(bart_case):
+    def call(options):
+        if "recomputing" not in options:
+            raise MemoryError
+        return 1.0
+
+    names = ["PyTorch bart", "PyTorch bart, compiled"]
+    rows = bart_case(call, can_recompute=True)
+    assert list(rows) == ["longsum_jax", *names, *(f"{name}, recomputing" for name in names)]
+    assert [rows[name]["note"] for name in names] == 2 * ["out of memory"]
+    assert all("ratio" in rows[f"{name}, recomputing"] for name in names)
+    # If that is not enough, there is nothing else to try.
+    rows = bart_case(lambda options: call(()), can_recompute=True)
+    assert [row.get("note") for row in rows.values()] == [None, *4 * ["out of memory"]]
+    assert len(bart_case(call, can_recompute=False)) == 3
 
 
 def products(jaxpr):

@@ -10,6 +10,7 @@ from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.experiment.programs import evaluation_length, run_programs
 from longsum_jax.models.registry import get_family
+from longsum_jax.training import mesh
 
 ANSWER = "configs/answer.py:tiny"
 EXTRACT = "configs/extractor.py:tiny"
@@ -46,6 +47,14 @@ def test_programs_of_a_run_are_named_and_hold_its_state(tiny_run):
     lowered = programs["loss"].lower()
     (rows,) = {x.shape[0] for x in jax.tree.leaves(lowered.in_avals) if x.dtype == np.bool_}
     assert rows == 4
+
+
+def test_all_programs_have_the_options_of_the_mesh(tiny_run, monkeypatch):
+    monkeypatch.setitem(mesh._COMPILER_OPTIONS, "cpu", {"no_such_option": True})
+    for program in run_programs(described(tiny_run), jax.devices()):
+        lowered = program.lower()
+        with pytest.raises(jax.errors.JaxRuntimeError, match="no_such_option"):
+            lowered.compile()
 
 
 @pytest.mark.parametrize(("wanted", "any_length", "table"), [("None", 64, 64), ("0", 64, 99)])

@@ -1,5 +1,6 @@
 """Initialisers, dense maps, norms and the feed-forward."""
 
+import functools
 import math
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from flax.core import meta
 
+from longsum_jax.layers import dense
 from longsum_jax.layers.dense import (
     ACTIVATIONS,
     FeedForward,
@@ -77,6 +79,25 @@ def test_linear_sums_over_its_inputs(inputs, shape):
     expected = np.tensordot(X, variables["params"]["kernel"], inputs) + variables["params"]["bias"]
     assert variables["params"]["bias"].shape == shape[inputs:]
     np.testing.assert_allclose(linear.apply(variables, X), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_bias_of_several_axes_is_added_to_the_product_on_gpus(monkeypatch):
+    """XLA for GPUs adds a bias of one axis in the kernel of the product."""
+    linear = Linear((6, 4, 5), "abc", normal(1.0), normal(1.0))
+    variables = initialised(linear, X)
+
+    def run(variables, x):
+        y, pull_back = jax.vjp(lambda *arrays: linear.apply(*arrays), variables, x)
+        return y, pull_back(jnp.sin(y))
+
+    expected = run(variables, X)
+    monkeypatch.setattr(dense, "target_platform", lambda: "gpu")
+    monkeypatch.setattr(dense, "is_on_one_cpu", lambda: False)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
+    jax.tree.map(close, run(variables, X), expected)
+    lines = str(jax.make_jaxpr(linear.apply)(variables, X)).splitlines()
+    [added] = [line for line in lines if " add " in f"{line} "]
+    assert "f32[2,11,20]" in added
 
 
 def test_torch_uniform_fills_its_range():

@@ -20,7 +20,7 @@ from longsum_plan.plan import (
 from longsum_plan.program import AbstractProgram
 from longsum_plan.program_work import Traffic, Work
 from longsum_plan.tables import collectives_table, memory_table, parts_table, work_table
-from longsum_plan.trials import find_fit
+from longsum_plan.trials import Trial, fastest, find_fit
 
 CHIP = devices.Hardware(
     "chip",
@@ -229,6 +229,32 @@ def test_changes_that_help_are_kept_until_the_program_fits():
     assert trials[-1].plan.fits
     assert trials[-1].flags == "--config.remat=1 --config.accumulation=1 --config.last=1"
     assert len(list(find_fit(plan_with, planned(400), changes, tries=2))) == 2
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([], 0),
+        ([(0.98, 10)], 1),
+        ([(0.995, 12)], 0),  # less than 1 % faster, with more memory
+        ([(1.009, 8)], 1),  # less than 1 % slower, with less memory
+        ([(1.011, 8)], 0),
+        ([(0.995, 10)], 1),
+        ([(0.5, 200)], 0),  # does not fit
+        ([(1.0, 10)], 0),
+        # Steps are compared with the fastest, not one after the other.
+        ([(0.992, 9), (1.001, 8), (0.985, 12)], 1),
+    ],
+)
+def test_of_programs_that_are_as_fast_the_smallest_is_the_fastest(others, expected):
+    seconds_and_bytes = [(1.0, 10), *others]
+    trials = [
+        Trial({}, "", dataclasses.replace(planned(total), seconds={"memory": seconds}))
+        for seconds, total in seconds_and_bytes
+    ]
+    refused = Trial({}, "", None, "no such mesh")
+    assert fastest([*trials, refused]) is trials[expected]
+    assert fastest([refused, Trial({}, "", planned(10))]) is None
 
 
 def test_the_longest_parts_of_a_program_by_the_roofline_of_each():

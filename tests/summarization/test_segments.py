@@ -181,7 +181,7 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind, monkeypatch)
     monkeypatch.setattr(by._search.program, "_of", noted)
     assert model.summarize(texts[1], batch_size=2) == [result[1].text]
     programs = by._read_segment, *searches, by._write_segment
-    assert {program._cache_size() for program in programs} == {1}
+    assert {program._active()._cache_size() for program in programs} == {1}
     assert len(set(map(id, searches))) == 1
 
 

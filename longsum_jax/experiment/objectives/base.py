@@ -25,7 +25,7 @@ from longsum_jax.models.family import Family
 from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.training.loss import LossFn, LossOutput, SegmentedLoss
-from longsum_jax.training.mesh import make_mesh
+from longsum_jax.training.mesh import MeshJit, make_mesh
 from longsum_jax.typing import Array, NumpyBatch, Params
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ class Objective(ABC):
     @cached_property
     def logits(self) -> Callable[[Params, NumpyBatch], Array]:
         """Compiled ``forward`` without dropout; its result is available on every host."""
-        return jax.jit(
+        return MeshJit(
             lambda params, batch: replicate(self.forward(params, batch))
         )
 

@@ -33,6 +33,7 @@ from longsum_jax.ops.masking import mask_tokens
 from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.base import mask_id_of
 from longsum_jax.training.loss import LossFn, LossOutput
+from longsum_jax.training.mesh import MeshJit
 from longsum_jax.typing import IGNORED_LABEL, Array, Params
 
 COLUMNS = ("accuracy", "bits_per_token", "bits_per_character")
@@ -231,7 +232,7 @@ class MaskedLanguageModel(Objective):
             bits = scores.losses.sum(-1) / math.log(2)
             return replicate(jnp.stack([tokens, num_chosen, right, bits]))
 
-        return jax.jit(guess)
+        return MeshJit(guess)
 
 
 def masked_lm_scores(rows: Sequence[Row]) -> dict[str, float]:

@@ -33,7 +33,13 @@ from longsum_jax.ops.losses import count_labels, preference_scores
 from longsum_jax.progress import Bar
 from longsum_jax.training.loop import initialization_key
 from longsum_jax.training.loss import LossFn, LossOutput
-from longsum_jax.training.mesh import activate, feed_of, make_mesh, put_batch
+from longsum_jax.training.mesh import (
+    MeshJit,
+    activate,
+    feed_of,
+    make_mesh,
+    put_batch,
+)
 from longsum_jax.training.state import create_state, plan_state
 from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Array, NumpyBatch, Params
@@ -117,7 +123,7 @@ class Preferences(Summarization):
         def log_probs(params: Params, batch: NumpyBatch) -> Array:
             return replicate(self._log_probs(params, batch))
 
-        return jax.jit(log_probs)
+        return MeshJit(log_probs)
 
     def _log_probs(
         self, params: Params, batch: Mapping[str, Any], **options: Any

@@ -29,11 +29,18 @@ from longsum_jax.ops.attention.blockwise import (
     max_score_bytes,
 )
 from longsum_jax.ops.attention.dense import (
+    CappedScale,
     dot_product_attention,
     mix_states,
     repeat_heads,
 )
-from longsum_jax.ops.attention.fused import Kernel
+from longsum_jax.ops.attention.fused import (
+    Kernel,
+    KernelChoice,
+    KeyCounts,
+    choose_kernel,
+    move_keys_first,
+)
 from longsum_jax.ops.attention.hepos import (
     mix_strided,
     project_strided,
@@ -118,6 +125,26 @@ class CrossAttention(MultiHeadAttention):
             The states, and a mask of the keys, for all heads or for each head.
         """
         return states, mask[:, None, None, :]
+
+    @classmethod
+    def arrange(
+        cls,
+        stack: StackConfig,
+        states: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
+        num_queries: int,
+    ) -> tuple[
+        Float[AnyArray, "batch new_length d_model"],
+        Bool[AnyArray, "batch mask_heads 1 num_keys"] | KeyCounts,
+    ]:
+        """Returns states and mask in the order that the kernel takes in training.
+
+        Args:
+            stack: config of the decoder.
+            states, mask: result of ``prepare``.
+            num_queries: number of target positions, of one segment.
+        """
+        return states, mask
 
     @classmethod
     def num_keys(cls, stack: StackConfig, length: int) -> int:
@@ -212,6 +239,40 @@ class SourceAttention(CrossAttention):
 
     packs = True
 
+    @classmethod
+    def arrange(
+        cls,
+        stack: StackConfig,
+        states: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
+        num_queries: int,
+    ) -> tuple[
+        Float[AnyArray, "batch new_length d_model"],
+        Bool[AnyArray, "batch mask_heads 1 num_keys"] | KeyCounts,
+    ]:
+        """See ``CrossAttention.arrange``.
+
+        For cuDNN, states are moved once, instead of the keys and values of every
+        layer. Subclasses without ``packs`` read keys by their position.
+        """
+        is_sharded = active_sequence_sharding(len(states)) is not None
+        if is_sharded or stack.merged_attention or not cls.packs:
+            return states, mask
+        choice = choose_kernel(
+            stack.attention_backend,
+            stack.dtype,
+            num_queries=num_queries,
+            num_keys=states.shape[1],
+            head_dim=stack.d_kv,
+            causal=False,
+            has_mask=True,
+            has_cap=isinstance(stack.attention_scale, CappedScale),
+            has_dropout=stack.attention_dropout_rate > 0,
+        )
+        if choice.kernel != "cudnn":
+            return states, mask
+        return move_keys_first(states, mask[:, 0, 0])
+
     def attend(  # type: ignore[override]  # without a bias
         self,
         x: Float[AnyArray, "batch query_length d_model"],
@@ -219,11 +280,19 @@ class SourceAttention(CrossAttention):
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"]
+        | KeyCounts
         | None = None,
         segment_ids: SegmentIds | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
-        """See ``MultiHeadAttention.attend``."""
+        """See ``MultiHeadAttention.attend``; ``mask`` may be from ``arrange``."""
+        if isinstance(mask, KeyCounts):
+            self._note(KernelChoice("cudnn"))
+            k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
+            options = self.sparse_options(deterministic)
+            return self.o(
+                attend_fused(self.q(x), k, v, mask, kernel="cudnn", **options)
+            )
         sharding = active_sequence_sharding(x.shape[0])
         in_pieces = self._needs_pieces(
             x, k, 1 if sharding is None else sharding.num_shards

@@ -22,7 +22,7 @@ from longsum_jax.layers.attention.options import (
     check_windows,
 )
 from longsum_jax.layers.partitioning import active_sequence_sharding
-from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.dense import QKV, mix_states
 from longsum_jax.ops.attention.local import local_block_size
 from longsum_jax.ops.attention.longformer import (
     gather_positions,
@@ -112,39 +112,83 @@ class LongformerAttention(EncoderSelfAttention):
             shared["radius"] = layer_input
         k, v = self.project_kv(x)
         tokens = QKV(self.q(x), k, v)
-        # Global attention: keys and values of all tokens, queries only of
-        # global tokens.
-        global_k, global_v = self.all_heads(self.k_global(x), self.v_global(x))
+        # Only global tokens have queries of global attention.
         positions = jnp.clip(indices, 0, x.shape[1] - 1)
         global_q = self.q_global(self._gather(x, indices), positions)
+        text = {"tokens": tokens, "mask": mask}
+        rows = {"global_indices": indices}
+        if self._absorbs_maps(indices.shape[1], deterministic):
+            rows["global_values"] = self._attend_globally(
+                global_q, x, mask, deterministic
+            )
+        else:
+            global_k, global_v = self.all_heads(
+                self.k_global(x), self.v_global(x)
+            )
+            text |= {"global_k": global_k, "global_v": global_v}
+            rows["global_q"] = global_q
 
         def attend(
-            global_q: AnyArray,
-            global_k: AnyArray,
-            global_v: AnyArray,
+            global_values: Any = None,
+            global_q: Any = None,
+            global_k: Any = None,
+            global_v: Any = None,
             **arrays: Any,
         ) -> Array:
             # Global queries are few, so that shards have all of them, but not
             # all keys and values.
-            return attention(
-                global_tokens=QKV(global_q, global_k, global_v), **arrays
-            )
+            if global_values is None:
+                global_values = QKV(global_q, global_k, global_v)
+            return attention(global_tokens=global_values, **arrays)
 
         y = self.attend_sharded(
             attend,
             deterministic,
-            text={
-                "tokens": tokens,
-                "global_k": global_k,
-                "global_v": global_v,
-                "mask": mask,
-            },
-            rows={"global_q": global_q, "global_indices": indices},
+            text=text,
+            rows=rows,
             shared=shared,
             block=local_block_size(max_radius),
             has_kernels=fused is not None,
         )
         return self.o(y)
+
+    def _absorbs_maps(self, num_globals: int, deterministic: bool) -> bool:
+        """Returns True if global keys and values of all tokens need not be formed.
+
+        Scores and means of states take ``num_globals / head_dim`` times the
+        operations of both maps. With dropout, the weights do not sum to one, as
+        a bias of the values requires.
+        """
+        drops_weights = self.dropout_rate > 0 and not deterministic
+        are_linear = self.k_global.is_linear and self.v_global.is_linear
+        is_small = 2 * num_globals <= self.d_kv
+        return is_small and are_linear and not drops_weights
+
+    def _attend_globally(
+        self,
+        q: Float[AnyArray, "batch num_globals heads head_dim"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        deterministic: bool,
+    ) -> Float[Array, "batch num_globals heads head_dim"]:
+        """Attends from global tokens to all, without their keys and values.
+
+        See ``MultiHeadAttention.attend_absorbed``.
+        """
+
+        def mix(
+            q: AnyArray, x: AnyArray, mask: AnyArray, **options: Any
+        ) -> Array:
+            return mix_states(q, x, mask[:, None, None], **options)
+
+        mixed = self.attend_sharded(
+            mix,
+            deterministic,
+            text={"x": x, "mask": mask},
+            rows={"q": self.absorb(q, self.k_global)},
+            outputs="rows",
+        )
+        return self.values_of(mixed, mask[:, None, None], self.v_global)
 
     def _gather(self, x: AnyArray, indices: AnyArray) -> Array:
         """Gathers [batch, num_globals, d_model] from [batch, length, d_model]."""

@@ -28,6 +28,7 @@ from longsum_jax.ops.attention.fused import (
     FusedAttention,
     Kernel,
     KernelChoice,
+    KeyCounts,
     choose_kernel,
     fused_attention,
     note_choice,
@@ -70,6 +71,12 @@ class HeadMap(Linear):
 
     norm_epsilon: float | None = None
     rotary: Rotary | None = None
+
+    @property
+    def is_linear(self) -> bool:
+        """True if the map is one product with a kernel, and a bias."""
+        is_plain = self.norm_epsilon is None and self.rotary is None
+        return is_plain and self._low_rank() is None
 
     def setup(self) -> None:
         super().setup()
@@ -564,7 +571,15 @@ class MultiHeadAttention(nn.Module):
         self, x: Float[AnyArray, "batch query_length d_model"]
     ) -> Float[Array, "batch query_length heads source_size"]:
         """Returns queries times the key map, which multiply states instead of keys."""
-        q, kernel = self.q(x), self.k.updated_kernel.astype(self.dtype)
+        return self.absorb(self.q(x), self.k)
+
+    def absorb(
+        self,
+        q: Float[AnyArray, "batch query_length heads head_dim"],
+        key_map: HeadMap,
+    ) -> Float[Array, "batch query_length heads source_size"]:
+        """Returns queries times a map of states to keys."""
+        kernel = key_map.updated_kernel.astype(self.dtype)
         # [batch, query_length, kv_heads, heads of a group, head_dim]
         groups = q.reshape(*q.shape[:2], kernel.shape[1], -1, self.d_kv)
         # W_k^T q for all heads r of a group g, which share their key map.
@@ -579,12 +594,24 @@ class MultiHeadAttention(nn.Module):
         """Applies the value map and the output map to weighted means of states.
 
         Args:
-            mixed: weighted means of states.
-            mask: mask of ``attend``; a head whose mask is all False adds
-                nothing.
+            mixed, mask: see ``values_of``.
         """
-        # [batch, query_length, heads, head_dim]
-        kernel = self.v.updated_kernel.astype(self.dtype)
+        return self.o(self.values_of(mixed, mask, self.v))
+
+    def values_of(
+        self,
+        mixed: Float[AnyArray, "batch query_length heads source_size"],
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
+        value_map: HeadMap,
+    ) -> Float[Array, "batch query_length heads head_dim"]:
+        """Applies a map of states to values to weighted means of states.
+
+        Args:
+            mixed: weighted means of states.
+            mask: mask of ``attend``; a head whose mask is all False gets zeros.
+            value_map: map of states to values.
+        """
+        kernel = value_map.updated_kernel.astype(self.dtype)
         groups = mixed.reshape(
             *mixed.shape[:2], kernel.shape[1], -1, mixed.shape[3]
         )
@@ -593,21 +620,21 @@ class MultiHeadAttention(nn.Module):
             *mixed.shape[:3], -1
         )
         if self.use_bias:
-            bias = self.v.bias.astype(self.dtype)
+            bias = value_map.bias.astype(self.dtype)
             bias = jnp.repeat(bias, self.num_heads // len(bias), axis=0)
             if mask is not None:
                 # A query without a key gets no bias either.
                 reads_any = jnp.any(mask, -1).swapaxes(1, 2)[..., None]
                 bias = jnp.where(reads_any, bias, 0)
             values += bias
-        return self.o(values)
+        return values
 
 
 def attend_fused(
     q: Float[AnyArray, "batch query_length heads head_dim"],
     k: Float[AnyArray, "batch key_length heads head_dim"],
     v: Float[AnyArray, "batch key_length heads head_dim"],
-    mask: Bool[AnyArray, "#batch #heads #key_length"] | None,
+    mask: Bool[AnyArray, "#batch #heads #key_length"] | KeyCounts | None,
     **options: Any,
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Calls ``ops.attention.fused.fused_attention`` with the mesh axes of rows and heads."""

@@ -52,7 +52,7 @@ from longsum_jax.ops.attention.dense import Scale, product_factor
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import SegmentIds
-from longsum_jax.ops.padding import append_zeros
+from longsum_jax.ops.padding import append_zeros, zero_unless
 from longsum_jax.ops.platform import target_kind, target_platform
 from longsum_jax.ops.random_masks import head_words
 from longsum_jax.typing import AnyArray
@@ -67,6 +67,16 @@ AttentionBackend = Literal[
 Pattern = Callable[[Any, Any], Any]
 # Computes ``fused_attention`` by a selected kernel.
 FusedAttention = Callable[..., Array]
+
+
+class KeyCounts(NamedTuple):
+    """A mask of the first keys of every row, from ``move_keys_first``.
+
+    Attributes:
+        counts: number of keys that the queries of a row read.
+    """
+
+    counts: Int[AnyArray, " rows"]
 
 
 class KernelChoice(NamedTuple):
@@ -231,7 +241,7 @@ def fused_attention(
     q: Float[AnyArray, "batch query_length heads head_dim"],
     k: Float[AnyArray, "batch key_length heads head_dim"],
     v: Float[AnyArray, "batch key_length heads head_dim"],
-    mask: Bool[AnyArray, "#batch #heads #key_length"] | None = None,
+    mask: Bool[AnyArray, "#batch #heads #key_length"] | KeyCounts | None = None,
     *,
     kernel: Kernel,
     causal: bool = False,
@@ -248,7 +258,7 @@ def fused_attention(
         q, k, v: queries, keys and values; as many queries as keys if
             ``causal``.
         mask: True on the keys that a head reads; a query without a key gets
-            zeros.
+            zeros. ``KeyCounts`` only for "cudnn".
         kernel: kernel from ``choose_kernel``.
         causal: True if queries see no later keys.
         pattern: keys that each query reads, among the keys in the mask; not for
@@ -268,14 +278,14 @@ def fused_attention(
     Returns:
         The attended values in the type of ``v``.
     """
-    if mask is not None:
+    if mask is not None and not isinstance(mask, KeyCounts):
         mask = jnp.broadcast_to(mask, (len(k), mask.shape[1], k.shape[1]))
 
     def attend(
         q: AnyArray,
         k: AnyArray,
         v: AnyArray,
-        mask: AnyArray | None,
+        mask: AnyArray | KeyCounts | None,
         values: Sequence[AnyArray],
         positions: Sequence[AnyArray | None],
         words: AnyArray | None,
@@ -312,15 +322,19 @@ def fused_attention(
     batch, _, heads, _ = (*spec, *[None] * 4)[:4]
     layout = PartitionSpec(batch, None, heads, None)
     masked_heads = None
-    if mask is not None and mask.shape[1] > 1:
-        masked_heads = heads
+    if isinstance(mask, KeyCounts):
+        of_mask = PartitionSpec(batch)
+    else:
+        if mask is not None and mask.shape[1] > 1:
+            masked_heads = heads
+        of_mask = PartitionSpec(batch, masked_heads, None)
     return jax.shard_map(
         attend,
         in_specs=(
             layout,
             layout,
             layout,
-            PartitionSpec(batch, masked_heads, None),
+            of_mask,
             PartitionSpec(heads, None),
             PartitionSpec(batch, None),
             PartitionSpec(batch, heads, None),
@@ -336,7 +350,7 @@ def _attend(
     q: AnyArray,
     k: AnyArray,
     v: AnyArray,
-    mask: AnyArray | None,
+    mask: AnyArray | KeyCounts | None,
     kernel: Kernel,
     *,
     words: AnyArray | None,
@@ -346,6 +360,11 @@ def _attend(
     **options: Any,
 ) -> Array:
     """Computes ``fused_attention`` on one device; ``mask`` is [batch, 1 or heads, key_length]."""
+    if isinstance(mask, KeyCounts):
+        factor = product_factor(options["scale"])
+        return _cudnn_attention(
+            q, k, v, mask, causal=options["causal"], scale=factor
+        )
     if kernel in ("mosaic", "triton"):
         options |= {"biases": biases, "share": share, "words": words}
         options["segment_ids"] = segment_ids
@@ -461,27 +480,30 @@ def _cudnn_attention(
     q: Float[AnyArray, "rows query_length heads head_dim"],
     k: Float[AnyArray, "rows key_length heads head_dim"],
     v: Float[AnyArray, "rows key_length heads head_dim"],
-    mask: Bool[AnyArray, "rows key_length"] | None,
+    mask: Bool[AnyArray, "rows key_length"] | KeyCounts | None,
     *,
     causal: bool,
     scale: float,
 ) -> Float[Array, "rows query_length heads head_dim"]:
-    counts = None
+    counts: AnyArray | None = None
     num_queries, num_keys = q.shape[1], k.shape[1]
     q, k, v = (_of_even_length(x) for x in (q, k, v))
     # A causal query never reads the padded key.
     if mask is None and num_keys % 2 and not causal:
         counts = jnp.full(len(k), num_keys, jnp.int32)
-    if mask is not None:
-        mask = _of_even_length(mask)
-        order = jnp.argsort(~mask, axis=1, stable=True)
+    if isinstance(mask, KeyCounts):
+        counts = mask.counts
+    elif mask is not None:
+        counts = _count_keys(mask)
+        order = _real_first(_of_even_length(mask))
         k, v = _permute(k, order), _permute(v, order)
-        counts = mask.sum(1)
-        # Zeros, so that nothing that a kernel reads or writes after the last
-        # key has an effect.
-        is_key = (jnp.arange(mask.shape[1]) < counts[:, None])[..., None, None]
-        k, v = jnp.where(is_key, k, 0), jnp.where(is_key, v, 0)
-        counts = jnp.maximum(counts, 1).astype(jnp.int32)
+        # Nothing that the kernel reads after the last key has an effect.
+        k, v = (_keep_first(x, counts) for x in (k, v))
+    if mask is not None:
+        assert counts is not None
+        k, v = (_without_other_gradients(x, counts) for x in (k, v))
+        has_key = counts > 0
+        counts = jnp.maximum(counts, 1)
     # Not marked by ``save_for_backward``: the other residuals of the kernel
     # have no name in JAX, so that rematerialized layers run the forward kernel
     # again in any case.
@@ -498,7 +520,70 @@ def _cudnn_attention(
         return out
     # The kernel returns a mean of values for a query without a key. Masking it
     # also masks its gradients.
-    return jnp.where(mask.any(-1)[:, None, None, None], out, 0)
+    return zero_unless(has_key[:, None, None, None], out)
+
+
+def move_keys_first(
+    x: Shaped[AnyArray, "rows length ..."],
+    mask: Bool[AnyArray, "rows length"],
+) -> tuple[Shaped[Array, "rows even ..."], KeyCounts]:
+    """Moves the positions of ``mask`` to the front, in their order, with zeros after them.
+
+    If keys and values are maps of such states, the kernel of cuDNN takes them as
+    they are. The result has an even length.
+    """
+    counts = _count_keys(mask)
+    order = _real_first(_of_even_length(mask))
+    moved = _permute(_of_even_length(x), order)
+    return _keep_first(moved, counts), KeyCounts(counts)
+
+
+def _count_keys(mask: AnyArray) -> Int[Array, " rows"]:
+    return jnp.sum(mask, 1, dtype=jnp.int32)
+
+
+def _real_first(mask: AnyArray) -> Int[Array, "rows length"]:
+    """Returns the positions in the mask, followed by the others."""
+    return jnp.argsort(~mask, axis=1, stable=True)
+
+
+def _keep_first(
+    x: Shaped[AnyArray, "rows length ..."], counts: Int[AnyArray, " rows"]
+) -> Shaped[Array, "rows length ..."]:
+    """Returns ``x`` with zeros after the first ``counts`` positions."""
+    is_first = jnp.arange(x.shape[1]) < counts[:, None]
+    return zero_unless(
+        is_first.reshape(*is_first.shape, *(1,) * (x.ndim - 2)), x
+    )
+
+
+@jax.custom_vjp
+def _without_other_gradients(
+    x: Float[AnyArray, "rows length heads head_dim"],
+    counts: Int[AnyArray, " rows"],
+) -> Float[AnyArray, "rows length heads head_dim"]:
+    """Returns ``x``; its gradient is 0 after the first ``counts`` positions.
+
+    The kernel may write anything there.
+    """
+    return x
+
+
+def _without_other_gradients_forward(
+    x: AnyArray, counts: AnyArray
+) -> tuple[AnyArray, AnyArray]:
+    return x, counts
+
+
+def _without_other_gradients_backward(
+    counts: AnyArray, gradient: AnyArray
+) -> tuple[Array, None]:
+    return _keep_first(gradient, counts), None
+
+
+_without_other_gradients.defvjp(
+    _without_other_gradients_forward, _without_other_gradients_backward
+)
 
 
 def _of_even_length(
@@ -510,11 +595,12 @@ def _of_even_length(
 
 @jax.custom_vjp
 def _permute(
-    x: Float[AnyArray, "rows length heads head_dim"],
+    x: Shaped[AnyArray, "rows length ..."],
     order: Int[AnyArray, "rows length"],
-) -> Float[Array, "rows length heads head_dim"]:
+) -> Shaped[Array, "rows length ..."]:
     """Returns position ``order[i]`` at position i; its gradient is also a gather, not a scatter."""
-    return jnp.take_along_axis(x, order[..., None, None], axis=1)
+    order = order.reshape(*order.shape, *(1,) * (x.ndim - 2))
+    return jnp.take_along_axis(x, order, axis=1)
 
 
 def _permute_forward(x: AnyArray, order: AnyArray) -> tuple[Array, AnyArray]:
@@ -524,8 +610,7 @@ def _permute_forward(x: AnyArray, order: AnyArray) -> tuple[Array, AnyArray]:
 def _permute_backward(
     order: AnyArray, gradient: AnyArray
 ) -> tuple[Array, None]:
-    inverse = jnp.argsort(order, axis=1)
-    return jnp.take_along_axis(gradient, inverse[..., None, None], axis=1), None
+    return _permute(gradient, jnp.argsort(order, axis=1)), None
 
 
 _permute.defvjp(_permute_forward, _permute_backward)

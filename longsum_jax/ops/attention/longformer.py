@@ -79,7 +79,7 @@ def _shard_positions(indices: AnyArray, length: int, axes: Axes) -> Array:
 
 def longformer_attention(
     tokens: QKV,
-    global_tokens: QKV,
+    global_tokens: QKV | Float[AnyArray, "batch num_globals heads head_dim"],
     mask: Bool[AnyArray, "batch length"],
     global_indices: Int[AnyArray, "batch num_globals"],
     *,
@@ -104,7 +104,7 @@ def longformer_attention(
         global_tokens: projections for global attention: queries [batch,
             num_globals, heads, head_dim] of the rows at ``global_indices``
             (``gather_positions``), keys and values [batch, length, heads,
-            head_dim] of all tokens.
+            head_dim] of all tokens; or the values that these queries attend to.
         mask: True on real tokens.
         global_indices: positions, each at most once per row; -1 or the index of
             padding stands for no token.
@@ -148,6 +148,8 @@ def longformer_attention(
         fused=fused,
         steps=steps,
     )
+    if not isinstance(global_tokens, QKV):
+        return scatter_positions(out, global_tokens, indices, axes)
     # Global queries, with their separate projections, attend to all tokens.
     all_keys = KeySet(
         global_tokens.k, global_tokens.v, mask[:, None, None, None]

@@ -1,14 +1,17 @@
 """Every cross-attention in decoders that were not made for it, all at once and step by step."""
 
+import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers import decoder_cache
+from longsum_jax.layers.attention import cross
 from longsum_jax.layers.attention.cross import CrossAttention
 from longsum_jax.layers.attention.multi_head import causal_mask
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_cross_attention
@@ -17,12 +20,17 @@ from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.t5 import T5Config
 from longsum_jax.models.t5gemma2 import Gemma3DecoderStack, Gemma3Stack, T5Gemma2Config
 from longsum_jax.ops.attention import blockwise
+from longsum_jax.ops.attention.fused import KernelChoice, KeyCounts
 from longsum_jax.ops.attention.key_sets import KeySet
 
 CROSS = {"hepos_stride": 4, "cross_linformer_size": 5, "cross_linformer_max_length": 20}
 # Heads that are no multiple of the stride, a length that is none either.
 B, T, L, D, H, K = 2, 4, 18, 24, 6, 4
 BEAMS = 3
+GPU = AbstractMesh(
+    (1,), ("batch",), axis_types=(AxisType.Auto,),
+    abstract_device=AbstractDevice("NVIDIA H200", None, "cuda"),
+)  # fmt: skip
 HEADS = {"encoder_attention_heads": H, "decoder_attention_heads": H}
 T5 = T5Config(d_model=D, d_kv=K, d_ff=16, num_decoder_layers=2, num_heads=H, dropout_rate=0.0)
 BART = BartConfig(d_model=D, decoder_layers=2, decoder_ffn_dim=16, dropout=0.0, **HEADS)
@@ -246,6 +254,56 @@ def test_scores_in_pieces_are_those_of_one_array_gradients_included(draw_params,
     for other in result[1:]:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), result[0], other)
     assert max(held[1:]) < held[0] - score_bytes
+
+
+def test_sources_are_moved_for_cudnn_once_with_the_same_gradients(make, monkeypatch):
+    decoder, variables = make(BART, "full")
+    mask = MASK & (np.arange(L) % 3 > 0)
+
+    def loss(variables, states):
+        y = decoder.apply(variables, X, states, mask, deterministic=False)
+        return (y**3).sum(), y
+
+    def run():
+        return jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))(variables, STATES)
+
+    expected = run()
+    kernel, counts = jax.nn.dot_product_attention, []
+
+    def on_cpu(*arrays, implementation, key_value_seq_lengths, **options):
+        counts.append(key_value_seq_lengths)
+        options["key_value_seq_lengths"] = key_value_seq_lengths
+        return kernel(*arrays, implementation="xla", **options)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", on_cpu)
+    monkeypatch.setattr(cross, "choose_kernel", lambda *_, **__: KernelChoice("cudnn"))
+    result = run()
+    assert counts
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=2e-5), result, expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "is_moved"),
+    [
+        ("full", {}, True),
+        ("full", {"attention_dropout_rate": 0.1}, False),
+        ("full", {"attention_backend": "reference"}, False),
+        ("full", {"merged_attention": True}, False),
+        ("hepos", {}, False),
+    ],
+)
+def test_sources_are_moved_if_layers_use_cudnn(kind, options, is_moved):
+    stack = BART.replace(cross_attention=kind, **CROSS, dtype="bfloat16").decoder_stack
+    stack = dataclasses.replace(stack, d_kv=8, **options)
+    attention = get_cross_attention(kind)
+    states, tokens = normal(0, B, 131, D), np.arange(131) < np.array([[131], [60]])
+    prepared = attention.prepare(stack, states, tokens)
+    with use_abstract_mesh(GPU):
+        moved, mask = attention.arrange(stack, *prepared, 64)
+    assert isinstance(mask, KeyCounts) == is_moved
+    assert moved.shape[1] == 131 + is_moved
 
 
 @pytest.mark.slow

@@ -73,21 +73,54 @@ def reference(q, k, v, mask, causal, scale=SCALE, seen=None):
     return dot_product_attention(q, k, v, mask=seen, scale=scale)
 
 
+def assert_equal_with_gradients(function, twin, arrays, gradient):
+    def with_gradients(attend):
+        out, pull_back = jax.vjp(attend, *arrays)
+        return out, *pull_back(gradient)
+
+    result, expected = (jax.jit(lambda f=f: with_gradients(f))() for f in (function, twin))
+    for x, y in zip(result, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-5)
+    assert all(np.asarray(x[1]).any() for x in result)
+    return result
+
+
 def assert_same_values_and_gradients(
     function, q, k, v, gradient, mask, causal=False, scale=SCALE, seen=None
 ):
-    def with_gradients(attend):
-        out, pull_back = jax.vjp(attend, q, k, v)
-        return out, *pull_back(gradient)
-
-    result = jax.jit(lambda: with_gradients(function))()
     options = {"scale": scale, "seen": seen}
-    expected = jax.jit(lambda: with_gradients(lambda *x: reference(*x, mask, causal, **options)))()
-    for x, y in zip(result, expected, strict=True):
-        np.testing.assert_allclose(x, y, rtol=0, atol=1e-5)
+    twin = functools.partial(reference, mask=mask, causal=causal, **options)
+    result = assert_equal_with_gradients(function, twin, (q, k, v), gradient)
     if mask is not None:
         assert not np.asarray(result[0][0]).any()
-    assert all(np.asarray(x[1]).any() for x in result)
+
+
+def compute_cudnn_on_cpu(monkeypatch, *, writes_anything):
+    """Replaces cuDNN by XLA, with gradients of even lengths alone, and of anything for keys that
+    are not read."""
+    kernel = jax.nn.dot_product_attention
+
+    def on_cpu(q, k, v, *, implementation, **options):
+        assert implementation == "cudnn"
+        assert q.shape[1] % 2 == k.shape[1] % 2 == v.shape[1] % 2 == 0
+        if writes_anything:
+            k, v = (spoiled(x, options["key_value_seq_lengths"]) for x in (k, v))
+        return kernel(q, k, v, implementation="xla", **options)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", on_cpu)
+
+
+@jax.custom_vjp
+def spoiled(x, counts):
+    return x
+
+
+def spoil(counts, gradient):
+    is_read = jnp.arange(gradient.shape[1]) < counts[:, None]
+    return jnp.where(is_read[..., None, None], gradient, jnp.nan), None
+
+
+spoiled.defvjp(lambda x, counts: (x, counts), spoil)
 
 
 @pytest.mark.parametrize("kernel", ["splash", "mosaic", "triton"])
@@ -302,22 +335,35 @@ def test_wide_heads_have_smaller_blocks_on_gpus():
 def test_arguments_of_the_gpu_kernel_are_those_of_the_reference(
     num_queries, num_keys, mask_heads, causal, monkeypatch
 ):
-    """XLA's implementation takes the arguments of cuDNN's, which has gradients of even lengths
-    alone."""
-    kernel = jax.nn.dot_product_attention
-
-    def on_cpu(q, k, v, *, implementation, **options):
-        assert implementation == "cudnn"
-        assert q.shape[1] % 2 == k.shape[1] % 2 == v.shape[1] % 2 == 0
-        return kernel(q, k, v, implementation="xla", **options)
-
-    monkeypatch.setattr(jax.nn, "dot_product_attention", on_cpu)
+    compute_cudnn_on_cpu(monkeypatch, writes_anything=mask_heads > 0)
     *arrays, gradient, mask = draw(num_queries, num_keys or num_queries, mask_heads)
 
     def attend(q, k, v):
         return fused_attention(q, k, v, mask, kernel="cudnn", causal=causal, scale=SCALE)
 
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, causal)
+
+
+@pytest.mark.parametrize("num_keys", [13, 14])
+def test_states_are_moved_once_for_the_gpu_kernel(num_keys, monkeypatch):
+    """Keys and values of moved states, with a bias after the last key, are those of the states."""
+    compute_cudnn_on_cpu(monkeypatch, writes_anything=True)
+    q, states, _, gradient, mask = draw(10, num_keys, 1)
+    kernels, biases = np.random.default_rng(0).normal(size=(2, 2, H, K, K)).astype(np.float32)
+
+    def attend(q, states, kernels):
+        moved, counts = fused.move_keys_first(states, mask[:, 0])
+        assert moved.shape[1] == 14
+        k, v = project(moved, kernels)
+        return fused_attention(q, k, v, counts, kernel="cudnn", scale=SCALE)
+
+    def twin(q, states, kernels):
+        return reference(q, *project(states, kernels), mask, causal=False)
+
+    def project(states, kernels):
+        return jnp.einsum("blhk,nhkj->nblhj", states, kernels) + biases[:, None, None, :, 0]
+
+    assert_equal_with_gradients(attend, twin, (q, states, kernels), gradient)
 
 
 @pytest.mark.parametrize(("length", "block", "padded"), [(1, 128, 128), (512, 512, 512),
