@@ -306,8 +306,11 @@ def matmul_costs(batch: int, length: int, chunk: int, plan: Any, blocks: int) ->
         num_bytes += 2 * 4 * (CHANNELS * chunk**2 + elements * 4 * MODES / chunk)
         products = {"mixed, highest": inside + states, "float32, highest": states}
     groups = -(-length // (chunk * plan.group))
-    in_group = 2 * int(np.ceil(np.log2(plan.group + 1)))
-    return Work(products, num_bytes), 2 * blocks * groups * in_group
+    segment = matmul._chunks_per_segment(plan.group)
+    in_group = plan.group
+    if segment < plan.group:
+        in_group = 2 * segment + plan.group // segment
+    return Work(products, num_bytes), blocks * groups * in_group
 
 
 def planned_gradient(name: str, batch: int, length: int, backend: str) -> Row:

@@ -41,9 +41,10 @@ _MEMORY_SHARES: Mapping[str, int] = {"fft": 128, "matmul": 32}
 # Blocks of the gradient in one of the forward pass: on TPUs the gradient of
 # "matmul" has more arrays at once, and moves several times the bytes if they
 # leave the chip.
-_GRADIENT_BLOCKS: Mapping[str, int] = {"tpu": 4}
-# least channels of such a block, a whole tile of a TPU
-_LEAST_GRADIENT_BLOCK = 8
+_GRADIENT_BLOCKS: Mapping[str, int] = {"tpu": 2}
+# Channels of a tile: TPUs store arrays in tiles of 8 rows, and channels are
+# rows of states and powers.
+_TILES: Mapping[str, int] = {"tpu": 8}
 # channels of a block, so that its tables of powers stay in caches
 MOST_CHANNELS_ON_CPU = 16
 # Bytes of spectra, over all channels, that a CPU saves for the gradient: little
@@ -119,9 +120,7 @@ def plan_convolution(
     if block is None:
         block = channels_per_block(shape, modes, backend)
         count = _GRADIENT_BLOCKS.get(target_platform(), 1)
-        gradient_block = max(
-            -(-block // count), min(block, _LEAST_GRADIENT_BLOCK)
-        )
+        gradient_block = min(block, _whole_tiles(-(-block // count)))
     else:
         gradient_block = block
     block = min(block, channels)
@@ -232,14 +231,27 @@ def _channels_within(
     budget = max(_least_block_bytes(backend), eighth_of_input)
     channels = shape[2]
     most = max(1, min(channels, budget // per_channel))
+    tile = _whole_tiles(1)
+    if tile < most < channels:
+        most -= most % tile
     # Blocks of about equal size: the last block is moved back and would
     # recompute channels.
     num_blocks = -(-channels // most)
-    return -(-channels // num_blocks)
+    return min(most, _whole_tiles(-(-channels // num_blocks)))
+
+
+def _whole_tiles(channels: int) -> int:
+    """Rounds channels up to tiles of the target's devices."""
+    tile = _TILES.get(target_platform(), 1)
+    return -(-channels // tile) * tile
 
 
 def _chunks_per_group(shape: tuple[int, ...], modes: Modes, block: int) -> int:
-    """Returns the chunks of "matmul" whose states, in both planes and eight copies, fit."""
+    """Returns the chunks of "matmul" whose states, in eight copies, fit.
+
+    States have two planes and two directions; in blocks of the gradient, which
+    have half of the channels, eight copies are sixteen.
+    """
     batch, length, _ = shape
     chunk_bytes = 8 * 8 * batch * block * modes.Ct.shape[-1]
     count = _least_block_bytes("matmul") // chunk_bytes

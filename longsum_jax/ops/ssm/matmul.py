@@ -7,16 +7,17 @@ of the modes: one product into the states, a recurrence from chunk to chunk, and
 one product out of them. This takes 16 M + 2 T operations per element with M
 modes, and no kernel of the full length is ever built.
 
-The recurrence has two levels. Chunks are grouped, as many as memory allows;
-inside a group states are combined pairwise, in logarithmically many steps
-(Blelloch 1990), and a loop passes the state from group to group:
+The recurrence has levels. Chunks are grouped, as many as memory allows, and a
+loop passes the state from group to group; inside a group, from chunk to chunk,
+or by segments of chunks that advance side by side (``_states``):
 
     group 0   [chunk 0  chunk 1  chunk 2  chunk 3]  ->  state
     group 1   [chunk 4  chunk 5  chunk 6  chunk 7]  ->  state
 
 The gradient recomputes groups, so that only the states of one group are in
 memory at a time. It consists of the same products and recurrences in the other
-direction (``_from_other_chunks_backward``).
+direction (``_from_other_chunks_backward``). Both directions of the kernel are
+rows of the same products.
 """
 
 import math
@@ -31,7 +32,12 @@ from jaxtyping import Array, Complex, Float
 
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_platform
-from longsum_jax.ops.ssm.kernel import Modes, kernel_of_modes, mode_powers
+from longsum_jax.ops.ssm.kernel import (
+    Modes,
+    inner_steps,
+    kernel_of_modes,
+    mode_powers,
+)
 from longsum_jax.typing import AnyArray
 
 CHUNK_ON_CPU = 128  # positions of a chunk, T
@@ -49,6 +55,8 @@ _TILE = 64
 # A matrix whose size has no common divisor with _TILE of at least this is a
 # single tile.
 _LEAST_TILE = 8
+# Chunks of a group that pass states one by one; more are divided into segments.
+_MOST_STEPS = 64
 
 
 class _Planes(NamedTuple):
@@ -89,15 +97,14 @@ def convolve_by_matmul(
     group = -(-num_chunks // num_groups)  # groups of about equal size
     x = append_zeros(u, num_groups * group * chunk - length)
     x = x.reshape(batch, num_groups, group, chunk, channels)
-    x = jnp.moveaxis(x, 1, 0)
-    # Inside a chunk: h channel, g group, b batch, n chunk, i input and j output
+    x = jnp.moveaxis(x, 0, 2)
+    # Inside a chunk: h channel, g group, n chunk, b batch, i input and j output
     # position.
     toeplitz = _toeplitz(modes, D, chunk, precision)
-    y = _product("hji,gbnih->gbnjh", toeplitz, x, precision)
-    for direction in range(modes.Ct.shape[0] * modes.Ct.shape[2]):
-        options = _Options(direction == 1, precision, jnp.dtype(dtype))
-        y = y + _from_other_chunks(options, x, _of_direction(modes, direction))
-    y = jnp.moveaxis(y, 0, 1)
+    y = _product("hji,gnbih->gnbjh", toeplitz, x, precision)
+    options = _Options(precision, jnp.dtype(dtype))
+    y = y + _from_other_chunks(options, x, modes)
+    y = jnp.moveaxis(y, 2, 0)
     return y.reshape(batch, -1, channels)[:, :length]
 
 
@@ -172,11 +179,10 @@ def _windows(
         precision=precision,
     )
     # A row of tiles reads ``count`` diagonals, shifted by one from the row
-    # above it.
-    firsts = range(count - 1, -1, -1)
-    rows = [
-        tiles[:, :, n : n + count].reshape(channels, tile, size) for n in firsts
-    ]
+    # above it. Joined before they are cut, tiles are not padded to whole lanes.
+    joined = tiles.reshape(channels, tile, -1)
+    firsts = range(size - tile, -1, -tile)
+    rows = [joined[:, :, first : first + size] for first in firsts]
     return jnp.concatenate(rows, 1)
 
 
@@ -191,99 +197,58 @@ def _skewed(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
     return skewed[:, :, size - 1 :]
 
 
-def _of_direction(modes: Modes, direction: int) -> Modes:
-    """Returns the modes of a direction, [channels, modes]."""
-    groups = modes.Ct.shape[2]
-    index, which = divmod(direction, groups)
-    decay, theta, high, low = (x[index] for x in modes[:4])
-    return Modes(decay, theta, high, low, modes.Ct[index, :, which])
-
-
 class _Options(NamedTuple):
     """The static options of ``_from_other_chunks``.
 
     Attributes:
-        backward: True for the second direction.
         precision: precision of the products.
         dtype: type that represents the inputs and the gradient of the result
             exactly.
     """
 
-    backward: bool
     precision: lax.Precision
     dtype: np.dtype[Any]
 
 
-class _ChunkPowers(NamedTuple):
-    """Powers of modes that connect the positions of a chunk with the states at its ends.
-
-    Attributes:
-        into: from a position to the end of its chunk (backward: its beginning).
-        out: from there to a position of the next chunk.
-        into_steps, out_steps: the exponents of both.
-        step: from chunk to chunk.
-    """
-
-    into: _Planes
-    out: _Planes
-    into_steps: Float[Array, " chunk"]
-    out_steps: Float[Array, " chunk"]
-    step: _Planes
-
-    @classmethod
-    def of(cls, modes: Modes, chunk: int, backward: bool) -> "_ChunkPowers":
-        """Computes the powers of ``modes``, [channels, modes]."""
-        steps = jnp.arange(chunk + 1, dtype=jnp.int32)
-        powers = mode_powers(modes, steps)  # [channels, modes, chunk + 1]
-        lags = steps.astype(jnp.float32)
-        into: tuple[Any, ...] = np.s_[..., chunk - 1 :: -1]
-        out: tuple[Any, ...] = np.s_[..., 1:]
-        if backward:
-            into, out = np.s_[..., :chunk], np.s_[..., :0:-1]
-        return cls(
-            _planes(powers[into]),
-            _planes(powers[out]),
-            lags[into],
-            lags[out],
-            _planes(powers[..., chunk]),
-        )
+# Axes that are reversed for the first and the second direction in arrays
+# [groups, chunks, batch, chunk, channels]. The second direction runs through
+# reversed time. Inputs are counted down to the end of their chunk in the time
+# of their direction, so that both directions, and the way into states and out
+# of them, read the same powers.
+_Reversed = tuple[tuple[int, ...], tuple[int, ...]]
+_RUNNING: _Reversed = ((), (0, 1, 3))
+_COUNTED_DOWN: _Reversed = ((3,), (0, 1))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _from_other_chunks(
     options: _Options,
-    x: Float[AnyArray, "groups batch num_chunks chunk channels"],
+    x: Float[AnyArray, "groups num_chunks batch chunk channels"],
     modes: Modes,
-) -> Float[Array, "groups batch num_chunks chunk channels"]:
-    """Returns the contribution of the previous (``backward``: later) chunks to every position.
-
-    Args:
-        options: static options; ``backward`` selects the later chunks.
-        x: inputs, float32.
-        modes: modes of one direction, [channels, modes].
-    """
+) -> Float[Array, "groups num_chunks batch chunk channels"]:
+    """Returns the contribution of the other chunks to every position, in both directions."""
     return _from_other_chunks_forward(options, x, modes)[0]
 
 
 def _from_other_chunks_forward(
     options: _Options, x: AnyArray, modes: Modes
 ) -> tuple[Array, Any]:
-    backward, precision, dtype = options
-    powers = _ChunkPowers.of(modes, x.shape[3], backward)
-    scale = _planes(2 * modes.Ct)
+    precision, dtype = options
+    chunk = x.shape[3]
+    powers, scale = _powers(modes, chunk), _scale(modes)
 
     def advance(
         state: _Planes, x: Array
     ) -> tuple[_Planes, tuple[Array, _Planes]]:
-        entering = _into_states(powers.into, x, precision)
-        states, end = _states(entering, state, powers.step, backward)
-        y = _out_of_states(powers.out, _times(scale, states), precision)
+        entering = _into_states(powers, x, precision)
+        states, end = _states(entering, state, modes, chunk, scale=scale)
+        y = _out_of_states(powers, states, precision)
         return end, (y, state)
 
     # Inside a loop, XLA does not see that float32 was converted from bfloat16.
-    x = jnp.asarray(x, dtype)
-    _, (y, starts) = lax.scan(advance, _no_state(x, modes), x, reverse=backward)
-    return y, (x, modes, starts)
+    inputs = _by_direction(jnp.asarray(x, dtype), modes, _COUNTED_DOWN)
+    _, (y, starts) = lax.scan(advance, _no_state(x, modes), inputs)
+    return _sum_of_directions(y, _RUNNING), (x, modes, starts)
 
 
 def _from_other_chunks_backward(
@@ -292,23 +257,23 @@ def _from_other_chunks_backward(
     """Computes the gradients without the gradient of any power.
 
     With the states s[n] of a chunk, a mode w, its coefficient C, and T positions
-    in a chunk, the outputs are y[n, j] = 2 Re C w**(j + 1) s[n]. The gradient
-    dy reads the same powers in the other direction:
+    in a chunk, the outputs are y[n, j] = 2 Re C w w**j s[n]. The gradient dy
+    reads the same powers in the other direction:
 
-        r[n] = sum_j w**(j + 1) dy[n, j]        q[n] = w**T q[n + 1] + r[n + 1]
+        r[n] = sum_j w**j dy[n, j]        q[n] = w**T q[n + 1] + r[n + 1]
 
-    and 2 C q[n] is the gradient of what chunk n adds to the state. A change of
+    and 2 C w q[n] is the gradient of what chunk n adds to the state. A change of
     log w multiplies every power by its exponent, so that the gradient of log w
     has the same sums with powers multiplied by exponents. So all terms have the
     size of states; the gradients of powers would be larger.
     """
-    backward, precision, dtype = options
+    precision, dtype = options
     x, modes, starts = residuals
     chunk = x.shape[3]
-    powers = _ChunkPowers.of(modes, chunk, backward)
-    into_moments = _multiplied(powers.into, powers.into_steps)
-    out_moments = _multiplied(powers.out, powers.out_steps)
-    scale = _planes(2 * modes.Ct)
+    powers, scale = _powers(modes, chunk), _scale(modes)
+    # Inputs multiplied by exponents would be float32, and need more passes.
+    exponents = jnp.arange(chunk, dtype=jnp.float32)
+    moments = _Planes(*(plane * exponents for plane in powers))
 
     def retreat(
         carry: tuple[_Planes, list[_Planes]], group: tuple[Any, ...]
@@ -316,36 +281,48 @@ def _from_other_chunks_backward(
         adjoint, sums = carry
         x, dy, start = group
         entering, entering_moment = (
-            _into_states(p, x, precision) for p in (powers.into, into_moments)
+            _into_states(table, x, precision) for table in (powers, moments)
         )
         reading, reading_moment = (
-            _into_states(p, dy, precision) for p in (powers.out, out_moments)
+            _into_states(table, dy, precision) for table in (powers, moments)
         )
-        states, _ = _states(entering, start, powers.step, backward)
-        adjoints, adjoint = _states(reading, adjoint, powers.step, not backward)
-        dx = _out_of_states(powers.into, _times(scale, adjoints), precision)
+        states, _ = _states(entering, start, modes, chunk)
+        # of what each chunk adds to the state
+        gradients, adjoint = _states(
+            reading, adjoint, modes, chunk, scale=scale, backward=True
+        )
+        dx = _out_of_states(powers, gradients, precision)
         pairs = (
-            [(states, reading)],
-            [(states, reading_moment), (adjoints, entering_moment)],
-            [(states, adjoints)],
+            (states, reading),
+            (states, reading_moment),
+            (gradients, entering_moment),
+            (states, gradients),
         )
         sums = [
-            _plus(total, *(_sum_of_products(a, b) for a, b in terms))
-            for total, terms in zip(sums, pairs, strict=True)
+            _plus(total, _sum_of_products(*pair))
+            for total, pair in zip(sums, pairs, strict=True)
         ]
         return (adjoint, sums), dx
 
-    zero = _planes(jnp.zeros_like(modes.Ct))
-    carry = (_no_state(x, modes), [zero] * 3)
-    groups = (x, jnp.asarray(dy, dtype), starts)
-    (_, sums), dx = lax.scan(retreat, carry, groups, reverse=not backward)
-    of_Ct, moments, of_step = sums
-    step = _Planes(chunk * powers.step.real, chunk * powers.step.imag)
-    of_log = _times(scale, _plus(moments, _times(step, of_step)))
+    zero = _Planes(*map(jnp.zeros_like, scale))
+    carry = (_no_state(x, modes), [zero] * 4)
+    groups = (
+        _by_direction(jnp.asarray(x, dtype), modes, _COUNTED_DOWN),
+        _by_direction(jnp.asarray(dy, dtype), modes, _RUNNING),
+        starts,
+    )
+    (_, sums), dx = lax.scan(retreat, carry, groups, reverse=True)
+    of_Ct, of_out, of_into, of_step = sums
+    step = _power(modes, chunk)
+    by_step = _times(_Planes(*(chunk * plane for plane in step)), of_step)
+    of_log = _plus(_times(scale, _plus(of_out, of_Ct)), of_into, by_step)
     # In JAX the gradient of a + i b is (gradient of a) - i (gradient of b), and
     # log w is decay + i theta.
-    dCt = 2 * lax.complex(*of_Ct)
-    return dx, Modes(of_log.real, -of_log.imag, None, None, dCt)  # type: ignore[arg-type] # integers have no gradients
+    ddecay, negative_dtheta = (plane.sum((0, 1)) for plane in of_log)
+    of_Ct = _times(_power(modes, 1), of_Ct)
+    dCt = 2 * jnp.moveaxis(lax.complex(*of_Ct)[:, 0], 0, 2)
+    dmodes = Modes(ddecay, -negative_dtheta, None, None, dCt)  # type: ignore[arg-type] # integers have no gradients
+    return _sum_of_directions(dx, _COUNTED_DOWN), dmodes
 
 
 _from_other_chunks.defvjp(
@@ -353,41 +330,95 @@ _from_other_chunks.defvjp(
 )
 
 
+def _powers(modes: Modes, chunk: int) -> _Planes:
+    """Returns w**0 to w**(chunk - 1), [sets, channels, modes, chunk].
+
+    They are products of two small tables, as in ``kernel.py``.
+    """
+    inner = inner_steps(chunk)
+    outer = -(-chunk // inner)
+    steps = jnp.arange(inner, dtype=jnp.int32)
+    first_steps = inner * jnp.arange(outer, dtype=jnp.int32)
+    rows = _planes(mode_powers(modes, first_steps)[..., None])
+    columns = _planes(mode_powers(modes, steps)[..., None, :])
+    powers = _times(rows, columns)  # [..., outer, inner]
+    shape = *modes.decay.shape, outer * inner
+    return _Planes(*(x.reshape(shape)[..., :chunk] for x in powers))
+
+
+def _power(modes: Modes, exponent: int) -> _Planes:
+    """Returns w**exponent, [sets, channels, modes]."""
+    steps = jnp.array([exponent], jnp.int32)
+    return _planes(mode_powers(modes, steps)[..., 0])
+
+
+def _scale(modes: Modes) -> _Planes:
+    """Returns 2 Ct w, [directions, 1, sets, channels, modes]."""
+    coefficients = jnp.moveaxis(2 * modes.Ct, 2, 0)[:, None]
+    return _times(_planes(coefficients), _power(modes, 1))
+
+
+def _by_direction(
+    x: Float[AnyArray, "groups num_chunks batch chunk channels"],
+    modes: Modes,
+    reversed_axes: _Reversed,
+) -> Float[Array, "groups num_chunks directions batch sets chunk channels"]:
+    """Returns the inputs of each direction of each set of modes."""
+    sets, _, directions, _ = modes.Ct.shape
+    parts = [jnp.flip(x, axes) for axes in reversed_axes[: sets * directions]]
+    shape = *x.shape[:2], sets, directions, *x.shape[2:]
+    return jnp.moveaxis(jnp.stack(parts, 2).reshape(shape), 2, 4)
+
+
+def _sum_of_directions(
+    y: Float[
+        AnyArray, "groups num_chunks directions batch sets chunk channels"
+    ],
+    reversed_axes: _Reversed,
+) -> Float[Array, "groups num_chunks batch chunk channels"]:
+    """Sums the directions in the order of the text; the transpose of ``_by_direction``."""
+    y = jnp.moveaxis(y, (4, 2), (0, 1))
+    parts = y.reshape(-1, *y.shape[2:])
+    total, *others = map(jnp.flip, parts, reversed_axes)
+    return sum(others, total)
+
+
 def _no_state(x: AnyArray, modes: Modes) -> _Planes:
-    """Returns zeros, [batch, channels, modes]."""
-    zeros = jnp.zeros((x.shape[1], *modes.decay.shape), jnp.float32)
+    """Returns zeros, [1, directions, batch, sets, channels, modes]."""
+    sets, channels, directions, size = modes.Ct.shape
+    shape = 1, directions, x.shape[2], sets, channels, size
+    zeros = jnp.zeros(shape, jnp.float32)
     return _Planes(zeros, zeros)
 
 
 def _into_states(
     powers: _Planes,
-    x: Float[AnyArray, "batch num_chunks chunk channels"],
+    x: Float[AnyArray, "num_chunks directions batch sets chunk channels"],
     precision: lax.Precision,
 ) -> _Planes:
-    """Returns the contribution of each chunk, [num_chunks, batch, channels, modes]."""
-    return _Planes(
-        *(_product("hmt,bnth->nbhm", plane, x, precision) for plane in powers)
-    )
+    """Returns contributions of chunks, [num_chunks, directions, batch, sets, channels, modes]."""
+    # Rows of a product are a single axis, or XLA adds axes to its window.
+    rows = x.reshape(-1, *x.shape[3:])
 
+    def sums(plane: Array) -> Array:
+        product = _product("shmt,rsth->rshm", plane, rows, precision)
+        return product.reshape(*x.shape[:3], *product.shape[1:])
 
-def _multiplied(
-    powers: _Planes, exponents: Float[AnyArray, " chunk"]
-) -> _Planes:
-    """Returns the powers multiplied by their exponents.
-
-    Inputs multiplied by exponents would be float32, and need more passes.
-    """
-    return _Planes(*(plane * exponents for plane in powers))
+    return _Planes(*map(sums, powers))
 
 
 def _out_of_states(
     powers: _Planes, states: _Planes, precision: lax.Precision
-) -> Float[Array, "batch num_chunks chunk channels"]:
+) -> Float[Array, "num_chunks directions batch sets chunk channels"]:
     """Returns the real part of the sums of powers and states over the modes."""
-    real = _product("hmt,nbhm->bnth", powers.real, states.real, precision)
-    return real - _product(
-        "hmt,nbhm->bnth", powers.imag, states.imag, precision
-    )
+
+    def sums(plane: Array, states: Array) -> Array:
+        rows = states.reshape(-1, *states.shape[3:])
+        product = _product("shmt,rshm->rsth", plane, rows, precision)
+        return product.reshape(*states.shape[:3], *product.shape[1:])
+
+    real, imag = map(sums, powers, states)
+    return real - imag
 
 
 def _product(
@@ -399,52 +430,66 @@ def _product(
 
 
 def _states(
-    entering: _Planes, state: _Planes, step: _Planes, backward: bool
+    entering: _Planes,
+    state: _Planes,
+    modes: Modes,
+    chunk: int,
+    *,
+    scale: _Planes | None = None,
+    backward: bool = False,
 ) -> tuple[_Planes, _Planes]:
     """Returns the states at the start of each chunk of a group, and the state after the group.
 
-    They are s[0] = ``state`` and s[n] = step s[n-1] + entering[n-1]; if
-    ``backward``, from the last chunk to the first.
+    They are s[0] = ``state`` and s[n] = w**chunk s[n-1] + entering[n-1]; if
+    ``backward``, from the last chunk to the first. Many chunks are divided into
+    segments, which first advance side by side without the states before them.
 
     Args:
-        entering: contribution of each chunk to the state, [num_chunks, batch,
-            channels, modes].
-        state: state before the group, [batch, channels, modes].
-        step: factor of the state per chunk, [channels, modes].
+        entering: contribution of each chunk to the state, [num_chunks,
+            directions, batch, sets, channels, modes].
+        state: state before the group, as a single chunk.
+        modes: modes w.
+        chunk: positions of a chunk.
+        scale: factor of the returned states of chunks; None for 1.
     """
-    # Composition of the affine maps s -> factor s + value, which is
-    # associative.
+    step = _power(modes, chunk)
 
-    def combine(
-        first: tuple[_Planes, _Planes], then: tuple[_Planes, _Planes]
-    ) -> Any:
-        (factor, value), (next_factor, next_value) = first, then
-        turned = _times(next_factor, value)
-        total = _Planes(
-            turned.real + next_value.real, turned.imag + next_value.imag
-        )
-        return _times(factor, next_factor), total
+    def advance(state: _Planes, entering: _Planes) -> tuple[_Planes, _Planes]:
+        end = _plus(_times(step, state), entering)
+        if scale is None:
+            return end, state
+        return end, _times(scale, state)
 
-    def join(first: AnyArray, others: AnyArray) -> Array:
-        if backward:
-            parts = [others, first[None]]
-        else:
-            parts = [first[None], others]
-        return jnp.concatenate(parts)
+    def total(state: _Planes, entering: _Planes) -> tuple[_Planes, None]:
+        return advance(state, entering)[0], None
 
-    count = entering.real.shape[0] + 1
-    factors = _Planes(
-        *(jnp.broadcast_to(x, (count, 1, *x.shape)) for x in step)
+    count = len(entering.real)
+    size = _chunks_per_segment(count)
+    # [size, segments, ...]
+    segments = _Planes(
+        *(x.reshape(-1, size, *x.shape[1:]).swapaxes(0, 1) for x in entering)
     )
-    values = _Planes(*map(join, state, entering))
-    _, states = lax.associative_scan(
-        combine, (factors, values), reverse=backward
-    )
-    if backward:
-        return _Planes(*(x[1:] for x in states)), _Planes(
-            *(x[0] for x in states)
+    if size == count:
+        end, states = lax.scan(advance, state, segments, reverse=backward)
+    else:
+        none = _Planes(*(jnp.zeros_like(x[0]) for x in segments))
+        totals, _ = lax.scan(total, none, segments, reverse=backward)
+        firsts, end = _states(
+            totals, state, modes, size * chunk, backward=backward
         )
-    return _Planes(*(x[:-1] for x in states)), _Planes(*(x[-1] for x in states))
+        _, states = lax.scan(advance, firsts, segments, reverse=backward)
+    in_order = (x.swapaxes(0, 1).reshape(count, *x.shape[2:]) for x in states)
+    return _Planes(*in_order), end
+
+
+def _chunks_per_segment(count: int) -> int:
+    """Returns a divisor of ``count``: all up to _MOST_STEPS, else near the square root."""
+    if count <= _MOST_STEPS:
+        return count
+    size = math.gcd(count, inner_steps(count))
+    if size == 1:
+        return count
+    return size
 
 
 def _times(a: _Planes, b: _Planes) -> _Planes:
@@ -461,8 +506,8 @@ def _plus(*terms: _Planes) -> _Planes:
 
 
 def _sum_of_products(a: _Planes, b: _Planes) -> _Planes:
-    """Returns sums over chunks and batch, [channels, modes]."""
-    return _Planes(*(x.sum((0, 1)) for x in _times(a, b)))
+    """Returns sums over chunks and batch, [directions, 1, sets, channels, modes]."""
+    return _Planes(*(x.sum((0, 2))[:, None] for x in _times(a, b)))
 
 
 def _planes(x: Complex[AnyArray, "*axes"]) -> _Planes:

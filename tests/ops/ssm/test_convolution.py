@@ -159,6 +159,18 @@ def test_groups_of_chunks_change_nothing(make_ssm, monkeypatch, group):
     assert_close(fast, of_twin(ssm_scan, *arguments))
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiled_parts")
+def test_segments_of_chunks_change_nothing(make_ssm, monkeypatch):
+    """Directions have separate modes, too."""
+    monkeypatch.setattr(ssm_matmul, "CHUNK_ON_CPU", 8)
+    monkeypatch.setattr(ssm_matmul, "_MOST_STEPS", 4)
+    assert [ssm_matmul._chunks_per_segment(count) for count in (4, 7, 8, 32)] == [4, 7, 4, 4]
+    arguments = inputs(make_ssm, 64, sets=2)
+    fast = in_parts(partial(ssm_convolution, backend="matmul"), *arguments)
+    assert_close(fast, of_twin(ssm_scan, *arguments))
+
+
 @pytest.mark.parametrize(
     ("length", "directions", "block"), [(1, 2, None), (64, 1, None), (LONGEST, 2, 2)]
 )
@@ -250,7 +262,7 @@ def test_products_with_inputs_and_gradients_see_their_type(make_ssm, monkeypatch
     product, types = ssm_matmul._product, []
 
     def recorded(axes, a, b, precision):
-        if axes.endswith("->nbhm"):  # into states
+        if axes.endswith("->rshm"):  # into states
             types.append((a.dtype, b.dtype))
         return product(axes, a, b, precision)
 
