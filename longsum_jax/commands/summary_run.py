@@ -9,6 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from longsum_jax.commands import flags
 from longsum_jax.errors import InputError
 from longsum_jax.locks import locked
 from longsum_jax.readers.document import Document, Failure
@@ -104,7 +105,9 @@ class SummaryRun:
         self._out: SummaryDirectory | None = None
         if args.out:
             self._out = SummaryDirectory(
-                Path(args.out), args.format, self._settings(options)
+                flags.make_directory(args.out),
+                args.format,
+                self._settings(options),
             )
         self._reader = _DocumentReader(
             self._out, args.query, keeps_texts=bool(args.report)

@@ -386,7 +386,7 @@ class Decoder(nn.Module):
         mask, column, biases = (
             cache.mask(),
             cache.column,
-            self._step_biases(cache),
+            self._next_token_biases(cache),
         )
         positions, distances = cache.query_positions, cache.distances()
         if layers is None:
@@ -416,7 +416,7 @@ class Decoder(nn.Module):
             layer_caches.append(self_kv)
         return self._normalize(x), cache.advanced(tuple(layer_caches))
 
-    def _step_biases(
+    def _next_token_biases(
         self, cache: DecoderCache | DraftCache
     ) -> list[Array | None]:
         """Returns the bias of the next tokens for all columns of a cache, for every layer."""

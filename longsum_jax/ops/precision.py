@@ -117,7 +117,9 @@ def bfloat16_parts(
 
     Entries below 2**-110 may lose more.
     """
-    # XLA may leave out a conversion to bfloat16 and back.
-    high = jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
+    # Bits, because XLA may leave out a conversion to bfloat16 and back, and
+    # kernels have no ``reduce_precision``.
+    bits = jax.lax.bitcast_convert_type(x, jnp.int32) + 2**15
+    high = jax.lax.bitcast_convert_type(bits & -(2**16), jnp.float32)
     low = jnp.asarray(x - high, jnp.bfloat16)
     return high.astype(jnp.bfloat16), low

@@ -55,13 +55,10 @@ class SummaryDirectory:
     """Assigns output files to documents and finds finished summaries.
 
     Args:
-        path: path of the directory, which is created.
+        path: path of the directory.
         format: format of the readable files, a key of ``FORMATS``.
         settings: all settings, apart from the documents, that summaries depend
             on.
-
-    Raises:
-        InputError: the directory cannot be created.
     """
 
     def __init__(
@@ -71,12 +68,6 @@ class SummaryDirectory:
         self._format = format
         self._settings = dict(settings)
         self._claimed: dict[str, str] = {}
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"{path}: cannot be made ({error.strerror}); give another --out"
-            ) from None
 
     def claim(self, document: Document) -> OutputFiles | None:
         """Returns the output files of a document; None if the document was already claimed.

@@ -74,7 +74,12 @@ class GapSentenceOptions:
                 f"gap_sentences.ratio must lie between 0 and 1, got {self.ratio}"
             )
         for name, choices in _CHOICES.items():
-            _check_choice(name, getattr(self, name), choices)
+            value = getattr(self, name)
+            if value not in choices:
+                raise InputError(
+                    f'gap_sentences.{name}: "{value}" is not allowed; '
+                    f"{did_you_mean(value, choices)}"
+                )
         if self.mask_token == "":
             raise InputError(
                 'gap_sentences.mask_token is ""; use None to remove the selected sentences'
@@ -164,27 +169,6 @@ def select_gap_sentences(
         return sorted(_grow(words, options, count))
     best_first = np.argsort(-words.scores(options.metric), kind="stable")
     return sorted(best_first[:count].tolist())
-
-
-def rouge1_scores(
-    sentences: Sequence[str],
-    counting: Counting = "original",
-    metric: Metric = "f1",
-) -> np.ndarray:
-    """Scores each sentence (as prediction) against all others (as reference) by ROUGE-1.
-
-    Words are not stemmed.
-
-    Returns:
-        [M] float64 between 0 and 1. Mathematically equal scores are
-        bit-identical.
-
-    Raises:
-        InputError: unknown counting or metric.
-    """
-    _check_choice("counting", counting, _CHOICES["counting"])
-    _check_choice("metric", metric, _CHOICES["metric"])
-    return _WordCounts.of(sentences, counting).scores(metric)
 
 
 class _WordCounts(NamedTuple):
@@ -321,13 +305,6 @@ def _number_of_gaps(num_sentences: int, options: GapSentenceOptions) -> int:
     if count == 0 and options.short_documents == "one":
         return 1
     return count
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InputError(
-            f'gap_sentences.{name}: "{value}" is not allowed; {did_you_mean(value, choices)}'
-        )
 
 
 def in_pieces(docs: Iterable[DataRow], piece_words: int) -> Iterator[DataRow]:

@@ -776,7 +776,7 @@ def test_flags_that_do_not_fit(run, tmp_path, flags, problem):
 def test_out_that_is_a_file(run, folder, tmp_path):
     (tmp_path / "out").write_text("A file.")
     code, _, err = run("--out=out", "files")
-    assert (code, err) == (2, "error: out: cannot be made (File exists); give another --out\n")
+    assert (code, err) == (2, "error: out: cannot be used (File exists); give another --out\n")
 
 
 def test_flags_reach_the_model(run, folder, model, monkeypatch):

@@ -8,8 +8,8 @@ from rouge_score.tokenize import tokenize
 from longsum_jax.errors import InputError
 from longsum_jax.text.gap_sentences import (
     GapSentenceOptions,
+    _WordCounts,
     gap_sentence_example,
-    rouge1_scores,
     select_gap_sentences,
 )
 
@@ -68,16 +68,17 @@ def test_scores_equal_rouge_score(counting, metric):
     for sentences in documents:
         expected = slow_scores(sentences, counting, metric)
         np.testing.assert_allclose(
-            rouge1_scores(sentences, counting, metric), expected, rtol=0, atol=1e-12
+            _WordCounts.of(sentences, counting).scores(metric), expected, rtol=0, atol=1e-12
         )
 
 
 def test_scores_of_no_sentences():
-    assert rouge1_scores([]).shape == (0,)
+    assert _WordCounts.of([], "original").scores("f1").shape == (0,)
 
 
 def test_characters_without_an_encoding_are_no_words():
-    np.testing.assert_array_equal(rouge1_scores(["a \ud800b", "a b"]), [1, 1])
+    words = _WordCounts.of(["a \ud800b", "a b"], "original")
+    np.testing.assert_array_equal(words.scores("f1"), [1, 1])
 
 
 @pytest.mark.parametrize(
@@ -217,10 +218,3 @@ def test_unknown_choices_suggest_the_nearest(name, value, guess):
 def test_empty_mask_token():
     with pytest.raises(InputError, match="use None"):
         GapSentenceOptions(mask_token="")
-
-
-def test_scores_check_their_options():
-    with pytest.raises(InputError, match="counting"):
-        rouge1_scores(["a"], counting="all")
-    with pytest.raises(InputError, match="metric"):
-        rouge1_scores(["a"], metric="f2")

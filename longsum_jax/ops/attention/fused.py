@@ -100,9 +100,6 @@ _CHOICES: ContextVar[dict[str, KernelChoice] | None] = ContextVar(
 MIN_QUERIES, MIN_KEYS = 64, 128
 # maximum number of queries of a row; longer rows share fewer keys
 MAX_ROW = 4096
-# The kernel of TPUs keeps the gradients of all queries of a head in on-chip
-# memory, up to so many numbers.
-_MOSAIC_MAX_NUMBERS = 2**22
 # GPUs with compute capability 8 or higher, by prefixes of JAX's device names.
 _GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
 _CUDNN_MAX_HEAD_DIM, _TRITON_MAX_HEAD_DIM = 128, 256
@@ -194,11 +191,13 @@ def choose_kernel(
     if kernel in ("splash", "mosaic") and dtype == jnp.float16:
         return KernelChoice(None, "TPUs have no float16")
     if kernel == "mosaic":
-        if num_queries * head_dim > _MOSAIC_MAX_NUMBERS:
+        from longsum_jax.ops.attention.kernel_blocks import tpu_block
+
+        if tpu_block(num_queries, head_dim, dtype.itemsize) is None:
             return KernelChoice(
                 None,
-                "the kernel of TPUs for biases and dropout takes at most "
-                f"{_MOSAIC_MAX_NUMBERS // head_dim} queries",
+                f"{num_queries} queries of {head_dim} dimensions do not fit in "
+                "the on-chip memory of TPUs with biases or dropout",
             )
         return KernelChoice(kernel)
     if kernel == "splash":

@@ -22,6 +22,12 @@ from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.typing import AnyArray
 
 LANES = 128  # blocks of TPUs are multiples of it
+# Sizes of a block of our kernel of TPUs, and bytes of on-chip memory that it may
+# use. The largest numbers of queries compile for a v5e, v5p and v6e.
+TPU_BLOCKS = (512, 256)
+TPU_MEMORY = 48 * 2**20
+_MAX_BYTES_OF_QUERIES = 2**25
+_BYTES_OF_PAIR = 59  # scores, weights, their gradients, and biases
 
 
 class Steps(NamedTuple):
@@ -47,6 +53,10 @@ class Steps(NamedTuple):
             end = num_keys if bias.end_key is None else bias.end_key
             steps.append(cls(bias.starts, bias.origin, bias.first_key, end))
         return tuple(steps)
+
+    def cover(self, num_keys: int) -> bool:
+        """Returns True if all of ``num_keys`` keys have this bias."""
+        return self.first_key == 0 and self.end_key == num_keys
 
 
 def all_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
@@ -136,3 +146,27 @@ def equal_blocks(length: int, largest: int) -> tuple[int, int]:
     count = -(-length // largest)
     lanes = -(-length // (count * LANES))
     return lanes * LANES, -(-length // (lanes * LANES))
+
+
+def tpu_block(num_queries: int, head_dim: int, itemsize: int) -> int | None:
+    """Returns the largest block of our kernel of TPUs that fits in its memory, or None.
+
+    The kernel of the gradients needs most.
+
+    Args:
+        num_queries: number of queries of a row.
+        head_dim: number of dimensions of a head.
+        itemsize: bytes of an entry of the queries.
+    """
+    # float32 sums of all queries, and their results in two buffers
+    of_queries = num_queries * head_dim * (4 + 2 * itemsize)
+    if of_queries > _MAX_BYTES_OF_QUERIES:
+        return None
+    for block in TPU_BLOCKS:
+        # four inputs and two results in two buffers; float32 sums, or parts of
+        # float32 factors
+        of_block = block * head_dim * 20 * itemsize
+        of_pairs = _BYTES_OF_PAIR * block**2
+        if of_queries + of_block + of_pairs <= TPU_MEMORY:
+            return block
+    return None

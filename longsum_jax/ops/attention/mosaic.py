@@ -52,6 +52,8 @@ from longsum_jax.ops.attention.dense import (
 )
 from longsum_jax.ops.attention.kernel_blocks import (
     LANES,
+    TPU_BLOCKS,
+    TPU_MEMORY,
     Steps,
     all_keys,
     block_pairs,
@@ -59,6 +61,7 @@ from longsum_jax.ops.attention.kernel_blocks import (
     equal_blocks,
     no_later_keys,
     pairs_scope,
+    tpu_block,
 )
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.attention.relative_position import StepBias
@@ -69,9 +72,6 @@ from longsum_jax.ops.random_masks import keep_pairs
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.typing import AnyArray
 
-_MAX_BLOCK = 512  # queries and keys of a block
-# bytes of on-chip memory that a kernel may use
-_VMEM = 48 * 2**20
 # axes of [rows, length, heads, head_dim] as [rows, heads, head_dim, length], and
 # the reverse
 _BY_HEADS, _BY_LENGTH = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -163,8 +163,11 @@ def mosaic_attention(
         words: result of ``random_masks.head_words``; None without dropout.
     """
     num_queries, num_keys = q.shape[1], k.shape[1]
-    query_block, _ = equal_blocks(num_queries, _MAX_BLOCK)
-    key_block, _ = equal_blocks(num_keys, _MAX_BLOCK)
+    largest = tpu_block(num_queries, q.shape[3], q.dtype.itemsize)
+    query_block, key_block = (
+        equal_blocks(length, largest or TPU_BLOCKS[-1])[0]
+        for length in (num_queries, num_keys)
+    )
     problem = _TpuProblem(
         pattern or (no_later_keys if causal else all_keys),
         scale,
@@ -449,7 +452,7 @@ def _call(
                 "arbitrary",
                 "arbitrary",
             ),
-            vmem_limit_bytes=_VMEM,
+            vmem_limit_bytes=TPU_MEMORY,
         ),
         interpret=problem.interpret,
         name=name,
@@ -572,7 +575,7 @@ class _TpuBias(NamedTuple):
     def put(self, bias: Any, block: _Block) -> Any:
         """Returns ``bias`` of a block with this one at its keys; None for the first bias."""
         bias_of_block = self._of_block(block)
-        if self._is_of_all_keys:
+        if self.steps.cover(self.problem.num_keys):
             return bias_of_block
         before = 0.0 if bias is None else bias
         return jnp.where(self._has_bias(block), bias_of_block, before)
@@ -581,7 +584,7 @@ class _TpuBias(NamedTuple):
         """Adds the sums of score gradients over the pairs of each step to ``total`` [steps,
         lanes].
         """
-        if not self._is_of_all_keys:
+        if not self.steps.cover(self.problem.num_keys):
             of_scores = jnp.where(self._has_bias(block), of_scores, 0.0)
         if self.positions is not None:
             self._add_sums_of_pairs(total, of_scores, block)
@@ -679,11 +682,6 @@ class _TpuBias(NamedTuple):
         _, keys = _positions(self.problem, block)
         return keys - self.steps.origin - self.positions[...]
 
-    @property
-    def _is_of_all_keys(self) -> bool:
-        starts_first = self.steps.first_key == 0
-        return starts_first and self.steps.end_key == self.problem.num_keys
-
     def _has_bias(self, block: _Block) -> Array:
         _, keys = _positions(self.problem, block)
         return (keys >= self.steps.first_key) & (keys < self.steps.end_key)
@@ -728,14 +726,16 @@ def _product(a: AnyArray, b: AnyArray, a_axis: int, b_axis: int) -> Array:
     )
 
 
-def _part_inside(x: Any, block_index: Any, size: int, length: int) -> Array:
-    """Reads a block of ``x``; lanes after ``length``, which may be anything, are zeros."""
+def _part_inside(
+    x: Any, block_index: Any, size: int, length: int, outside: float = 0.0
+) -> Array:
+    """Reads a block of ``x``; lanes after ``length``, which may be anything, become ``outside``."""
     values = x[...]
     if length % size == 0:
         return values
     positions = lax.broadcasted_iota(jnp.int32, values.shape, 1)
     is_inside = positions < length - block_index * size
-    return jnp.where(is_inside, values, jnp.zeros_like(values))
+    return jnp.where(is_inside, values, jnp.full_like(values, outside))
 
 
 def _forward_kernel(
@@ -828,9 +828,12 @@ def _backward_kernel(
     def _() -> None:
         of_queries = block.queries, problem.query_block, problem.num_queries
         of_keys = block.keys, problem.key_block, problem.num_keys
-        queries, of_out, log_totals, products_of_out = (
-            _part_inside(x, *of_queries) for x in (q, gradient, log_sums, sums)
+        queries, of_out, products_of_out = (
+            _part_inside(x, *of_queries) for x in (q, gradient, sums)
         )
+        # The weights of queries after the last one are zeros, however large
+        # their bias is.
+        log_totals = _part_inside(log_sums, *of_queries, outside=-MASK_VALUE)
         keys, values = (_part_inside(x, *of_keys) for x in (k, v))
         # weight = exp(score - log_sum); score gradient = weight * (weight
         # gradient - sum of products)

@@ -561,7 +561,7 @@ class _Bias(NamedTuple):
         if self.positions is not None:
             queries = self._queries(query_block)[:, None]
         has_bias: Any = True
-        if not self._is_of_all_keys:
+        if not self.steps.cover(self.problem.num_keys):
             has_bias = keys >= self.steps.first_key
             has_bias &= keys < self.steps.end_key
         return keys - queries - self.steps.origin, has_bias
@@ -570,11 +570,6 @@ class _Bias(NamedTuple):
         """Returns the positions of a block of queries."""
         block = self.problem.block
         return self.positions[pl.ds(query_block * block, block)]
-
-    @property
-    def _is_of_all_keys(self) -> bool:
-        starts_first = self.steps.first_key == 0
-        return starts_first and self.steps.end_key == self.problem.num_keys
 
     def _numbers(self, query_block: Any, key_block: Any) -> tuple[Any, Any]:
         """Returns the first and the last step of a block of pairs; none if it has no such key."""
@@ -592,7 +587,7 @@ class _Bias(NamedTuple):
             (firsts <= limit - self.steps.origin).astype(jnp.int32).sum() - 1
             for limit in limits
         )
-        if self._is_of_all_keys:
+        if self.steps.cover(self.problem.num_keys):
             return first, last
         has_keys = begin < self.steps.end_key
         has_keys &= begin + reach >= self.steps.first_key

@@ -43,6 +43,7 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, BFloat16, Float
 
 from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.precision import bfloat16_parts
 from longsum_jax.ops.ssm.fft import circular_kernel
 from longsum_jax.ops.ssm.kernel import Modes
 from longsum_jax.typing import AnyArray
@@ -437,13 +438,4 @@ def _sum_of_dots(axis: int, *factors: tuple[_Parts, _Parts]) -> Array:
 
 
 def _complex_parts(x: _Complex) -> _Complex:
-    return _Complex(*map(_parts, x))
-
-
-def _parts(x: AnyArray) -> _Parts:
-    """Returns two bfloat16 arrays whose sum is a float32 array to 2**-16 of each entry."""
-    # The upper half of the bits, since XLA may leave out a conversion to
-    # bfloat16 and back.
-    bits = lax.bitcast_convert_type(x, jnp.int32) & np.int32(-(2**16))
-    high = lax.bitcast_convert_type(bits, jnp.float32)
-    return high.astype(jnp.bfloat16), (x - high).astype(jnp.bfloat16)
+    return _Complex(*map(bfloat16_parts, x))

@@ -20,7 +20,7 @@ from longsum_jax.models.bert import BertConfig
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.mt5 import UMT5Config
 from longsum_jax.models.t5 import T5Config
-from longsum_jax.ops.attention import mosaic
+from longsum_jax.ops.attention import kernel_blocks
 from longsum_jax.ops.attention.fused import KernelChoice, noted_choices
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.packing import SegmentIds
@@ -251,7 +251,7 @@ def test_kernels_with_position_biases_change_neither_values_nor_gradients(
     kernel, config, options, monkeypatch
 ):
     # several blocks, whose order of summation differs from the reference's
-    monkeypatch.setattr(mosaic, "_MAX_BLOCK", 128)
+    monkeypatch.setattr(kernel_blocks, "TPU_BLOCKS", (128,))
     assert_same_values_and_gradients(kernel, config, options)
 
 
@@ -265,7 +265,7 @@ def test_kernels_with_position_biases_change_neither_values_nor_gradients(
 )
 @pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 def test_kernels_of_packed_rows_change_neither_values_nor_gradients(kernel, options, monkeypatch):
-    monkeypatch.setattr(mosaic, "_MAX_BLOCK", 128)
+    monkeypatch.setattr(kernel_blocks, "TPU_BLOCKS", (128,))
     assert_same_values_and_gradients(kernel, T5, {"packed": True, **options})
 
 

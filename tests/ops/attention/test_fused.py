@@ -12,11 +12,11 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, 
 
 from longsum_jax.errors import InputError
 from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
-from longsum_jax.ops.attention import fused, mosaic, splash, triton
+from longsum_jax.ops.attention import fused, kernel_blocks, splash, triton
 from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
 from longsum_jax.ops.attention.dense import QKV, CappedScale, dot_product_attention
 from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
-from longsum_jax.ops.attention.kernel_blocks import equal_blocks
+from longsum_jax.ops.attention.kernel_blocks import equal_blocks, tpu_block
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.local import (
     local_attention,
@@ -47,7 +47,7 @@ WORKER = Path(__file__).with_name("fused_worker.py")
 def small_blocks(monkeypatch):
     """Several blocks in short texts."""
     monkeypatch.setattr(splash, "_MAX_BLOCK", 128)
-    monkeypatch.setattr(mosaic, "_MAX_BLOCK", 128)
+    monkeypatch.setattr(kernel_blocks, "TPU_BLOCKS", (128,))
     monkeypatch.setattr(triton, "_BLOCK", 32)
 
 
@@ -215,6 +215,19 @@ def test_position_biases_are_made_inside_the_kernel(
     if mask is not None:
         assert not np.asarray(result[0][0]).any()  # a row without a key
         assert not any(np.asarray(x[0]).any() for x in result[1:4])
+
+
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
+def test_a_bias_beyond_the_exponentials_of_float32_keeps_gradients_finite(kernel):
+    """Exponentials overflow from 89 on: blocks have positions after the last query, too."""
+    *arrays, gradient, _ = draw(70, 130, 0)
+    bias = StepBias(np.full((H, 1), 100, np.float32), starts=())
+
+    def attend(q, k, v):
+        return fused_attention(q, k, v, kernel=kernel, biases=[bias], scale=SCALE)
+
+    # The softmax of scores that are all larger by a number is the same.
+    assert_same_values_and_gradients(attend, *arrays, gradient, None)
 
 
 @pytest.mark.parametrize("kernel", ["mosaic", "triton"])
@@ -708,6 +721,10 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("mosaic", {"dtype": "float16"}, False),
         ("mosaic", {"num_queries": 65536}, True),
         ("mosaic", {"num_queries": 65537}, False),
+        ("mosaic", {"head_dim": 512, "num_queries": 8192}, True),
+        ("mosaic", {"head_dim": 512, "num_queries": 8192, "dtype": "float32"}, False),
+        ("mosaic", {"head_dim": 2048, "num_queries": 1024}, True),
+        ("mosaic", {"head_dim": 2048, "num_queries": 2048}, False),
         ("triton", {"has_dropout": True}, True),
         ("triton", {"has_bias": True}, True),
         ("splash", {"has_cap": True}, True),
@@ -795,6 +812,39 @@ def test_tpu_kernel_compiles_on_a_mesh():
         text = jax.jit(loss).lower(*[array] * 3).compile().as_text()
     assert "tpu_custom_call" in text
     assert not any(name in text for name in ("all-gather", "all-reduce", "all-to-all"))
+
+
+@pytest.mark.weekly
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize(
+    ("num_queries", "head_dim", "block"), [(14464, 256, 512), (8192, 512, 256)]
+)
+def test_the_largest_heads_fit_in_the_memory_of_a_tpu(num_queries, head_dim, block):
+    """With all that needs memory; a v5p uses the most."""
+    assert tpu_block(num_queries, head_dim, 2) == block
+    assert tpu_block(num_queries + 128, head_dim, 2) != block
+    device, *_ = find_target("v5p").devices
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    array = functools.partial(jax.ShapeDtypeStruct, sharding=sharding)
+    tokens = array((1, num_queries, 1, head_dim), jnp.bfloat16)
+    ids = array((1, num_queries), jnp.int32)
+    starts, _ = bucket_steps(bidirectional=True, num_buckets=32, max_distance=128)
+
+    def loss(tokens, values, ids):
+        return fused_attention(
+            tokens,
+            tokens,
+            tokens,
+            kernel="mosaic",
+            causal=True,
+            biases=[StepBias(values, starts, queries=ids)],
+            dropout=WeightDropout(jax.random.key(0), 0.1),
+            segment_ids=SegmentIds(ids, ids),
+        ).astype(jnp.float32).sum()  # fmt: skip
+
+    with jax.default_device(device):
+        gradients = jax.jit(jax.grad(loss, (0, 1)))
+        gradients.lower(tokens, array((1, len(starts) + 1), jnp.float32), ids).compile()
 
 
 @pytest.mark.weekly

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
+from longsum_jax.ops.precision import bfloat16_parts
 from longsum_jax.ops.ssm import backends, fused
 from longsum_jax.ops.ssm.convolution import ssm_convolution
 
@@ -65,7 +66,7 @@ def test_the_kernel_is_exact_to_bfloat16(
 def test_products_lose_less_than_a_bfloat16_number():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 32, 32)).astype(np.float32)
-    parts = tuple(jax.jit(fused._parts)(x) for x in (a, b))
+    parts = tuple(jax.jit(bfloat16_parts)(x) for x in (a, b))
     result = np.asarray(fused._sum_of_dots(1, parts), np.float64)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     assert np.abs(result - exact).max() < 2**-14 * np.abs(exact).max()
