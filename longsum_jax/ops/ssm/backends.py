@@ -219,7 +219,7 @@ def _bytes_by_matmul(shape: tuple[int, ...], modes: Modes) -> int:
     batch, length, _ = shape
     size = modes.Ct.shape[-1]
     chunk = chunk_length(batch, length)
-    powers = 8 * size * chunk  # for one direction at a time
+    powers = 8 * size * chunk  # four tables of two planes
     return 4 * (2 * chunk**2 + powers) + 16 * batch * length
 
 
@@ -256,13 +256,14 @@ def _whole_tiles(channels: int) -> int:
 
 
 def _chunks_per_group(shape: tuple[int, ...], modes: Modes, block: int) -> int:
-    """Returns the chunks of "matmul" whose states, in eight copies, fit.
+    """Returns the chunks of "matmul" whose states fit, in four copies of both directions.
 
-    States have two planes and two directions; in blocks of the gradient, which
-    have at most half of the channels, eight copies are sixteen.
+    In blocks of the gradient on TPUs, which have at most half of the channels,
+    they are eight copies or more.
     """
     batch, length, _ = shape
-    chunk_bytes = 8 * 8 * batch * block * modes.Ct.shape[-1]
+    copy_bytes = 4 * 2 * 2 * batch * block * modes.Ct.shape[-1]  # in two planes
+    chunk_bytes = 4 * copy_bytes
     count = _least_block_bytes("matmul") // chunk_bytes
     return max(1, min(count, count_chunks(batch, length)))
 

@@ -50,11 +50,8 @@ CHUNK_ON_CPU = 128  # positions of a chunk, T
 _CHUNK_OF_ROOT = 10
 _LEAST_CHUNK, _LARGEST_CHUNK = 64, 1024
 # Tile size of Toeplitz matrices on TPUs, where a skew of whole matrices is
-# written and read five times.
-_TILE = 64
-# A matrix whose size has no common divisor with _TILE of at least this is a
-# single tile.
-_LEAST_TILE = 8
+# written and read five times. Chunks are multiples of the least size.
+_TILE, _LEAST_TILE = 64, 8
 # Chunks of a group that pass states one by one; more are divided into segments.
 _MOST_STEPS = 64
 
@@ -91,7 +88,10 @@ def convolve_by_matmul(
         float32.
     """
     batch, length, channels = u.shape
-    chunk = min(chunk_length(batch, length), length)
+    # A text shorter than a chunk is one chunk of whole tiles: the operations of
+    # a tile grow with the cube of its size.
+    whole = -(-length // _LEAST_TILE) * _LEAST_TILE
+    chunk = min(chunk_length(batch, length), whole)
     num_chunks = -(-length // chunk)
     num_groups = -(-num_chunks // (group or num_chunks))
     group = -(-num_chunks // num_groups)  # groups of about equal size
@@ -161,8 +161,6 @@ def _windows(
     if target_platform() != "tpu":
         return _skewed(lags, size)
     tile = math.gcd(size, _TILE)
-    if tile < _LEAST_TILE:
-        tile = size
     count = size // tile
     channels = len(lags)
     pieces = jnp.pad(lags, ((0, 0), (0, 1))).reshape(channels, 2 * count, tile)

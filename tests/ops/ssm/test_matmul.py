@@ -6,6 +6,7 @@ import pytest
 from jax import lax
 
 from longsum_jax.ops.ssm import matmul
+from longsum_jax.ops.ssm.kernel import discretize
 
 
 @pytest.mark.parametrize("size", [1, 3, 64, 96, 128])
@@ -46,3 +47,19 @@ def test_chunks_grow_with_the_positions_of_a_device(platform, batch, length, chu
     with jax.default_device(platform):
         assert matmul.chunk_length(batch, length) == chunk
         assert matmul.count_chunks(batch, length) == length // chunk
+
+
+@pytest.mark.parametrize(("length", "size"), [(1, 8), (100, 104), (511, 512), (600, 512)])
+def test_a_text_shorter_than_a_chunk_has_whole_tiles(length, size, make_ssm, monkeypatch):
+    monkeypatch.setattr(matmul, "chunk_length", lambda batch, length: 512)
+    toeplitz, sizes = matmul._toeplitz, []
+
+    def noted(modes, D, chunk, precision):
+        sizes.append(chunk)
+        return toeplitz(modes, D, chunk, precision)
+
+    monkeypatch.setattr(matmul, "_toeplitz", noted)
+    u, D = np.ones((2, length, 3), np.float32), np.ones(3, np.float32)
+    y = jax.eval_shape(matmul.convolve_by_matmul, u, discretize(make_ssm(3, 4)), D)
+    assert y.shape == u.shape
+    assert sizes == [size]
