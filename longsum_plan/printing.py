@@ -91,9 +91,8 @@ def print_faster(
     if best is start:
         write(f"no change makes {name} faster")
         return
-    gain = f"{1 - best.seconds / start.seconds:.0%} less, "
-    if best.seconds >= start.seconds:
-        gain = ""
+    percent = round(100 * (1 - best.seconds / start.seconds))
+    gain = f"{percent}% less, " if percent > 0 else ""
     write(
         f"the fastest {name} that fits: {best.flags}: at least "
         f"{milliseconds(best.seconds)} ms in place of {milliseconds(start.seconds)}, "

@@ -17,6 +17,7 @@ from longsum_plan.plan import (
     refused_bytes,
     roofline,
 )
+from longsum_plan.printing import print_faster
 from longsum_plan.program import AbstractProgram
 from longsum_plan.program_work import Traffic, Work
 from longsum_plan.tables import collectives_table, memory_table, parts_table, work_table
@@ -255,6 +256,21 @@ def test_of_programs_that_are_as_fast_the_smallest_is_the_fastest(others, expect
     refused = Trial({}, "", None, "no such mesh")
     assert fastest([*trials, refused]) is trials[expected]
     assert fastest([refused, Trial({}, "", planned(10))]) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "gain"), [(0.9, ", 10% less, with"), (0.996, ", with"), (1.005, ", with")]
+)
+def test_a_gain_is_printed_if_it_is_one(seconds, gain):
+    """A step that is as fast within 1 % may be taken for its memory."""
+    start, other = (
+        Trial({"x": time}, "", ProgramPlan("train", {"total": size}, True, None, {"memory": time}))
+        for time, size in ((1.0, 10**9), (seconds, 5 * 10**8))
+    )
+    lines = []
+    assert list(print_faster([other], start, "train", lines.append)) == [other]
+    assert f"in place of 1,000{gain}" in lines[-1]
+    assert "0.50 GB in place of 1.00" in lines[-1]
 
 
 def test_the_longest_parts_of_a_program_by_the_roofline_of_each():
