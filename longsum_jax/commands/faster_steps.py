@@ -126,9 +126,8 @@ class FasterSteps:
         if current == -1:
             current = devices // mesh.batch
         base = min(self._tried, key=_seconds_without_links)
-        state = _state_bytes(base.plan) * current
         for group in _groups(devices, self._num_hosts):
-            if group == current or state / group > self._memory:
+            if group == current:
                 continue
             if group == 1:
                 values = mesh_values("replicated", batch=-1, fsdp=1)
@@ -157,7 +156,9 @@ class FasterSteps:
         plan = trial.plan
         if plan is None:
             return count
-        fixed = _state_bytes(plan)
+        fixed = sum(
+            plan.memory.get(part, 0) for part in ("parameters", "optimizer")
+        )
         for other in self._counts:
             # at most: not all other memory depends on the rows
             if fixed + (plan.total - fixed) * count / other <= self._memory:
@@ -175,12 +176,6 @@ def _groups(num_devices: int, num_hosts: int) -> list[int]:
     while num_devices % side:
         side -= 1
     return sorted({side, num_devices // num_hosts, 1}, reverse=True)
-
-
-def _state_bytes(plan: ProgramPlan | None) -> int:
-    """Returns the bytes of parameters and optimizer state on one device."""
-    memory = {} if plan is None else plan.memory
-    return sum(memory.get(part, 0) for part in ("parameters", "optimizer"))
 
 
 def _seconds_without_links(trial: Trial) -> float:

@@ -99,9 +99,9 @@ def test_half_as_many_micro_batches_may_be_faster_than_the_fewest():
     assert counts == [1, 8, 4, 2]
 
 
-def meshes_of(num_devices, num_hosts, *, parameters=0, **mesh):
+def meshes_of(num_devices, num_hosts, **mesh):
     """The meshes that are tried, as (batch, fsdp)."""
-    plan = plan_of({"memory": 1.0}, total=1, memory=100, parameters=parameters)
+    plan = plan_of({"memory": 1.0}, total=1, memory=100)
     values = FSDP | {"training.accumulation": 1} | mesh
     tried = attempts(lambda values: plan, values, 100, num_devices, num_hosts)[1:]
     tried = [trial.values for trial in tried if "mesh.fsdp" in trial.values]
@@ -116,8 +116,6 @@ def test_devices_may_share_parameters_in_smaller_groups():
     assert meshes_of(4, 1, **whole) == [(2, -1), (-1, 1)]
     assert meshes_of(2, 1, **whole) == [(-1, 1)]
     assert meshes_of(1, 1, **whole) == []
-    # Hosts of four chips would need 64 times the memory for parameters.
-    assert meshes_of(256, 64, **whole, parameters=2) == [(16, -1)]
     assert meshes_of(256, 64, **{"mesh.batch": 16, "mesh.fsdp": -1}) == [(64, -1), (-1, 1)]
     assert meshes_of(8, 1, **REPLICATED) == [(1, -1), (4, -1)]
     # Documents that are sharded may not fit otherwise.

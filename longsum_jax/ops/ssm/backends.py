@@ -40,8 +40,9 @@ MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25, "tpu": 2**27}
 _MEMORY_SHARES: Mapping[str, int] = {"fft": 128, "matmul": 32}
 # Blocks of the gradient in one of the forward pass: on TPUs the gradient of
 # "matmul" has more arrays at once, and moves several times the bytes if they
-# leave the chip.
-_GRADIENT_BLOCKS: Mapping[str, int] = {"tpu": 2}
+# leave the chip. The two cores of a v5p (by JAX's names) exchange them through
+# memory in any case.
+_GRADIENT_BLOCKS: Mapping[str, int] = {"tpu": 4, "TPU v5": 2, "TPU v5p": 2}
 # Channels of a tile: TPUs store arrays in tiles of 8 rows, and channels are
 # rows of states and powers.
 _TILES: Mapping[str, int] = {"tpu": 8}
@@ -119,8 +120,7 @@ def plan_convolution(
         backend = "fft"
     if block is None:
         block = channels_per_block(shape, modes, backend)
-        count = _GRADIENT_BLOCKS.get(target_platform(), 1)
-        gradient_block = min(block, _whole_tiles(-(-block // count)))
+        gradient_block = _channels_of_gradient(block)
     else:
         gradient_block = block
     block = min(block, channels)
@@ -240,6 +240,15 @@ def _channels_within(
     return min(most, _whole_tiles(-(-channels // num_blocks)))
 
 
+def _channels_of_gradient(block: int) -> int:
+    """Returns the channels of a block of the gradient, in the nearest number of tiles."""
+    of_platform = _GRADIENT_BLOCKS.get(target_platform(), 1)
+    count = _GRADIENT_BLOCKS.get(target_kind(), of_platform)
+    tile = _whole_tiles(1)
+    num_tiles = (2 * block + count * tile) // (2 * count * tile)
+    return min(block, max(1, num_tiles) * tile)
+
+
 def _whole_tiles(channels: int) -> int:
     """Rounds channels up to tiles of the target's devices."""
     tile = _TILES.get(target_platform(), 1)
@@ -250,7 +259,7 @@ def _chunks_per_group(shape: tuple[int, ...], modes: Modes, block: int) -> int:
     """Returns the chunks of "matmul" whose states, in eight copies, fit.
 
     States have two planes and two directions; in blocks of the gradient, which
-    have half of the channels, eight copies are sixteen.
+    have at most half of the channels, eight copies are sixteen.
     """
     batch, length, _ = shape
     chunk_bytes = 8 * 8 * batch * block * modes.Ct.shape[-1]

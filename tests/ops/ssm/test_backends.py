@@ -54,15 +54,15 @@ def test_chosen_block_covers_the_budget(make_ssm, monkeypatch):
 @pytest.mark.parametrize(
     ("platform", "batch", "blocks"),
     [
-        ("tpu", 1, (160, 80)),
-        ("tpu", 8, (64, 32)),
-        ("tpu", 16, (24, 16)),
+        ("tpu", 1, (160, 40)),
+        ("tpu", 8, (64, 16)),
+        ("tpu", 16, (24, 8)),
         ("tpu", 256, (8, 8)),
         ("cpu", 1, (46, 46)),
     ],
 )
 def test_gradients_have_blocks_that_fit_the_chip(platform, batch, blocks):
-    """Whole tiles of channels on TPUs, and for gradients half of them."""
+    """Whole tiles of channels on TPUs, and for gradients a quarter of them."""
     Ct = jax.ShapeDtypeStruct((1, BASE["channels"], 2, BASE["modes"]), jnp.complex64)
     modes = Modes(None, None, None, None, Ct)
     with jax.default_device(platform):
@@ -70,6 +70,14 @@ def test_gradients_have_blocks_that_fit_the_chip(platform, batch, blocks):
             (batch, 4096, BASE["channels"]), modes, backend="matmul", block=None, dtype=jnp.bfloat16
         )
         assert (plan.block, plan.gradient_block) == blocks
+
+
+@pytest.mark.parametrize(("kind", "channels"), [("TPU v5", 24), ("TPU v5 lite", 8)])
+def test_two_cores_have_larger_blocks_of_the_gradient(kind, channels):
+    device = AbstractDevice(kind, 1, "tpu")
+    mesh = AbstractMesh((1,), ("batch",), axis_types=(AxisType.Auto,), abstract_device=device)
+    with use_abstract_mesh(mesh):
+        assert backends._channels_of_gradient(40) == channels
 
 
 def test_the_backend_is_chosen_by_platform_length_and_batch(make_ssm, monkeypatch):
