@@ -445,6 +445,8 @@ def daily():
     report |= by_heads(BY_HEADS_DAILY)
     report["full, 2 heads"] = check_attention("full", 37, num_heads=2)
     report["full, 37 tokens"] = check_attention("full", 37)
+    # one shard without a text's tokens
+    report["longformer, 36 tokens"] = check_attention("longformer", 36, attention_window=(8,))
     report["extra keys"] = check_full_attention(36, num_extra=5)
     report["fused"] = check_full_attention(130, backend="splash")
     report["creation"] = check_creation(PRESETS["fsdp+tensor"])

@@ -16,6 +16,7 @@ from longsum_jax.ops.attention.key_sets import (
 )
 from longsum_jax.ops.attention.local import local_attention
 from longsum_jax.ops.attention.relative_position import StepBias
+from longsum_jax.ops.padding import zero_unless
 from longsum_jax.ops.sequence_sharding import Axes, first_position, sum_over
 from longsum_jax.typing import AnyArray
 
@@ -57,14 +58,25 @@ def scatter_positions(
         indices, axes: see ``gather_positions``; no position twice in a row.
     """
     indices = _shard_positions(indices, x.shape[1], axes)
-    # Otherwise the gradient scatters numbers of the rows into an array of the
-    # size of ``x`` to find out which of several rows was written last.
+    is_new = _are_at(indices, x.shape[1])
+    kept = zero_unless(~jnp.expand_dims(is_new, range(2, x.ndim)), x)
+    # Added to zeros, because a program of a mesh in which XLA (of JAX 0.10)
+    # sets rows at unique indices has wrong gradients if a shard has none.
     scatter = jax.vmap(
-        lambda x, rows, i: x.at[i].set(
+        lambda x, rows, i: x.at[i].add(
             rows.astype(x.dtype), mode="drop", unique_indices=True
         )
     )
-    return scatter(x, rows, indices)
+    return scatter(kept, rows, indices)
+
+
+def _are_at(
+    indices: Int[AnyArray, "batch num_globals"], length: int
+) -> Bool[Array, "batch length"]:
+    """Returns True at ``indices`` of a shard, see ``_shard_positions``."""
+    return jax.vmap(
+        lambda i: jnp.zeros(length, bool).at[i].set(True, mode="drop")
+    )(indices)
 
 
 def _shard_positions(indices: AnyArray, length: int, axes: Axes) -> Array:
@@ -124,9 +136,8 @@ def longformer_attention(
     # A global token on padding is not a token.
     indices = jnp.where(global_mask, global_indices, -1)
     # Global tokens are keys of every query, so the windows leave them out.
-    key_mask = scatter_positions(
-        mask, jnp.zeros_like(global_mask), indices, axes
-    )
+    shard_indices = _shard_positions(indices, mask.shape[1], axes)
+    key_mask = mask & ~_are_at(shard_indices, mask.shape[1])
     global_k = gather_positions(k, indices, axes)
     global_v = gather_positions(v, indices, axes)
     global_keys = KeySet(global_k, global_v, global_mask[:, None, None, None])
