@@ -21,8 +21,8 @@ values, means. A query reads K keys; at the ends of a text they are fewer, which
     full                4  4  n
     local               4  4  2 r + 1             radius r
     transient_global    4  4  2 r + 1 + n / g     n / g global keys, sums of blocks of g tokens
-    longformer          7  6  w + 2               window w, and the first token; queries, keys and
-                                                  values of global attention have maps of their own
+    longformer          7  4  w + 2               window w, and the first token; its three maps of
+                                                  its own multiply one state a row
 """
 
 from collections.abc import Callable, Mapping

@@ -40,6 +40,9 @@ C4 = "--config=configs/locost_c4.py"
 FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=-1")
 C4_H200 = (C4, "--device=h200", "--programs=train")
 C4_V5E = (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1", "--tries=0")
+C4_V5P = (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train")
+C4_V6E = (C4, "--device=v6e:2x2", *FSDP, "--programs=train")
+SQUARE = ("--config.mesh.batch=16", "--config.mesh.fsdp=16")
 # one of the eight micro-batches of one device
 C4_H200_ONE = (C4, "--device=h200", "--config.data.batch_size=32", "--tries=0")
 C4_H200_ONE += ("--config.training.accumulation=1",)
@@ -117,7 +120,9 @@ CASES = {
         "--config.training.accumulation=1",
         "--tries=0",
     ),
-    "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train", "--tries=0"),
+    "c4_v5p": (*C4_V5P, "--tries=0"),
+    "c4_v6e": (*C4_V6E, "--tries=0"),
+    "c4_h100": (C4, "--device=h100", "--programs=train", "--tries=0"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
     "c4_h200_one": C4_H200_ONE,
     "c4_h200_one_fused": (*C4_H200_ONE, "--config.model.ssm_backend=fused"),
@@ -129,16 +134,15 @@ CASES = {
         "--config.model.ssm_backend=fused",
         "--config.model.remat=attention",
     ),
-    # what layers save for their gradients, and the fastest step
-    **{
-        f"c4_remat_{remat.lower()}_h200": (*C4_H200, f"--config.model.remat={remat}", "--tries=0")
-        for remat in ("True", "attention", "projections", "False")
-    },
+    # changes of the config with which the step is faster
     "c4_fastest_h200": (*C4_H200, "--fastest"),
+    "c4_fastest_v5e": (*C4_V5E[:-1], "--fastest"),
+    "c4_fastest_v5p": (*C4_V5P, "--fastest"),
+    "c4_fastest_v6e": (*C4_V6E, "--fastest"),
+    # the fastest step on 256 chips
+    "c4_square_v5e": (*C4_V5E, *SQUARE, "--config.model.remat=False", "--programs=train"),
     "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),
     "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
-    # as c4_v5e, without computing layers again
-    "c4_saved_v5e": (*C4_V5E, "--config.model.remat=False"),
     "t5_16k_h200": T5,
     "t5_16k_reference_h200": (*T5, "--config.model.attention_backend=reference"),
     "c4_tiny_v5e": (f"{C4}:tiny", "--device=v5e:2x2", "--tries=0"),
@@ -363,7 +367,7 @@ def _attention(stack: StackConfig, length: int) -> least_bytes.Attention:
         return least_bytes.Attention(4, 4, length)
     if name == "longformer":
         [window] = options.attention_window
-        return least_bytes.Attention(7, 6, window + 2)
+        return least_bytes.Attention(7, 4, window + 2)
     pooled = length / options.global_block_size if name == "transient_global" else 0
     return least_bytes.Attention(4, 4, 2 * options.local_radius + 1 + pooled, pooled)
 
