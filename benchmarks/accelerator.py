@@ -197,12 +197,10 @@ def _is_finite(name: str, device: Any, backend: str) -> Row:
 
 def _same_device(device: Any) -> Row:
     """Returns whether PyTorch has the kind of device of JAX, so that times can be compared."""
-    from torch_peers import device as peer_device
+    import torch_peers
 
-    return {
-        "device": peer_device(),
-        "holds": (peer_device() == "cuda") == (device.platform == "gpu"),
-    }
+    holds = torch_peers.has_device_of(device.platform)
+    return {"device": torch_peers.device(), "holds": holds}
 
 
 def loss_and_norm(name: str, dtype: str, device: Any, backend: str = "auto") -> tuple[float, float]:

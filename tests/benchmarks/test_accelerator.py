@@ -287,7 +287,8 @@ def test_an_error_of_a_check_leaves_the_others(accelerator, monkeypatch):
 
 def test_pytorch_must_use_the_device_of_jax(accelerator):
     assert accelerator._same_device(SimpleNamespace(platform="cpu"))["holds"]
-    assert not accelerator._same_device(SimpleNamespace(platform="gpu"))["holds"]
+    for platform in ("gpu", "tpu"):
+        assert not accelerator._same_device(SimpleNamespace(platform=platform))["holds"]
 
 
 def test_backends_of_the_state_space_operation_agree(accelerator):
