@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   # the published pre-training of LOCOST on 256 chips of TPU v5e, from a laptop
   longsum plan --config=configs/locost_c4.py --device=v5e:16x16 \\
-      --config.mesh.preset=fsdp --config.mesh.batch=1 --config.mesh.fsdp=-1 \\
-      --config.training.accumulation=1
+      --config.mesh.preset=fsdp --config.mesh.batch=1 --config.mesh.fsdp=-1
 
   # fine-tuning LED on eight H200 of one host, with a JSON file and a bar chart
   longsum plan --config=configs/finetune.py:model=allenai/led-base-16384,data=my.jsonl \\
@@ -280,6 +279,7 @@ def plan_run(
             crashes.
         write: function that prints a text and a line break.
     """
+    from longsum_jax.experiment.experiment import with_micro_batches
     from longsum_jax.experiment.programs import evaluation_length, run_programs
     from longsum_plan.printing import print_target
     from longsum_plan.trials import Trial
@@ -288,6 +288,7 @@ def plan_run(
     if fastest:
         programs, tries = ("train",), _ALL_TRIES
     print_target(target, write)
+    run = with_micro_batches(run, write, target.devices)
     selected = [
         program
         for program in run_programs(run, target.devices)

@@ -128,6 +128,7 @@ def _train(
     # The model, the task and the data. Input errors are raised here, before
     # anything is written.
     steps.check_run(run)
+    run = steps.with_micro_batches(run, _say)
     steps.check_mesh(run)
     require_packages(run.training)
     with console.spinner("reading documents"):

@@ -59,7 +59,7 @@ def scatter_positions(
     """
     indices = _shard_positions(indices, x.shape[1], axes)
     is_new = _are_at(indices, x.shape[1])
-    others = zero_unless(~jnp.expand_dims(is_new, range(2, x.ndim)), x)
+    other_rows = zero_unless(~jnp.expand_dims(is_new, range(2, x.ndim)), x)
     # Added to zeros, because a program of a mesh in which XLA (of JAX 0.10)
     # sets rows at unique indices has wrong gradients if a shard has none.
     scatter = jax.vmap(
@@ -67,7 +67,7 @@ def scatter_positions(
             rows.astype(x.dtype), mode="drop", unique_indices=True
         )
     )
-    return scatter(others, rows, indices)
+    return scatter(other_rows, rows, indices)
 
 
 def _are_at(
