@@ -7,7 +7,8 @@ this machine's CPU in float32, and must be finite in bfloat16. The backends of t
 operation are compared with the FFT, and the values and gradients of each attention kernel with the
 reference. Checks take two or three minutes on a GPU, most of them to compile. Nothing is measured
 if one of them fails; if it is an attention kernel's, --attention_backend=reference measures without
-kernels, in another report.
+kernels, in another report. If PyTorch is missing or does not use the device, ours is measured
+alone.
 
 Then the other scripts run, one case after another in a process of its own until --minutes are over,
 the most important ones first: training steps, encoders and searches, compared with PyTorch's, also
@@ -15,10 +16,10 @@ compiled and with caches of fixed size; the operations that take longest; the ba
 state-space operation and of attention; training steps without kernels. The remaining minutes are
 for a training on generated text.
 
-The report is written after every case, and a later start continues it: finished checks and cases
-are not repeated, a case that was stopped continues after its last row, and cases that failed, or
-were stopped twice, come last. Only the training needs its folder next to the report (--out without
-.json, and .training) to continue.
+The report is written after every case, and a later start continues it: checks that all hold and
+finished cases are not repeated, a case that was stopped continues after its last row (that of the
+state-space backends begins again), and cases that failed, or were stopped twice, come last. Only
+the training needs its folder next to the report (--out without .json, and .training) to continue.
 """
 
 import argparse
@@ -66,6 +67,7 @@ LEAST_CASE, LEAST_TRAINING = 45.0, 60.0  # seconds that must be left to start
 SAVING = 20.0  # seconds for the last checkpoint
 NOTE = 500  # characters of an error that a row retains
 LAST_CHECK = "all of them"
+PEER_CHECK = "PyTorch"
 STOPPED = "no time was left"
 NESTED = ("losses", "operations")  # columns that the printed table leaves out
 Row = dict[str, Any]
@@ -80,7 +82,12 @@ class Case(NamedTuple):
 
 
 def cases(
-    size: str, lengths: tuple[int, ...], device_gib: float, backend: str = "auto"
+    size: str,
+    lengths: tuple[int, ...],
+    device_gib: float,
+    backend: str = "auto",
+    *,
+    has_peers: bool = True,
 ) -> Iterator[Case]:
     """Yields the measurements, those first that settle most.
 
@@ -89,19 +96,22 @@ def cases(
         lengths: tokens of the documents of training steps, the first one also of other cases.
         device_gib: memory of the device, of which the models of a step take about a third.
         backend: attention kernels of our models.
+        has_peers: whether PyTorch is measured, too.
     """
     attention = f"--attention_backend={backend}"
     sized = (f"--size={size}", "--repeats=5")
     ours = (*sized, "--peers=none")
+    compared = sized if has_peers else ours
     first = lengths[0]
     for length in lengths:
         rows = min(max(int(device_gib * ROW_TOKENS / length), 1), MOST_ROWS)
-        step = (f"--lengths={length}", *sized, attention, f"--target={SUMMARY}", f"--batch={rows}")
+        step = (f"--lengths={length}", *compared, attention)
+        step += (f"--target={SUMMARY}", f"--batch={rows}")
         for model in ("locost", "longt5", "led", *(("t5",) if length == first else ())):
             flags = (f"--models={model}", *step, "--compile")
             yield Case(f"train {model} {length}", "train_step.py", flags)
     for model in ("locost", "longt5", "led"):
-        flags = (f"--models={model}", f"--lengths={first}", *sized, attention, "--compile")
+        flags = (f"--models={model}", f"--lengths={first}", *compared, attention, "--compile")
         yield Case(f"encode {model} {first}", "encode.py", flags)
     for model in ("locost", "longt5", "led"):
         longer = ",".join(str(first * 4**power) for power in range(1, 5))
@@ -109,7 +119,7 @@ def cases(
         yield Case(f"encode {model}, longer", "encode.py", flags)
     for model, length in (("bart", first // 4), ("led", 4 * first)):
         for beams in (1, 4):
-            flags = (f"--models={model}", f"--lengths={length}", f"--beams={beams}", *sized)
+            flags = (f"--models={model}", f"--lengths={length}", f"--beams={beams}", *compared)
             flags += (attention, "--batches=1,16", "--new_tokens=128", "--static")
             yield Case(f"decode {model} {length}, beams {beams}", "decode.py", flags)
     step = ("--models=locost", f"--lengths={first}", f"--target={SUMMARY}", *ours, attention)
@@ -146,7 +156,8 @@ def check_rows(families: tuple[str, ...], backend: str = "auto") -> Iterator[Row
         yield row | {"optional": True}  # no model uses it unless it is asked for
         for name, compute in kernel_checks(device, backend):
             yield _checked(name, lambda compute=compute: _error(compute(), "bfloat16"))
-    yield _checked("PyTorch", lambda: _same_device(device))
+    row = _checked(PEER_CHECK, lambda: _same_device(device))
+    yield row | {"optional": True}  # ours is then measured alone
     for name in families:
         yield _checked(f"{name}, bfloat16", lambda name=name: _is_finite(name, device, backend))
 
@@ -185,13 +196,11 @@ def _is_finite(name: str, device: Any, backend: str) -> Row:
 
 
 def _same_device(device: Any) -> Row:
-    """PyTorch of a CPU beside JAX on a GPU would compare the devices."""
-    from torch_peers import device as peer_device
+    """Returns whether PyTorch has the kind of device of JAX, so that times can be compared."""
+    import torch_peers
 
-    return {
-        "device": peer_device(),
-        "holds": (peer_device() == "cuda") == (device.platform == "gpu"),
-    }
+    holds = torch_peers.has_device_of(device.platform)
+    return {"device": torch_peers.device(), "holds": holds}
 
 
 def loss_and_norm(name: str, dtype: str, device: Any, backend: str = "auto") -> tuple[float, float]:
@@ -310,8 +319,6 @@ def kernel_error(device: Any, kernel: str, attend: Any) -> float:
 
 def _attentions() -> Iterator[tuple[str, Any, Row]]:
     """Yields name, function of (q, k, v, mask, kernel or None), and what ``choose_kernel`` asks."""
-    from functools import partial
-
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -460,7 +467,7 @@ def write_checks(families: str, backend: str, out: str, **settings: str) -> None
     write_report(out, [*rows, last], **settings)
     if not holds:
         print_table(rows)
-        sys.exit("the device computes something else than this machine's CPU; see the table")
+        sys.exit("a check does not hold, so nothing is measured; see the table")
 
 
 def pending(cases: Iterator[Case], rows: list[Row], unfinished: Row) -> list[Case]:
@@ -508,7 +515,14 @@ def measure_all(args: argparse.Namespace, settings: Row, end: float) -> None:
     rows, unfinished = report["rows"], report.get("unfinished", {})
     [last] = [row for row in rows if row.get("check") == LAST_CHECK]
     lengths = tuple(numbers(args.lengths))
-    every = cases(args.size, lengths, last["device_gib"], args.attention_backend)
+    [peer] = [row for row in rows if row.get("check") == PEER_CHECK]
+    every = cases(
+        args.size,
+        lengths,
+        last["device_gib"],
+        args.attention_backend,
+        has_peers=peer["holds"],
+    )
     extra = settings | {"unfinished": unfinished, "machine": report["machine"]}
 
     def add(name: str, new: list[Row]) -> None:

@@ -12,8 +12,7 @@ a first step does besides, is subtracted; beams are not counted.
 `ratio` and `decode_ratio` on the peer's row are how many times as fast ours is in the one and in
 the other, `cpu_ratio` is that of whole calls in processor seconds, `equal` the share of generated
 ids that are the same; `note` is the error of a peer that failed. The fastest of --repeats turns
-counts. Started again with the same --out, the
-script measures what is not there yet.
+counts. Started again with the same --out, the script measures what is missing.
 """
 
 import argparse

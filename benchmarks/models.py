@@ -1,6 +1,7 @@
 """The models that train_step.py, encode.py and decode.py measure: sizes, parameters, and the work
 that they ask for."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -237,17 +238,17 @@ def _layer_keys(config: Any, kind: str, length: int) -> float:
 
 
 def peak_flops(dtype: str) -> float:
-    """Operations per second of the larger of two matrix products, ours and PyTorch's, on the device
-    in use."""
-    import torch
-    from torch_peers import device, synchronized
-
+    """Operations per second of the faster of two matrix products, ours and PyTorch's, on the device
+    in use; ours if PyTorch is missing or does not use it."""
     size = 2048 if jax.default_backend() == "cpu" else 8192
     a = jnp.ones((size, size), dtype)
     product = jax.jit(jnp.matmul)
-    b = torch.ones((size, size), dtype=getattr(torch, dtype), device=device())
-    calls = {
-        "jax": lambda: product(a, a).block_until_ready(),
-        "torch": lambda: synchronized(lambda: b @ b),
-    }
+    calls = {"jax": lambda: product(a, a).block_until_ready()}
+    with contextlib.suppress(ImportError):
+        import torch
+        from torch_peers import device, has_device_of, synchronized
+
+        if has_device_of(jax.default_backend()):
+            b = torch.ones((size, size), dtype=getattr(torch, dtype), device=device())
+            calls["torch"] = lambda: synchronized(lambda: b @ b)
     return 2 * size**3 / min(seconds.wall for seconds in fastest(calls, 5).values())

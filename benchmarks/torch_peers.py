@@ -18,6 +18,11 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+def has_device_of(platform: str) -> bool:
+    """Returns whether PyTorch works on the kind of device that JAX calls ``platform``."""
+    return {"cuda": "gpu"}.get(device(), device()) == platform
+
+
 def synchronized(call: Callable[[], Any]) -> Any:
     """What ``call`` returns, once the device is done with it."""
     result = call()

@@ -61,6 +61,24 @@ def test_without_kernels_no_case_has_one(accelerator):
             assert "--attention_backend=reference" in case.flags, case
 
 
+def test_without_pytorch_ours_is_measured_alone(accelerator, monkeypatch, checked):
+    report = json.loads(checked.read_text())
+    report["rows"][0]["holds"] = False
+    checked.write_text(json.dumps(report))
+    measured = []
+
+    def measure(case, *_):
+        measured.append(case)
+        return "", None
+
+    monkeypatch.setattr(accelerator, "measure", measure)
+    monkeypatch.setattr(accelerator, "train", lambda *_: {"case": "training"})
+    started(accelerator, monkeypatch, checked)
+    names = [case.name for case in accelerator.cases("base", (4096, 16384), 16.0)]
+    assert [case.name for case in measured] == names
+    assert all("--peers=none" in case.flags for case in measured if case.script != "ssm.py")
+
+
 def test_missing_packages_are_named_at_once(accelerator):
     project = tomllib.loads((accelerator.HERE.parent / "pyproject.toml").read_text())["project"]
     names = [re.match(r"[\w-]+", line)[0] for line in project["dependencies"] if ";" not in line]
@@ -82,7 +100,8 @@ def started(accelerator, monkeypatch, out, *flags):
 @pytest.fixture
 def checked(accelerator, tmp_path):
     """A report of a device whose checks hold."""
-    rows = [{"check": accelerator.LAST_CHECK, "holds": True, "device_gib": 16.0}]
+    rows = [{"check": accelerator.PEER_CHECK, "holds": True}]
+    rows.append({"check": accelerator.LAST_CHECK, "holds": True, "device_gib": 16.0})
     settings = {"size": "base", "attention_backend": "auto"}
     accelerator.write_report(tmp_path / "report.json", rows, **settings)
     return tmp_path / "report.json"
@@ -166,7 +185,7 @@ def test_a_report_is_continued(accelerator, monkeypatch, checked, capsys):
     ends = {}
     again = started(accelerator, monkeypatch, checked)
     assert [name for name, _ in measured] == names[:1]
-    assert len(again) == 1 + len(names) + 1  # no notes, no row twice
+    assert len(again) == 2 + len(names) + 1  # no notes, no row twice
     assert again[-1] == {"case": "training", "steps": 3}
     report = json.loads(checked.read_text())
     assert report["unfinished"] == {}
@@ -189,7 +208,7 @@ def test_cases_that_failed_or_were_stopped_twice_come_last(accelerator):
 def test_nothing_begins_without_time(accelerator, monkeypatch, checked):
     monkeypatch.setattr(accelerator, "measure", None)
     monkeypatch.setattr(accelerator, "train", None)
-    assert len(started(accelerator, monkeypatch, checked, "--minutes=0.5")) == 1
+    assert len(started(accelerator, monkeypatch, checked, "--minutes=0.5")) == 2
 
 
 def test_a_case_that_is_stopped_returns_its_rows(accelerator, monkeypatch, tmp_path):
@@ -236,7 +255,7 @@ def wait_until(holds):
 def test_nothing_is_measured_on_a_device_that_computes_wrongly(accelerator, monkeypatch, tmp_path):
     out, wrong = tmp_path / "report.json", {"check": "t5", "error": 0.5, "holds": False}
     monkeypatch.setattr(accelerator, "check_rows", lambda *given: iter([wrong]))
-    with pytest.raises(SystemExit, match="something else than this machine's CPU"):
+    with pytest.raises(SystemExit, match="nothing is measured"):
         started(accelerator, monkeypatch, out, "--only_checks")
     assert not accelerator._has_checks(json.loads(out.read_text())["rows"])
     optional = wrong | {"optional": True}  # of an operation that no model uses
@@ -262,12 +281,14 @@ def test_an_error_of_a_check_leaves_the_others(accelerator, monkeypatch):
     ]
     assert [row["check"] for row in rows if row["holds"]] == ["PyTorch"]
     assert [row.get("note") for row in rows[1:4]] == 3 * ["ValueError: no such instruction"]
-    assert [row["check"] for row in rows if row.get("optional")] == [rows[2]["check"]]
+    optional = [row["check"] for row in rows if row.get("optional")]
+    assert optional == ["state-space kernel beside FFT", accelerator.PEER_CHECK]
 
 
 def test_pytorch_must_use_the_device_of_jax(accelerator):
     assert accelerator._same_device(SimpleNamespace(platform="cpu"))["holds"]
-    assert not accelerator._same_device(SimpleNamespace(platform="gpu"))["holds"]
+    for platform in ("gpu", "tpu"):
+        assert not accelerator._same_device(SimpleNamespace(platform=platform))["holds"]
 
 
 def test_backends_of_the_state_space_operation_agree(accelerator):

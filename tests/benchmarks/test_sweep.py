@@ -182,6 +182,19 @@ def bart_case(scripts):
     return measure
 
 
+def test_products_are_timed_without_pytorch(scripts, monkeypatch):
+    models = scripts("models")
+    names = []
+    seconds = SimpleNamespace(wall=2.0)
+    monkeypatch.setattr(
+        models, "fastest", lambda calls, _: names.append([*calls]) or dict.fromkeys(calls, seconds)
+    )
+    assert models.peak_flops("float32") == 2 * 2048**3 / 2.0
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert models.peak_flops("float32") == 2 * 2048**3 / 2.0
+    assert names == [["jax", "torch"], ["jax"]]
+
+
 def test_a_peer_that_fails_leaves_the_others(bart_case):
     rows = bart_case(lambda options: fail() if options else 1.0, can_recompute=True)
     assert rows["PyTorch bart, compiled"]["note"] == "RuntimeError: no such cache"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from longsum_jax.commands import train, tuning
+from longsum_jax.commands import plan, train, tuning
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.training.workdir import check_workdir
@@ -97,6 +97,7 @@ def test_a_choice_for_other_devices_is_refused_with_a_remedy(tmp_path):
 def test_a_tuned_run_that_is_killed_ends_as_one_that_is_not(monkeypatch, tmp_path):
     known = devices.find_target(devices.HERE)._replace(hardware=devices.GPUS["h200"])
     monkeypatch.setattr(devices, "find_target", lambda name: known)
+    monkeypatch.setattr(plan, "_ALL_TRIES", 1)
     flags = [f"--config.{key}={value}" for key, value in START.items()]
     flags += ["--config.evaluation.examples=0", "--config.training.log_every=1"]
 
@@ -110,6 +111,6 @@ def test_a_tuned_run_that_is_killed_ends_as_one_that_is_not(monkeypatch, tmp_pat
     run = json.loads((tmp_path / "whole" / "run.json").read_text())
     assert choice(run) != (True, 2)
     losses("parts", 2)
-    monkeypatch.setattr("longsum_jax.commands.plan.plan_run", None)  # chosen once
+    monkeypatch.setattr(plan, "plan_run", None)  # chosen once
     assert losses("parts", 4) == whole
     assert len(whole) == 4
