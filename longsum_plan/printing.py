@@ -51,13 +51,9 @@ def print_trials(
     """
     fitting = None
     for trial in trials:
-        if trial.plan is None:
-            write(f"{name} with {trial.flags}: refused, {trial.refusal}")
-        else:
-            write(_trial_line(trial, trial.plan))
-            fitting = None
-            if trial.plan.fits:
-                fitting = trial
+        write(_trial_line(trial, name))
+        if trial.plan is not None:
+            fitting = trial if trial.plan.fits else None
         yield trial
     if fitting is None:
         write(
@@ -73,18 +69,17 @@ def print_faster(
     """Prints attempts at a faster program as they arrive, and yields them.
 
     Args:
-        trials: attempts, all with a plan.
+        trials: attempts; one whose config is invalid is refused.
         start: program before them, with a plan that fits.
         name: name of the program.
         write: function that prints a line.
     """
     tried = [start]
     for trial in trials:
-        assert trial.plan is not None
         time = ""
         if trial.seconds < math.inf:
             time = f", at least {milliseconds(trial.seconds)} ms"
-        write(_trial_line(trial, trial.plan, time))
+        write(_trial_line(trial, name, time))
         tried.append(trial)
         yield trial
     best = fastest(tried) or start
@@ -100,10 +95,9 @@ def print_faster(
     )
 
 
-def _trial_line(trial: Trial, plan: ProgramPlan, time: str = "") -> str:
-    if plan.fits:
-        verdict = "fits"
-    else:
-        verdict = "does not fit"
-    total = f"{plan.total / 1e9:.2f} GB"
-    return f"{plan.name} with {trial.flags}: {total}, {verdict}{time} ({trial.says})"
+def _trial_line(trial: Trial, name: str, time: str = "") -> str:
+    if trial.plan is None:
+        return f"{name} with {trial.flags}: refused, {trial.refusal}"
+    verdict = "fits" if trial.plan.fits else "does not fit"
+    total = f"{trial.total / 1e9:.2f} GB"
+    return f"{name} with {trial.flags}: {total}, {verdict}{time} ({trial.says})"

@@ -28,6 +28,19 @@ class Trial(NamedTuple):
     plan: ProgramPlan | None
     refusal: str = ""
 
+    @classmethod
+    def of(
+        cls,
+        plan_with: Callable[[Mapping[str, Any]], ProgramPlan],
+        values: Mapping[str, Any],
+        says: str,
+    ) -> "Trial":
+        """Returns the trial of ``values``, which ``plan_with`` plans or refuses."""
+        try:
+            return cls(values, says, plan_with(values))
+        except InputError as error:
+            return cls(values, says, None, str(error))
+
     @property
     def flags(self) -> str:
         """The changes as flags of ``longsum train``."""
@@ -95,12 +108,11 @@ def find_fit(
     least = current.total
     for values, says in itertools.islice(changes, tries):
         together = accepted | dict(values)
-        try:
-            plan = plan_with(together)
-        except InputError as error:
-            yield Trial(together, says, None, str(error))
+        trial = Trial.of(plan_with, together, says)
+        yield trial
+        plan = trial.plan
+        if plan is None:
             continue
-        yield Trial(together, says, plan)
         if plan.fits:
             return
         if plan.total < 0.99 * least:

@@ -63,7 +63,7 @@ class FasterSteps:
         self, values: Mapping[str, Any], says: str, base: Trial | None = None
     ) -> _Attempt:
         together = {**(base or self._best).values, **values}
-        trial = Trial(together, says, self._plan_with(together))
+        trial = Trial.of(self._plan_with, together, says)
         self._tried.append(trial)
         yield trial
         return trial

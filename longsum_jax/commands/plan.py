@@ -279,7 +279,7 @@ def plan_run(
             crashes.
         write: function that prints a text and a line break.
     """
-    from longsum_jax.experiment.experiment import with_micro_batches
+    from longsum_jax.experiment.config_files import with_micro_batches
     from longsum_jax.experiment.programs import evaluation_length, run_programs
     from longsum_plan.printing import print_target
     from longsum_plan.trials import Trial
@@ -604,7 +604,7 @@ def _faster(
     """
     from longsum_jax.commands.faster_steps import FasterSteps
     from longsum_jax.experiment.config import run_config
-    from longsum_jax.experiment.memory_changes import with_changes
+    from longsum_jax.experiment.config_files import with_changes
     from longsum_plan.printing import print_faster
 
     assert start.plan is not None
@@ -627,7 +627,7 @@ def _plan_with(
 ) -> Callable[[Mapping[str, Any]], "ProgramPlan"]:
     """Returns a function that plans a program of the run with changed config values."""
     from longsum_jax.experiment.config import run_config
-    from longsum_jax.experiment.memory_changes import with_changes
+    from longsum_jax.experiment.config_files import with_changes
     from longsum_jax.experiment.programs import run_programs
     from longsum_plan.trials import flags_of
 

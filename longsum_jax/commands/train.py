@@ -114,6 +114,7 @@ def _train(
     from longsum_jax.commands.run_record import RunRecord
     from longsum_jax.data.prefetch import Prefetcher
     from longsum_jax.experiment import experiment as steps
+    from longsum_jax.experiment.config_files import with_micro_batches
     from longsum_jax.experiment.operations import (
         PROFILE,
         StepOperations,
@@ -128,7 +129,7 @@ def _train(
     # The model, the task and the data. Input errors are raised here, before
     # anything is written.
     steps.check_run(run)
-    run = steps.with_micro_batches(run, _say)
+    run = with_micro_batches(run, _say)
     steps.check_mesh(run)
     require_packages(run.training)
     with console.spinner("reading documents"):

@@ -1,4 +1,4 @@
-"""The choice of how a run computes its training step, made when it starts (training.tune)."""
+"""The choice of how a run computes its training step, made when it starts."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ def keep_choice(config: Mapping[str, Any], workdir: str) -> dict[str, Any]:
     Raises:
         InputError: the description of the run cannot be read.
     """
-    from longsum_jax.experiment.memory_changes import with_changes
+    from longsum_jax.experiment.config_files import with_changes
     from longsum_jax.files import read_json
     from longsum_jax.training.workdir import has_checkpoint
 
@@ -62,7 +62,7 @@ def choose(
     """
     from longsum_jax.commands.plan import fastest_changes
     from longsum_jax.experiment.config import run_config
-    from longsum_jax.experiment.memory_changes import with_changes
+    from longsum_jax.experiment.config_files import with_changes
     from longsum_jax.training.distributed import require_agreement
     from longsum_jax.training.mesh import make_mesh
     from longsum_jax.training.workdir import has_checkpoint

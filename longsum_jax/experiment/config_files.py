@@ -1,4 +1,4 @@
-"""Config files: Python files with ``get_config(mode)``, and command-line overrides.
+"""Config files: Python files with ``get_config(mode)``, overrides and changes of configs.
 
 ``configs/locost_c4.py`` is the file's default mode,
 ``configs/locost_c4.py:tiny`` another one, and
@@ -10,16 +10,23 @@ or brackets belong to the value: ``:data="a,b.jsonl"``.
 """
 
 import ast
+import copy
 import importlib.util
+import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import longsum_jax.configs
 from longsum_jax.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    import jax
+
+    from longsum_jax.experiment.config import RunConfig
 
 _PREFIX = "--config."
 # A part of ``mode,key=value,...``; commas inside quotes and brackets do not end
@@ -112,6 +119,48 @@ def set_value(config: dict[str, Any], key: str, text: str) -> None:
     else:
         old = node[last]
     node[last] = _parse(text, old, f"config.{key}", allowed_words(key))
+
+
+def with_changes(
+    description: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the nested dictionaries of a config with new values at dotted keys."""
+    changed = copy.deepcopy(dict(description))
+    for path, value in values.items():
+        section, _, key = path.partition(".")
+        changed[section][key] = value
+    return changed
+
+
+def with_micro_batches(
+    run: "RunConfig",
+    say: Callable[[str], None],
+    devices: "Sequence[jax.Device] | None" = None,
+) -> "RunConfig":
+    """Returns the run with at most as many micro-batches as a device has rows of a batch.
+
+    A micro-batch has a row for each device at least; the update is the same.
+
+    Args:
+        run: config of the run.
+        say: function that prints a line, if the number changes.
+        devices: devices of the mesh; None for all of the process.
+    """
+    from longsum_jax.experiment.config import run_config
+    from longsum_jax.training.mesh import BATCH_AXES, make_mesh
+
+    mesh = make_mesh(run.mesh, devices)
+    num_devices = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
+    rows, rest = divmod(run.data.batch_size, num_devices)
+    if rest or rows >= run.training.accumulation:
+        return run
+    say(
+        f"training.accumulation={rows} instead of {run.training.accumulation}: "
+        f"{num_devices:,} devices have {rows} of {run.data.batch_size:,} rows each"
+    )
+    return run_config(
+        with_changes(run.description, {"training.accumulation": rows})
+    )
 
 
 def _is_option_of_plugin(name: str, model: Mapping[str, Any]) -> bool:

@@ -4,7 +4,6 @@ In the order of execution:
 
     run_config                      typed config, each section checked separately (config.py)
     check_run, check_mesh           checks across sections, and of the devices
-    with_micro_batches              at most as many as a device has rows
     make_experiment                 labels of the data, start model, tokenizer, objective, LoRA
     make_store, make_batches        training examples, read and batched
     with_run_length                 steps of the run, if limited by epochs
@@ -18,7 +17,6 @@ In the order of execution:
 """
 
 import dataclasses
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,8 +33,7 @@ from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleList, ExampleStream, load_examples
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.experiment.config import RunConfig, run_config
-from longsum_jax.experiment.memory_changes import with_changes
+from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Setup
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
@@ -56,12 +53,7 @@ from longsum_jax.training.loss import (
     with_context,
     with_frozen,
 )
-from longsum_jax.training.mesh import (
-    BATCH_AXES,
-    check_batch_size,
-    feed_of,
-    make_mesh,
-)
+from longsum_jax.training.mesh import check_batch_size, feed_of, make_mesh
 from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Array, Params
 
@@ -212,34 +204,6 @@ def check_mesh(
             f"config.data.pack does not work with mesh.sequence={num_shards}, which splits the "
             "rows; leave it out, or give mesh.sequence=1"
         )
-
-
-def with_micro_batches(
-    run: RunConfig,
-    say: Callable[[str], None],
-    devices: Sequence[jax.Device] | None = None,
-) -> RunConfig:
-    """Returns the run with at most as many micro-batches as a device has rows of a batch.
-
-    A micro-batch has a row for each device at least; the update is the same.
-
-    Args:
-        run: config of the run.
-        say: function that prints a line, if the number changes.
-        devices: devices of the mesh; None for all of the process.
-    """
-    mesh = make_mesh(run.mesh, devices)
-    num_devices = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
-    rows, rest = divmod(run.data.batch_size, num_devices)
-    if rest or rows >= run.training.accumulation:
-        return run
-    say(
-        f"training.accumulation={rows} instead of {run.training.accumulation}: "
-        f"{num_devices:,} devices have {rows} of {run.data.batch_size:,} rows each"
-    )
-    return run_config(
-        with_changes(run.description, {"training.accumulation": rows})
-    )
 
 
 def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:

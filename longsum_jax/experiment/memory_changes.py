@@ -1,6 +1,5 @@
 """Config changes that reduce memory use, cheapest first."""
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -94,17 +93,6 @@ def evaluation_changes(run: RunConfig) -> Iterator[Change]:
         )
         batch_size //= 2
     yield from _hepos(run)
-
-
-def with_changes(
-    description: Mapping[str, Any], values: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns the nested dictionaries of a config with new values at dotted keys."""
-    changed = copy.deepcopy(dict(description))
-    for path, value in values.items():
-        section, _, key = path.partition(".")
-        changed[section][key] = value
-    return changed
 
 
 def mesh_values(

@@ -3,9 +3,9 @@ import itertools
 import pytest
 
 from longsum_jax.commands.faster_steps import FasterSteps
+from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import run_config
-from longsum_jax.experiment.config_files import read_config
-from longsum_jax.experiment.memory_changes import with_changes
+from longsum_jax.experiment.config_files import read_config, with_changes
 from longsum_plan.plan import ProgramPlan
 from longsum_plan.trials import Trial, fastest
 
@@ -143,3 +143,16 @@ def test_dense_maps_may_be_computed_in_one_piece():
     values = {"training.accumulation": 1, "model.length_chunk": 512}
     tried = attempts(lambda values: plan, values, memory=4)
     assert tried[-1].values == {"model.length_chunk": 0}
+
+
+def test_a_refused_setting_does_not_end_the_search():
+    def planned(values):
+        if values["model.remat"] == "projections":
+            raise InputError("no")
+        seconds = {"compute": WORK["compute"][values["model.remat"]]}
+        return plan_of(seconds, 40, 100)
+
+    start = {"model.remat": True, "training.accumulation": 1}
+    tried = attempts(planned, start, 100)
+    assert [trial.refusal for trial in tried].count("no") == 1
+    assert fastest(tried).values["model.remat"] is False

@@ -14,11 +14,10 @@ from longsum_jax.analysis import records
 from longsum_jax.commands import console, evaluate, plan, plots, summarize, train
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import run_config
-from longsum_jax.experiment.config_files import read_config
+from longsum_jax.experiment.config_files import read_config, with_changes
 from longsum_jax.experiment.memory_changes import (
     evaluation_changes,
     training_changes,
-    with_changes,
 )
 from longsum_jax.experiment.objectives.extraction import Extraction
 from longsum_jax.experiment.objectives.summarization import Summarization

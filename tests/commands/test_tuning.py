@@ -2,11 +2,13 @@
 
 import json
 
+import jax
 import pytest
 
 from longsum_jax.commands import plan, train, tuning
 from longsum_jax.errors import InputError
-from longsum_jax.experiment.config_files import read_config
+from longsum_jax.experiment.config import run_config
+from longsum_jax.experiment.config_files import read_config, with_micro_batches
 from longsum_jax.training.workdir import check_workdir
 from longsum_plan import devices
 from longsum_plan.plan import ProgramPlan
@@ -17,6 +19,22 @@ START = {"model.remat": "True", "training.accumulation": "2", "training.tune": "
 
 def config_with(**overrides):
     return read_config(CONFIG, START | overrides)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(256, 1), (1024, 4), (2048, 8), (300, 8)])
+def test_a_device_has_a_row_in_every_micro_batch(monkeypatch, rows, expected):
+    mesh = jax.sharding.AbstractMesh((2, 128, 1, 1), ("batch", "fsdp", "tensor", "sequence"))
+    monkeypatch.setattr("longsum_jax.training.mesh.make_mesh", lambda options, devices: mesh)
+    sizes = {"data.batch_size": str(rows), "training.accumulation": "8"}
+    said = []
+    run = with_micro_batches(run_config(config_with(**sizes)), said.append)
+    assert run.training.accumulation == expected
+    assert run.description["training"]["accumulation"] == expected
+    if expected == 8:
+        assert not said
+    else:
+        [line] = said
+        assert line.startswith(f"training.accumulation={expected} instead of 8: 256 devices")
 
 
 def choice(config):

@@ -26,7 +26,6 @@ from longsum_jax.experiment.experiment import (
     make_experiment,
     make_loss,
     make_store,
-    with_micro_batches,
     with_run_length,
     write_model_directory,
 )
@@ -326,24 +325,6 @@ def test_what_the_first_look_finds(config, tmp_path, section, values, ask, probl
     with pytest.raises(InputError) as caught:
         FIRST_LOOKS[ask](config, tmp_path)
     assert str(caught.value).startswith(problem)
-
-
-@pytest.mark.parametrize(("rows", "expected"), [(256, 1), (1024, 4), (2048, 8), (300, 8)])
-def test_a_device_has_a_row_in_every_micro_batch(config, monkeypatch, rows, expected):
-    mesh = jax.sharding.AbstractMesh((2, 128, 1, 1), ("batch", "fsdp", "tensor", "sequence"))
-    monkeypatch.setattr(
-        "longsum_jax.experiment.experiment.make_mesh", lambda options, devices: mesh
-    )
-    said = []
-    config = changed(changed(config, "data", batch_size=rows), "training", accumulation=8)
-    run = with_micro_batches(run_config(config), said.append)
-    assert run.training.accumulation == expected
-    assert run.description["training"]["accumulation"] == expected
-    if expected == 8:
-        assert not said
-    else:
-        [line] = said
-        assert line.startswith(f"training.accumulation={expected} instead of 8: 256 devices")
 
 
 def test_channels_that_do_not_divide_over_the_shards_of_a_text(config, monkeypatch):

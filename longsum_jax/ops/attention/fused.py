@@ -196,8 +196,8 @@ def choose_kernel(
         if tpu_block(num_queries, head_dim, dtype.itemsize) is None:
             return KernelChoice(
                 None,
-                f"{num_queries} queries of {head_dim} dimensions do not fit in "
-                "the on-chip memory of TPUs with biases or dropout",
+                f"with biases or dropout, {num_queries} queries of {head_dim} "
+                "dimensions do not fit in the on-chip memory of a TPU",
             )
         return KernelChoice(kernel)
     if kernel == "splash":
