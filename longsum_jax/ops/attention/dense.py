@@ -172,10 +172,13 @@ def mix_states(
     scores = scaled_scores(products, scale)
     weights, total = masked_exponentials(scores, mask, axes)
     weights = weights.astype(states.dtype)
+    # In the order of the product: XLA does not compile one of bfloat16 in
+    # another order for CPUs with bfloat16 instructions.
     out = jnp.einsum(
-        "bhtl,bld->bthd", weights, states, preferred_element_type=jnp.float32
+        "bhtl,bld->bhtd", weights, states, preferred_element_type=jnp.float32
     )
-    return (sum_over(out, axes) / total.swapaxes(1, 2)).astype(states.dtype)
+    out = sum_over(out, axes) / total
+    return out.swapaxes(1, 2).astype(states.dtype)
 
 
 def largest_scores(

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from longsum_jax.ops.attention.dense import (
     CappedScale,
     dot_product_attention,
     masked_softmax,
+    mix_states,
     repeat_heads,
 )
 from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
@@ -48,6 +50,18 @@ def test_attention_equals_loops_and_blind_queries_get_zeros():
     )
     np.testing.assert_allclose(out, attention_by_loops(q, k, v, mask, bias, 0.7), rtol=0, atol=1e-6)
     assert not np.asarray(out[0, 1]).any()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 0.02)])
+def test_states_are_keys_and_values_of_every_head(dtype, tolerance):
+    q, states, _, _ = tensors()
+    q, states = q.astype(dtype), states[:, :, 0].astype(dtype)
+    mask = np.random.default_rng(1).random((B, T, L)) < 0.6
+    mask[0, 1] = False
+    out = jax.jit(partial(mix_states, scale=0.7))(q, states, mask[:, None])
+    keys = np.repeat(states[:, :, None], H, 2).astype(float)
+    expected = attention_by_loops(q.astype(float), keys, keys, mask, np.zeros((1, H, T, L)), 0.7)
+    np.testing.assert_allclose(out.astype(float), expected, rtol=0, atol=tolerance)
 
 
 def capped_attention_by_loops(q, k, v, mask, factor, cap):
