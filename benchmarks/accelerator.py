@@ -17,8 +17,8 @@ state-space operation and of attention; training steps without kernels. The rema
 for a training on generated text.
 
 The report is written after every case, and a later start continues it: checks that all hold and
-finished cases are not repeated, a case that was stopped continues after its last row (that of the
-state-space backends begins again), and cases that failed, or were stopped twice, come last. Only
+finished cases are not repeated, a stopped case continues after its last row (only the state-space
+backends begin again), and cases that failed, or were stopped twice, come last. Only
 the training needs its folder next to the report (--out without .json, and .training) to continue.
 """
 
@@ -96,7 +96,7 @@ def cases(
         lengths: tokens of the documents of training steps, the first one also of other cases.
         device_gib: memory of the device, of which the models of a step take about a third.
         backend: attention kernels of our models.
-        has_peers: whether PyTorch is measured, too.
+        has_peers: True to measure PyTorch, too.
     """
     attention = f"--attention_backend={backend}"
     sized = (f"--size={size}", "--repeats=5")
@@ -196,7 +196,7 @@ def _is_finite(name: str, device: Any, backend: str) -> Row:
 
 
 def _same_device(device: Any) -> Row:
-    """Returns whether PyTorch has the kind of device of JAX, so that times can be compared."""
+    """Returns a row that holds if PyTorch uses the same kind of device, so that times compare."""
     import torch_peers
 
     holds = torch_peers.has_device_of(device.platform)
@@ -552,7 +552,7 @@ def measure_all(args: argparse.Namespace, settings: Row, end: float) -> None:
 
 
 def is_installed(module: str) -> bool:
-    """Returns whether a module can be imported, without an import of the module itself."""
+    """Returns True if a module can be imported, without importing the module itself."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # of the package around it
@@ -566,7 +566,7 @@ def say(what: str, end: float) -> None:
 
 
 def _has_checks(rows: list[Row]) -> bool:
-    """Returns whether all checks of a report were made, and hold."""
+    """Returns True if all checks of a report were made, and hold."""
     return any(row.get("check") == LAST_CHECK and row["holds"] for row in rows)
 
 

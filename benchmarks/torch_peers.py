@@ -19,7 +19,7 @@ def device() -> str:
 
 
 def has_device_of(platform: str) -> bool:
-    """Returns whether PyTorch works on the kind of device that JAX calls ``platform``."""
+    """Returns True if PyTorch uses the kind of device that JAX calls ``platform``."""
     return {"cuda": "gpu"}.get(device(), device()) == platform
 
 

@@ -385,7 +385,7 @@ def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp
     def start(command, cwd, env):
         assert env["PYTHONPATH"].split(":")[0] == str(accelerator.HERE.parent)
         arguments = command[command.index("longsum_jax.train") + 1 :]
-        # Not those of the config, after which the device would have nothing to do.
+        # The config's own number of steps would end before the minutes do.
         assert f"--config.training.steps={accelerator.STEPS}" in arguments
         return run([sys.executable, str(script), *arguments], cwd=cwd)
 

@@ -359,7 +359,7 @@ def test_arguments_of_the_gpu_kernel_are_those_of_the_reference(
 
 @pytest.mark.parametrize("num_keys", [13, 14])
 def test_states_are_moved_once_for_the_gpu_kernel(num_keys, monkeypatch):
-    """Keys and values of moved states, with a bias after the last key, are those of the states."""
+    """Attention to moved states equals attention to the states, also if maps add biases."""
     compute_cudnn_on_cpu(monkeypatch, writes_anything=True)
     q, states, _, gradient, mask = draw(10, num_keys, 1)
     kernels, biases = np.random.default_rng(0).normal(size=(2, 2, H, K, K)).astype(np.float32)
