@@ -12,7 +12,6 @@ or brackets belong to the value: ``:data="a,b.jsonl"``.
 import ast
 import copy
 import importlib.util
-import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -147,10 +146,10 @@ def with_micro_batches(
         devices: devices of the mesh; None for all of the process.
     """
     from longsum_jax.experiment.config import run_config
-    from longsum_jax.training.mesh import BATCH_AXES, make_mesh
+    from longsum_jax.training.mesh import make_mesh, row_shards
 
     mesh = make_mesh(run.mesh, devices)
-    num_devices = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
+    num_devices = row_shards(mesh)
     rows, rest = divmod(run.data.batch_size, num_devices)
     if rest or rows >= run.training.accumulation:
         return run

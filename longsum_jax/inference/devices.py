@@ -1,18 +1,17 @@
 """Data-parallel summarization on all local devices, with replicated parameters."""
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from longsum_jax.training.mesh import (
-    BATCH_AXES,
     PRESETS,
     MeshOptions,
     activate,
     make_mesh,
+    row_shards,
 )
 from longsum_jax.typing import Params
 
@@ -37,7 +36,5 @@ def rows_on_devices(rows: int) -> int:
     without a mesh, returns ``rows``.
     """
     mesh = jax.sharding.get_abstract_mesh()
-    num_devices = math.prod(
-        mesh.shape[axis] for axis in BATCH_AXES if axis in mesh.shape
-    )
+    num_devices = row_shards(mesh)
     return -(-rows // num_devices) * num_devices

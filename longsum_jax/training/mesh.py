@@ -202,7 +202,7 @@ def feed_of(mesh: Mesh) -> Feed:
     Raises:
         InputError: two processes share some of their rows, but not all.
     """
-    shards = np.arange(math.prod(mesh.shape[axis] for axis in BATCH_AXES))
+    shards = np.arange(row_shards(mesh))
     sharding = NamedSharding(mesh, P(BATCH_AXES))
     # The set of rows of each process, in order of the processes.
     slices: Mapping[Any, Any] = sharding.devices_indices_map(shards.shape)
@@ -232,6 +232,11 @@ def activate(mesh: Mesh, rules: Rules) -> Iterator[None]:
     """Makes `nn.with_logical_constraint` in a model shard activations on ``mesh`` by ``rules``."""
     with jax.set_mesh(mesh), nn.logical_axis_rules(tuple(rules.items())):
         yield
+
+
+def row_shards(mesh: Mesh | AbstractMesh) -> int:
+    """Returns the number of shards of a batch's rows, 1 without a mesh."""
+    return math.prod(mesh.shape.get(axis, 1) for axis in BATCH_AXES)
 
 
 def platform_of(mesh: Mesh | AbstractMesh) -> str | None:
@@ -514,7 +519,7 @@ def check_batch_size(rows: int, mesh: Mesh, accumulation: int = 1) -> None:
         mesh: result of `make_mesh`.
         accumulation: number of micro-batches per step.
     """
-    devices = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
+    devices = row_shards(mesh)
     if rows % (devices * accumulation):
         raise InputError(
             f"batch_size: {rows} rows do not divide into {accumulation} micro-batch(es) over "
