@@ -11,15 +11,19 @@ kernels, in another report. If PyTorch is missing or does not use the device, ou
 alone.
 
 Then the other scripts run, one case after another in a process of its own until --minutes are over,
-the most important ones first: training steps, encoders and searches, compared with PyTorch's, also
-compiled and with caches of fixed size; the operations that take longest; the backends of the
-state-space operation and of attention; training steps without kernels. The remaining minutes are
-for a training on generated text.
+the most important ones first: training steps, beside PyTorch's classes as they are and compiled;
+encoders to a million tokens; searches beside PyTorch's, also with caches of fixed size; the
+operations that take longest; the backends of the state-space operation and of attention. Times are
+medians of five turns at least. The peers of training steps have processes of their own, so that all
+memory is theirs: `ratio` on a row of ours is how many times as fast as the fastest `peer` it is,
+`memory_share` its memory over the peer's, `difference` that of the first losses if the weights are
+the same. The remaining minutes are for a training on generated text.
 
 The report is written after every case, and a later start continues it: checks that all hold and
-finished cases are not repeated, a stopped case continues after its last row (only the state-space
-backends begin again), and cases that failed, or were stopped twice, come last. Only
-the training needs its folder next to the report (--out without .json, and .training) to continue.
+finished cases are not repeated, a stopped case continues after its last row, and cases that failed,
+took longer than three minutes or were stopped twice come last; those that failed twice are left
+out. Only the training needs its folder next to the report (--out without .json, and .training) to
+continue.
 """
 
 import argparse
@@ -57,18 +61,23 @@ FAMILIES = ("t5", "longt5", "locost", "bart", "pegasus", "pegasus_x", "led", "bi
 LENGTH, TARGET = 256, 16  # tokens of the tiny models
 ATTENTION = (2, 321, 2, 64)  # batch, an odd length, heads, head_dim
 SUMMARY = 512  # tokens of a target
-# Tokens of a training step for a GiB of the device: a PyTorch step of LongT5 takes about 11 GiB for
-# 4,096, and should fit.
-ROW_TOKENS = 256
+# Tokens of a training step for a GiB that JAX may take, three quarters of the device: a step of
+# LongT5 takes about 5 GiB for 4,096, PyTorch's 11, which should fit.
+ROW_TOKENS = 384
 MOST_ROWS = 8
 NUM_TEXTS = 400_000  # 24 words each, for the training
 STEPS = 1_000_000  # of the training, which the minutes end
 LEAST_CASE, LEAST_TRAINING = 45.0, 60.0  # seconds that must be left to start
+LONGEST_CASE = 180.0  # seconds: one that hangs leaves time for the others
+MOST_TRIES = 2  # of a case that fails
 SAVING = 20.0  # seconds for the last checkpoint
 NOTE = 500  # characters of an error that a row retains
 LAST_CHECK = "all of them"
 PEER_CHECK = "PyTorch"
-STOPPED = "no time was left"
+STOPPED, TOO_LONG = "no time was left", f"stopped after {LONGEST_CASE:.0f} s"
+OURS = "longsum_jax"
+PEERS = {"locost": "longt5"}  # of models that PyTorch lacks
+SETTINGS = ("dtype", "batch", "peak_flops")  # of a script's report, for its rows
 NESTED = ("losses", "operations")  # columns that the printed table leaves out
 Row = dict[str, Any]
 
@@ -87,6 +96,7 @@ def cases(
     device_gib: float,
     backend: str = "auto",
     *,
+    platform: str = "gpu",
     has_peers: bool = True,
 ) -> Iterator[Case]:
     """Yields the measurements, those first that settle most.
@@ -94,47 +104,47 @@ def cases(
     Args:
         size: size of the models, see ``models.SIZES``.
         lengths: tokens of the documents of training steps, the first one also of other cases.
-        device_gib: memory of the device, of which the models of a step take about a third.
+        device_gib: memory that JAX may take; a step of ours takes about a third of the device's.
         backend: attention kernels of our models.
+        platform: JAX's name of the device, which decides the kernels.
         has_peers: True to measure PyTorch, too.
     """
     attention = f"--attention_backend={backend}"
-    sized = (f"--size={size}", "--repeats=5")
-    ours = (*sized, "--peers=none")
-    compared = sized if has_peers else ours
+    sized = (f"--size={size}", "--repeats=5", "--median")
+    # Turns are not cut short: a call that takes long is not begun.
+    ours = (*sized, "--peers=none", "--enough=inf", "--budget_seconds=20", attention)
+    theirs = (*sized, "--enough=inf")
     first = lengths[0]
+    step = (f"--lengths={first}", f"--target={SUMMARY}")
     for length in lengths:
         rows = min(max(int(device_gib * ROW_TOKENS / length), 1), MOST_ROWS)
-        step = (f"--lengths={length}", *compared, attention)
-        step += (f"--target={SUMMARY}", f"--batch={rows}")
-        for model in ("locost", "longt5", "led", *(("t5",) if length == first else ())):
-            flags = (f"--models={model}", *step, "--compile")
+        batch = (f"--lengths={length}", f"--target={SUMMARY}", f"--batch={rows}")
+        dense = ("t5",) if length == first else ()
+        for model in ("locost", "longt5", "led", *dense):
+            flags = (f"--models={model}", *batch, *ours)
             yield Case(f"train {model} {length}", "train_step.py", flags)
+            for side in ("plain", "compiled") if has_peers and model != "locost" else ():
+                flags = (f"--models={model}", *batch, *theirs, f"--alone={side}")
+                yield Case(f"train {model} {length}, PyTorch {side}", "train_step.py", flags)
+    longer = ",".join(str(first * 4**power) for power in range(5))
     for model in ("locost", "longt5", "led"):
-        flags = (f"--models={model}", f"--lengths={first}", *compared, attention, "--compile")
-        yield Case(f"encode {model} {first}", "encode.py", flags)
-    for model in ("locost", "longt5", "led"):
-        longer = ",".join(str(first * 4**power) for power in range(1, 5))
-        flags = (f"--models={model}", f"--lengths={longer}", *ours, attention)
-        yield Case(f"encode {model}, longer", "encode.py", flags)
+        flags = (f"--models={model}", f"--lengths={longer}", *ours)
+        yield Case(f"encode {model}", "encode.py", flags)
+    compared = ("--static",) if has_peers else ("--peers=none",)
     for model, length in (("bart", first // 4), ("led", 4 * first)):
         for beams in (1, 4):
-            flags = (f"--models={model}", f"--lengths={length}", f"--beams={beams}", *compared)
-            flags += (attention, "--batches=1,16", "--new_tokens=128", "--static")
+            flags = (f"--models={model}", f"--lengths={length}", f"--beams={beams}", *sized)
+            flags += (attention, "--batches=1,16", "--new_tokens=128", *compared)
             yield Case(f"decode {model} {length}, beams {beams}", "decode.py", flags)
-    step = ("--models=locost", f"--lengths={first}", f"--target={SUMMARY}", *ours, attention)
-    yield Case(f"profile train {first}", "train_step.py", (*step, "--profile"))
-    million = ("--models=locost", f"--lengths={256 * first}", *ours, attention)
-    yield Case(f"profile encode {256 * first}", "encode.py", (*million, "--profile"))
-    yield Case("state-space backends", "ssm.py", ("--tables=backends", "--repeats=5"))
+    locost = ("--models=locost", *ours, "--profile")
+    yield Case(f"profile train {first}", "train_step.py", (*locost, *step))
+    yield Case(f"profile encode {256 * first}", "encode.py", (*locost, f"--lengths={256 * first}"))
+    yield Case("state-space backends", "ssm.py", ("--tables=backends", *sized))
     longer = ",".join(str(length) for length in (first // 4, first, 4 * first))
-    for name in dict.fromkeys((backend, "triton", "reference")):
-        flags = ("--models=bart", f"--lengths={longer}", *ours, f"--attention_backend={name}")
+    kernels = ("triton", "cudnn") if platform == "gpu" else (backend,)
+    for name in dict.fromkeys((*kernels, "reference")):
+        flags = ("--models=bart", f"--lengths={longer}", *ours[:-1], f"--attention_backend={name}")
         yield Case(f"attention {name}", "encode.py", flags)
-    step = (f"--lengths={first}", f"--target={SUMMARY}", *ours, "--attention_backend=reference")
-    for model in ("t5", "longt5", "led"):
-        flags = (f"--models={model}", *step)
-        yield Case(f"train {model} {first} without kernels", "train_step.py", flags)
 
 
 def check_rows(families: tuple[str, ...], backend: str = "auto") -> Iterator[Row]:
@@ -463,17 +473,26 @@ def write_checks(families: str, backend: str, out: str, **settings: str) -> None
         rows.append(row)
         write_report(out, rows, **settings)
     holds = all(row["holds"] or row.get("optional", False) for row in rows)
-    last = {"check": LAST_CHECK, "holds": holds, "device_gib": device_bytes() / GIB}
+    last = {"check": LAST_CHECK, "holds": holds, **device_facts()}
     write_report(out, [*rows, last], **settings)
     if not holds:
         print_table(rows)
         sys.exit("a check does not hold, so nothing is measured; see the table")
 
 
+def device_facts() -> Row:
+    """Returns memory and platform of the device, which decide the cases."""
+    import jax
+
+    return {"device_gib": device_bytes() / GIB, "platform": jax.default_backend()}
+
+
 def pending(cases: Iterator[Case], rows: list[Row], unfinished: Row) -> list[Case]:
     """Returns the cases to run; those last that failed, or were stopped twice."""
-    done = {row.get("case") for row in rows} - unfinished.keys()
-    late = {name for name, x in unfinished.items() if x["note"] != STOPPED or x["tries"] > 1}
+    failed = {name for name, x in unfinished.items() if x["note"] != STOPPED}
+    late = failed | {name for name, x in unfinished.items() if x["tries"] > 1}
+    given_up = {name for name in failed if unfinished[name]["tries"] >= MOST_TRIES}
+    done = {row.get("case") for row in rows} - (unfinished.keys() - given_up)
     left = [case for case in cases if case.name not in done]
     return sorted(left, key=lambda case: case.name in late)
 
@@ -494,12 +513,14 @@ def main() -> None:
     args = parser.parse_args()
     end = time.monotonic() + 60 * args.minutes
     settings = {"size": args.size, "attention_backend": args.attention_backend}
+    has_checks = _has_checks(rows_before(args.out, **settings))
     if args.only_checks:
-        write_checks(args.families, args.attention_backend, args.out, **settings)
+        if not has_checks:  # a report that has them may have measurements, too
+            write_checks(args.families, args.attention_backend, args.out, **settings)
         return
     if missing := [name for name in MODULES if not is_installed(name)]:
         say(f"not installed, and some cases may fail: {', '.join(missing)}", end)
-    if not _has_checks(rows_before(args.out, **settings)):
+    if not has_checks:
         say("checks, two or three minutes on a GPU", end)
         command = [sys.executable, __file__, *sys.argv[1:], "--only_checks"]
         # A process of its own, which leaves the device's memory to the others.
@@ -521,12 +542,14 @@ def measure_all(args: argparse.Namespace, settings: Row, end: float) -> None:
         lengths,
         last["device_gib"],
         args.attention_backend,
+        platform=last["platform"],
         has_peers=peer["holds"],
     )
     extra = settings | {"unfinished": unfinished, "machine": report["machine"]}
 
     def add(name: str, new: list[Row]) -> None:
         rows[:] = [*(row for row in rows if row.get("case") != name), *new]
+        compare(rows)
         write_report(out, rows, **extra)
 
     left = pending(every, rows, unfinished)
@@ -536,8 +559,10 @@ def measure_all(args: argparse.Namespace, settings: Row, end: float) -> None:
             break
         say(f"{case.name}, one of {len(left) - number} cases", end)
         before = unfinished.pop(case.name, {"tries": 0, "report": None})
-        note, part = measure(case, seconds, before["report"])
-        new = [{"case": case.name, **row} for row in part["rows"]] if part else []
+        note, part = measure(case, min(seconds, LONGEST_CASE), before["report"])
+        if note == STOPPED and seconds > LONGEST_CASE:
+            note = TOO_LONG
+        new = rows_of(case, part)
         if note:
             unfinished[case.name] = {"note": note, "tries": before["tries"] + 1, "report": part}
             new.append({"case": case.name, "note": note})
@@ -549,6 +574,29 @@ def measure_all(args: argparse.Namespace, settings: Row, end: float) -> None:
         row = train(out.with_suffix(".training"), args.size, end - time.monotonic())
         add(row["case"], [row])
     print_table([{key: row[key] for key in row if key not in NESTED} for row in rows])
+
+
+def rows_of(case: Case, report: Row | None) -> list[Row]:
+    """Returns the rows of a case's report, none without one, with what holds for all of them."""
+    if report is None:
+        return []
+    common = {"case": case.name} | {key: report[key] for key in SETTINGS if key in report}
+    return [common | row for row in report["rows"]]
+
+
+def compare(rows: list[Row]) -> None:
+    """Adds to training steps of ours how they compare with the fastest peer of the length."""
+    steps = [row for row in rows if row.get("case", "").startswith("train ") and "seconds" in row]
+    for row in filter(lambda row: row["by"] == OURS, steps):
+        peer = f"PyTorch {PEERS.get(row['model'], row['model'])}"
+        by = [x for x in steps if x["by"].startswith(peer) and x["length"] == row["length"]]
+        if not by:
+            continue
+        best = min(by, key=lambda x: x["seconds"])
+        row |= {"peer": best["by"], "ratio": best["seconds"] / row["seconds"]}
+        row["memory_share"] = row["gib"] / best["gib"]
+        if row["model"] not in PEERS:
+            row["difference"] = abs(row["loss"] / best["loss"] - 1)
 
 
 def is_installed(module: str) -> bool:

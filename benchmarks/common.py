@@ -10,9 +10,10 @@ import platform
 import re
 import resource
 import shlex
+import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +34,7 @@ PACKAGES = (
 # Instruction sets of x86 and of Arm for vectors and matrices, as Linux names them.
 INSTRUCTION_SETS = re.compile(r"(avx|fma|f16c|amx|asimd|sve|sme2?$|bf16|i8mm)")
 GIB = 2**30
+Statistic = Callable[[Iterable[float]], float]  # of the turns of a call
 
 
 class Seconds(NamedTuple):
@@ -119,6 +121,7 @@ def fastest(
     warm_ups: int = 1,
     enough: float = math.inf,
     in_a_row: int = 1,
+    statistic: Statistic = min,
 ) -> dict[str, Seconds]:
     """Least seconds of each call, which take turns: other work on the machine then hits them alike.
 
@@ -127,6 +130,7 @@ def fastest(
         warm_ups: turns before them.
         enough: seconds on the clock after which a call has no further turn.
         in_a_row: calls of a turn, each timed.
+        statistic: of the seconds of the turns, in place of the least.
     """
     for _ in range(warm_ups):
         for call in calls.values():
@@ -136,7 +140,21 @@ def fastest(
         for name, call in calls.items():
             if turn == 0 or sum(seconds.wall for seconds in taken[name]) < enough:
                 taken[name] += [timed(call) for _ in range(in_a_row)]
-    return {name: Seconds(*map(min, zip(*turns, strict=True))) for name, turns in taken.items()}
+    return {
+        name: Seconds(*map(statistic, zip(*turns, strict=True))) for name, turns in taken.items()
+    }
+
+
+def add_median_flag(parser: argparse.ArgumentParser) -> None:
+    """Adds --median, which sets ``statistic``."""
+    parser.add_argument(
+        "--median",
+        dest="statistic",
+        action="store_const",
+        const=statistics.median,
+        default=min,
+        help="the median of the turns counts, not the fastest",
+    )
 
 
 class Deadline:

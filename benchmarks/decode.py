@@ -12,7 +12,8 @@ a first step does besides, is subtracted; beams are not counted.
 `ratio` and `decode_ratio` on the peer's row are how many times as fast ours is in the one and in
 the other, `cpu_ratio` is that of whole calls in processor seconds, `equal` the share of generated
 ids that are the same; `note` is the error of a peer that failed. The fastest of --repeats turns
-counts. Started again with the same --out, the script measures what is missing.
+counts, with --median their median. Started again with the same --out, the script measures what is
+missing.
 """
 
 import argparse
@@ -27,7 +28,15 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from common import Deadline, fastest, numbers, print_table, rows_before, write_report
+from common import (
+    Deadline,
+    add_median_flag,
+    fastest,
+    numbers,
+    print_table,
+    rows_before,
+    write_report,
+)
 from models import MODELS, PUBLISHED, SIZES, make_config, make_ids, make_model
 from sweep import OURS, failure
 
@@ -157,7 +166,7 @@ def measure(case: Case, args: argparse.Namespace) -> list[dict[str, Any]]:
         calls |= made
         if not np.array_equal(results[by, "whole"], results[by, "many"]):
             raise SystemExit(f"{by}: other ids from documents that were encoded before")
-    taken = fastest(calls, args.repeats, warm_ups=0)
+    taken = fastest(calls, args.repeats, warm_ups=0, statistic=args.statistic)
     first = rows[OURS]
     for by, row in rows.items():
         if "note" in row:
@@ -207,6 +216,7 @@ def main() -> None:
         "--dtype", choices=("float32", "bfloat16"), help="default: bfloat16, float32 on a CPU"
     )
     parser.add_argument("--repeats", type=int, default=3, help="timed turns; default: 3")
+    add_median_flag(parser)
     parser.add_argument("--out", help="JSON report to write, or to go on with")
     Deadline.add_flag(parser)
     args = parser.parse_args()

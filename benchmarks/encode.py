@@ -74,7 +74,8 @@ class Encode(sweep.Case):
         held = torch_peers.tensor_bytes(
             [*encoder.parameters(), *encoder.buffers(), *inputs.values()]
         )
-        return sweep.Peer(lambda: torch_peers.encode(peer, inputs), held)
+        call = lambda: torch_peers.encode(peer, inputs)  # noqa: E731
+        return sweep.Peer(call, held, torch_peers.attention_of(peer))
 
     def _other(self, name: str) -> Model:
         """Ours of the peer's kind, whose config the peer takes; its weights are not made."""

@@ -10,7 +10,9 @@ time; its backends.
 Sizes are those of the base model (H = 768 channels, M = 256 modes, B = 1, float32) except where a
 row says otherwise: the materialised kernel would not fit at full width, so both of its forms are
 timed at half of it. The table of ``ops.ssm.backends.choose_backend`` comes from the rows of
-"backends"; channels do not affect one another, so these have few. ``cpu_seconds`` are those of all
+"backends"; channels do not affect one another, so these have few, unless --size names a model,
+whose channels a GPU needs to be busy. They are of bfloat16, on a CPU of float32; started again with
+the same --out, the script measures those that are missing. ``cpu_seconds`` are those of all
 threads, which other work on the machine disturbs less. "gradients" compiles for a TPU v5e and
 "gpus" for two GPUs, forward and backward together; both run nothing, and need the extras `plan-tpu`
 and `plan-cuda`. "costs" compiles nothing, either: it counts a forward pass of the published model
@@ -22,7 +24,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -30,8 +32,9 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import print_table, write_report
+from common import Statistic, add_median_flag, print_table, rows_before, write_report
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
+from models import SIZES
 
 from longsum_jax.ops.ssm import backends, matmul
 from longsum_jax.ops.ssm.convolution import ssm_convolution
@@ -74,15 +77,19 @@ def random_ssm(channels: int, decay: float = 0.5) -> DiagonalSSM:
 
 
 def seconds(
-    fn: Callable, *args: Any, repeats: int, clock: Callable[[], float] = time.perf_counter
+    fn: Callable,
+    *args: Any,
+    repeats: int,
+    statistic: Statistic = min,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """The fastest of ``repeats`` calls, after one that is not counted."""
+    """The fastest of ``repeats`` calls, or another statistic, after one that is not counted."""
     times = []
     for _ in range(repeats + 1):
         start = clock()
         jax.block_until_ready(fn(*args))
         times.append(clock() - start)
-    return min(times[1:])
+    return statistic(times[1:])
 
 
 def convolution_gradient(u: jax.Array, ssm: DiagonalSSM, D: jax.Array, **options: Any) -> Any:
@@ -91,11 +98,11 @@ def convolution_gradient(u: jax.Array, ssm: DiagonalSSM, D: jax.Array, **options
     return pull_back(y)
 
 
-def kernel_rows(repeats: int) -> Iterator[Row]:
+def kernel_rows(timing: Row) -> Iterator[Row]:
     ssm = random_ssm(KERNEL_CHANNELS)
     where = {"table": "kernel", "channels": KERNEL_CHANNELS, "length": KERNEL_LENGTH}
     fast, slow = (
-        seconds(jax.jit(lambda ssm, form=form: form(ssm, KERNEL_LENGTH)), ssm, repeats=repeats)
+        seconds(jax.jit(lambda ssm, form=form: form(ssm, KERNEL_LENGTH)), ssm, **timing)
         for form in (ssm_kernel, ssm_kernel_direct)
     )
     yield {**where, "what": "two-level", "seconds": fast}
@@ -151,12 +158,12 @@ def kernel_float64(ssm: DiagonalSSM, length: int) -> np.ndarray:
     )
 
 
-def time_rows(repeats: int) -> Iterator[Row]:
+def time_rows(timing: Row) -> Iterator[Row]:
     ssm, D = random_ssm(CHANNELS), jnp.ones(CHANNELS)
     for length in TIME_LENGTHS:
         u = jax.random.normal(jax.random.key(0), (1, length, CHANNELS))
         for what, fn in (("forward", ssm_convolution), ("forward+backward", convolution_gradient)):
-            taken = seconds(jax.jit(fn), u, ssm, D, repeats=repeats)
+            taken = seconds(jax.jit(fn), u, ssm, D, **timing)
             yield {
                 "table": "time",
                 "what": what,
@@ -166,30 +173,33 @@ def time_rows(repeats: int) -> Iterator[Row]:
             }
 
 
-def backend_rows(repeats: int) -> Iterator[Row]:
-    """Both backends beside each other; ``ratio`` above 1: the FFT takes longer."""
-    ssm, D = random_ssm(BACKEND_CHANNELS), jnp.ones(BACKEND_CHANNELS)
+def backend_rows(timing: Row, channels: int, before: Sequence[Row]) -> Iterator[Row]:
+    """Both backends beside each other; ``ratio`` above 1: the FFT takes longer.
+
+    Args:
+        timing: options of ``seconds``.
+        channels: channels of the inputs.
+        before: rows that are not made again.
+    """
+    ssm, D = random_ssm(channels), jnp.ones(channels)
     platform = jax.default_backend()
+    dtype = "float32" if platform == "cpu" else "bfloat16"
+    done = {(row["batch"], row["length"], row["what"]) for row in before}
     clock, unit = (
         (time.process_time, "cpu_seconds") if platform == "cpu" else (time.perf_counter, "seconds")
     )
     for batch, length in itertools.product(BACKEND_BATCHES, BACKEND_LENGTHS):
         if batch * length > BACKEND_TOKENS:
             continue
-        u = jax.random.normal(jax.random.key(0), (batch, length, BACKEND_CHANNELS))
+        u = jax.random.normal(jax.random.key(0), (batch, length, channels), dtype)
         for what, fn in (("forward", ssm_convolution), ("forward+backward", convolution_gradient)):
-            row = {
-                "table": "backends",
-                "platform": platform,
-                "what": what,
-                "channels": BACKEND_CHANNELS,
-            }
-            row |= {"batch": batch, "length": length}
+            if (batch, length, what) in done:
+                continue
+            row = {"table": "backends", "platform": platform, "dtype": dtype, "what": what}
+            row |= {"channels": channels, "batch": batch, "length": length}
             for backend in ("fft", "matmul"):
                 compiled = jax.jit(partial(fn, backend=backend))
-                row[f"{backend}_{unit}"] = seconds(
-                    compiled, u, ssm, D, repeats=repeats, clock=clock
-                )
+                row[f"{backend}_{unit}"] = seconds(compiled, u, ssm, D, **timing, clock=clock)
             yield row | {"ratio": row[f"fft_{unit}"] / row[f"matmul_{unit}"]}
 
 
@@ -339,16 +349,16 @@ def planned_gradient(name: str, batch: int, length: int, backend: str) -> Row:
     }
 
 
-# Name to rows, made by a number of timed calls.
-TABLES: dict[str, Callable[[int], Iterator[Row]]] = {
-    "kernel": kernel_rows,
-    "memory": lambda repeats: memory_rows(),
-    "error": lambda repeats: error_rows(),
-    "time": time_rows,
+# Name to rows, by options of ``seconds``, channels of "backends", and its rows before.
+TABLES: dict[str, Callable[[Row, int, Sequence[Row]], Iterator[Row]]] = {
+    "kernel": lambda timing, *_: kernel_rows(timing),
+    "memory": lambda *_: memory_rows(),
+    "error": lambda *_: error_rows(),
+    "time": lambda timing, *_: time_rows(timing),
     "backends": backend_rows,
-    "gradients": lambda repeats: gradient_rows(),
-    "gpus": lambda repeats: gpu_rows(),
-    "costs": lambda repeats: cost_rows(),
+    "gradients": lambda *_: gradient_rows(),
+    "gpus": lambda *_: gpu_rows(),
+    "costs": lambda *_: cost_rows(),
 }
 
 
@@ -356,22 +366,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", help="JSON report to write")
+    parser.add_argument("--out", help='JSON report to write; "backends" goes on with it')
     parser.add_argument(
         "--repeats",
         type=int,
         default=5,
         help="timed calls, of which the fastest counts; default: 5",
     )
+    add_median_flag(parser)
+    parser.add_argument(
+        "--size",
+        choices=SIZES,
+        help=f'of a model, whose channels "backends" has; default: {BACKEND_CHANNELS} channels',
+    )
     default = ",".join(list(TABLES)[:-4])
     parser.add_argument(
         "--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last four"
     )
     args = parser.parse_args()
+    channels = SIZES[args.size][0][0] if args.size else BACKEND_CHANNELS
+    timing = {"repeats": args.repeats, "statistic": args.statistic}
+    before = [row for row in rows_before(args.out) if row.get("table") == "backends"]
     rows = []
     for name in args.tables.split(","):
-        part = []
-        for row in TABLES[name](args.repeats):
+        part = list(before) if name == "backends" else []
+        for row in TABLES[name](timing, channels, before):
             part.append(row)
             if args.out:
                 write_report(args.out, rows + part)

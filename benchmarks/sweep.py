@@ -6,8 +6,9 @@ our memory over the peer's, and `difference` how far the two are apart where the
 weights. `gib` is all that is held: parameters, the optimizer's state, inputs, results and what the
 pass works with (`work_gib`); ours is what the compiled program says, the peer's what PyTorch's
 allocator counted. `roofline` is the model's own operations (models.forward_flops) over what a large
-matrix product does on this machine in the same time (`peak_flops` in the report). The fastest of
---repeats turns counts, --enough seconds of them at most. `note` says why a row has no seconds:
+matrix product does on this machine in the same time (`peak_flops` in the report), `loss` that of
+the first step. The fastest of --repeats turns counts, with --median their median, --enough seconds
+of them at most. `note` says why a row has no seconds:
 beyond --budget_gib or --budget_seconds, as the program or the next shorter length tells, out of
 memory (a training of PyTorch then has a further row with gradient checkpointing, "recomputing"), or
 the error of a peer. Started again with the same --out, it measures what is missing.
@@ -24,7 +25,7 @@ import os
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ from common import (
     Program,
     RefusedError,
     Seconds,
+    add_median_flag,
     device_bytes,
     fastest,
     numbers,
@@ -44,7 +46,7 @@ from common import (
     rows_before,
     write_report,
 )
-from models import DEFAULT, MODELS, PUBLISHED, SIZES, make_config, make_model, peak_flops
+from models import DEFAULT, MODELS, SIZES, make_config, make_model, peak_flops
 
 from longsum_jax.experiment.operations import longest_operations
 from longsum_jax.summarization.model import Model
@@ -62,6 +64,7 @@ class Peer(NamedTuple):
 
     call: Callable[[], Any]
     held_bytes: int  # before the call
+    settings: Mapping[str, Any] = {}  # columns of its row
 
 
 class Case(ABC):
@@ -138,7 +141,9 @@ def add_flags(parser: argparse.ArgumentParser, lengths: str) -> None:
         "--peers", help="of a model's peers only these, comma-separated; none: ours alone"
     )
     parser.add_argument(
-        "--compile", action="store_true", help="every peer once more, compiled by torch.compile"
+        "--alone",
+        choices=("plain", COMPILED),
+        help="peers without ours, so that all memory is theirs; compiled: by torch.compile",
     )
     parser.add_argument(
         "--attention_backend", default="auto", help="of our models; reference: without kernels"
@@ -163,6 +168,7 @@ def add_flags(parser: argparse.ArgumentParser, lengths: str) -> None:
         "--budget_seconds", type=float, default=120.0, help="that a call may take; default: 120"
     )
     parser.add_argument("--repeats", type=int, default=3, help="timed turns; default: 3")
+    add_median_flag(parser)
     parser.add_argument(
         "--enough", type=float, default=30.0, help="seconds of calls that are enough; default: 30"
     )
@@ -210,24 +216,9 @@ def run(args: argparse.Namespace, make_case: type[Case]) -> None:
 def measure(case: Case, before: Rows, peak: float | None) -> Rows:
     """The rows of one case; ``before`` are those of shorter lengths, too."""
     labels = {"model": case.name, "length": case.length} | _labels(case.args)
-    first = labels | {"by": OURS}
-    try:
-        first |= {"compile_seconds": case.program.compile_seconds}
-    except RefusedError as error:
-        return [first | {"gib": error.bytes / GIB, "note": "refused by the compiler"}]
-    first |= _memory(case.program.held_bytes, case.program.work_bytes)
-    if case.args.compiled_only:
-        return [first]
-    if note := _beyond(case, first, before):
-        return [first | {"note": note}]
-    calls: dict[str, Callable[[], Any]] = {}
-    rows = {OURS: first}
-    try:
-        calls = case.ours()
-        results = {by: call() for by, call in calls.items()}
-    except Exception as error:
-        return [first | {"note": _out_of_memory(error)}]
-    rows |= {by: labels | {"by": by} for by in calls if by != OURS}
+    rows, calls, results = ({}, {}, {}) if case.args.alone else _ours(case, labels, before)
+    if not (calls or case.args.alone):
+        return list(rows.values())
     peers = list(_peers(case))
     for name, options in peers:  # grows
         by = ", ".join([f"PyTorch {name}", *options])
@@ -237,28 +228,66 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
             if not note:
                 if (peer := case.peer(name, options)) is None:
                     continue
-                memory, result = _first_call(peer, first)
+                memory, result = _first_call(peer)
         except Exception as error:
             note = failure(error)
         if note:
             rows[by] = row | {"note": note}
+            peer = None
+            gc.collect()  # of its memory, for the next one
             if note == OUT_OF_MEMORY and case.can_recompute and RECOMPUTING not in options:
                 peers.append((name, (*options, RECOMPUTING)))
             continue
-        rows[by], calls[by] = row | memory, peer.call
+        rows[by], calls[by] = row | peer.settings | memory | _loss(result), peer.call
+        if OURS not in rows:
+            continue
+        rows[by]["memory_share"] = rows[OURS]["gib"] / memory["gib"]
         if name == case.name or name.startswith("published"):
             rows[by]["difference"] = _checked(case, by, results[OURS], result)
     del results
-    taken = fastest(
-        calls, case.args.repeats, warm_ups=0, enough=case.args.enough, in_a_row=case.in_a_row
-    )
+    args, in_a_row = case.args, case.in_a_row
+    options = {"enough": args.enough, "in_a_row": in_a_row, "statistic": args.statistic}
+    taken = fastest(calls, args.repeats, warm_ups=0, **options)
     for by, seconds in taken.items():
-        rows[by] |= _speed(case, seconds, taken[OURS], by, peak)
+        rows[by] |= _speed(case, seconds, peak)
+        if by != OURS and OURS in taken:
+            ours = taken[OURS]
+            rows[by]["ratio"] = seconds.wall / ours.wall
+            rows[by]["cpu_ratio"] = seconds.cpu / ours.cpu
         if by.startswith("PyTorch") and PUBLIC in taken:
             rows[by]["public_ratio"] = seconds.wall / taken[PUBLIC].wall
     if case.args.profile:
         rows[OURS]["operations"] = _operations(case.program, calls[OURS])
     return list(rows.values())
+
+
+def _ours(
+    case: Case, labels: dict[str, str], before: Rows
+) -> tuple[dict[str, Any], dict[str, Callable[[], Any]], dict[str, Any]]:
+    """Returns rows, calls, and what the first calls give, by what the rows say; no calls if none
+    may be timed."""
+    first = labels | {"by": OURS}
+    try:
+        first |= {"compile_seconds": case.program.compile_seconds}
+    except RefusedError as error:
+        return {OURS: first | {"gib": error.bytes / GIB, "note": "refused by the compiler"}}, {}, {}
+    first |= _memory(case.program.held_bytes, case.program.work_bytes)
+    if case.args.compiled_only:
+        return {OURS: first}, {}, {}
+    if note := _beyond(case, first, before):
+        return {OURS: first | {"note": note}}, {}, {}
+    try:
+        calls = case.ours()
+        results = {by: call() for by, call in calls.items()}
+    except Exception as error:
+        return {OURS: first | {"note": _out_of_memory(error)}}, {}, {}
+    first |= _loss(results[OURS])
+    return {OURS: first} | {by: labels | {"by": by} for by in calls if by != OURS}, calls, results
+
+
+def _loss(result: Any) -> dict[str, float]:
+    """Returns the column of a result that is a number, the loss before the first step."""
+    return {} if np.ndim(result) else {"loss": float(result)}
 
 
 def _operations(program: Program, call: Callable[[], Any]) -> Rows:
@@ -283,33 +312,22 @@ def _peers(case: Case) -> Iterator[tuple[str, tuple[str, ...]]]:
     names, selected = MODELS[case.name].peers, case.args.peers
     for name in names:
         if selected is None or name in selected.split(","):
-            yield name, ()
-            if case.args.compile and name not in PUBLISHED:
-                yield name, (COMPILED,)
+            yield name, (COMPILED,) if case.args.alone == COMPILED else ()
 
 
-def _first_call(peer: Peer, first: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+def _first_call(peer: Peer) -> tuple[dict[str, float], Any]:
     """Memory of the peer, and what its first call gives, which is the warm-up."""
     from torch_peers import work_bytes
 
     results = []
     work = work_bytes(lambda: results.append(peer.call()))
-    memory = _memory(peer.held_bytes + work, work)
-    return memory | {"memory_share": first["gib"] / memory["gib"]}, results[0]
+    return _memory(peer.held_bytes + work, work), results[0]
 
 
-def _speed(case: Case, seconds: Seconds, ours: Seconds, by: str, peak: float) -> dict[str, Any]:
-    row = {
-        "seconds": seconds.wall,
-        "cpu_seconds": seconds.cpu,
-        "tokens_per_second": case.tokens / seconds.wall,
-    }
-    row["roofline"] = case.flops / (seconds.wall * peak)
-    return (
-        row
-        if by == OURS
-        else row | {"ratio": seconds.wall / ours.wall, "cpu_ratio": seconds.cpu / ours.cpu}
-    )
+def _speed(case: Case, seconds: Seconds, peak: float) -> dict[str, float]:
+    row = {"seconds": seconds.wall, "cpu_seconds": seconds.cpu}
+    row["tokens_per_second"] = case.tokens / seconds.wall
+    return row | {"roofline": case.flops / (seconds.wall * peak)}
 
 
 def _memory(held: int, work: int) -> dict[str, float]:

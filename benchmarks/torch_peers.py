@@ -71,6 +71,11 @@ def inputs_of(peer: torch.nn.Module, ids: np.ndarray) -> dict[str, torch.Tensor]
     return inputs
 
 
+def attention_of(peer: torch.nn.Module) -> dict[str, str]:
+    """The column with the attention that transformers has selected for the class."""
+    return {"attention": peer.config._attn_implementation}
+
+
 def encode(peer: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """Encoder states [B, L, D]."""
     encoder = peer.get_encoder() if peer.config.is_encoder_decoder else peer.base_model

@@ -144,7 +144,7 @@ class TrainStep(sweep.Case):
 
         if program == "forward":
             call = lambda: torch_peers.synchronized(forward)  # noqa: E731
-            return sweep.Peer(call, torch_peers.tensor_bytes(held))
+            return sweep.Peer(call, torch_peers.tensor_bytes(held), torch_peers.attention_of(peer))
         peer.train()
         if self.args.remat or sweep.RECOMPUTING in options:
             peer.gradient_checkpointing_enable()  # all versions of transformers 5 have this name
@@ -170,7 +170,9 @@ class TrainStep(sweep.Case):
             step_device = x.device if is_fused else None
             optimizer.state[x] = {"step": torch.tensor(0.0, device=step_device), **moments}
         held += [x for state in optimizer.state.values() for x in state.values()]
-        return sweep.Peer(lambda: torch_peers.synchronized(step), torch_peers.tensor_bytes(held))
+        settings = torch_peers.attention_of(peer) | {"fused_adamw": is_fused}
+        call = lambda: torch_peers.synchronized(step)  # noqa: E731
+        return sweep.Peer(call, torch_peers.tensor_bytes(held), settings)
 
 
 def main() -> None:

@@ -52,12 +52,33 @@ def test_measurements_come_in_the_order_of_what_they_settle(accelerator):
     assert kinds == ["train", "encode", "decode", "profile", "state-space", "attention"]
     assert "train t5 4096" in names
     assert "train t5 16384" not in names
-    assert all("without kernels" in name for name in names[-3:])
+    assert names[-3:] == ["attention triton", "attention cudnn", "attention reference"]
+
+
+def test_every_time_is_the_median_of_five_turns(accelerator):
+    for case in accelerator.cases("base", (4096, 16384), 104.0):
+        assert {"--repeats=5", "--median"} <= set(case.flags), case
+        if case.script in ("encode.py", "train_step.py"):  # which end turns that take long
+            assert "--enough=inf" in case.flags, case
+
+
+def test_a_peer_of_a_training_step_has_the_device_alone(accelerator):
+    steps = [case for case in accelerator.cases("base", (4096,), 104.0) if case.name[:5] == "train"]
+    theirs = [case for case in steps if "PyTorch" in case.name]
+    assert [case.name for case in theirs] == [
+        f"train {model} 4096, PyTorch {side}"
+        for model in ("longt5", "led", "t5")
+        for side in ("plain", "compiled")
+    ]
+    for case in steps:
+        flags = {"--batch=8", "--target=512", "--lengths=4096"}
+        alone = [f"--alone={case.name.split()[-1]}"] if case in theirs else ["--peers=none"]
+        assert flags | set(alone) <= set(case.flags)
 
 
 def test_without_kernels_no_case_has_one(accelerator):
-    for case in accelerator.cases("tiny", (1024,), 16.0, "reference"):
-        if case.name not in ("state-space backends", "attention triton"):
+    for case in accelerator.cases("tiny", (1024,), 16.0, "reference", platform="tpu"):
+        if case.script != "ssm.py" and "--alone" not in " ".join(case.flags):
             assert "--attention_backend=reference" in case.flags, case
 
 
@@ -75,7 +96,7 @@ def test_without_pytorch_ours_is_measured_alone(accelerator, monkeypatch, checke
     monkeypatch.setattr(accelerator, "train", lambda *_: {"case": "training"})
     started(accelerator, monkeypatch, checked)
     names = [case.name for case in accelerator.cases("base", (4096, 16384), 16.0)]
-    assert [case.name for case in measured] == names
+    assert [case.name for case in measured] == [name for name in names if "PyTorch" not in name]
     assert all("--peers=none" in case.flags for case in measured if case.script != "ssm.py")
 
 
@@ -101,7 +122,8 @@ def started(accelerator, monkeypatch, out, *flags):
 def checked(accelerator, tmp_path):
     """A report of a device whose checks hold."""
     rows = [{"check": accelerator.PEER_CHECK, "holds": True}]
-    rows.append({"check": accelerator.LAST_CHECK, "holds": True, "device_gib": 16.0})
+    facts = {"device_gib": 16.0, "platform": "gpu"}
+    rows.append({"check": accelerator.LAST_CHECK, "holds": True, **facts})
     settings = {"size": "base", "attention_backend": "auto"}
     accelerator.write_report(tmp_path / "report.json", rows, **settings)
     return tmp_path / "report.json"
@@ -151,9 +173,9 @@ def test_a_report_is_continued(accelerator, monkeypatch, checked, capsys):
     measured, trained, ends = [], [], {1: accelerator.STOPPED, 2: "exit status 1: no such flag"}
 
     def measure(case, seconds, before):
-        assert 0 < seconds <= 540
+        assert 0 < seconds <= 120
         measured.append((case.name, before))
-        part = {"rows": [{"by": "ours", "seconds": len(measured)}]}
+        part = {"rows": [{"by": "x", "seconds": len(measured)}]}
         return ends.get(len(measured), ""), part
 
     def train(*arguments):
@@ -166,30 +188,110 @@ def test_a_report_is_continued(accelerator, monkeypatch, checked, capsys):
     report = json.loads(checked.read_text()) | {"machine": machine}
     checked.write_text(json.dumps(report))
 
-    first = started(accelerator, monkeypatch, checked)
+    first = started(accelerator, monkeypatch, checked, "--minutes=2")
     names = [name for name, _ in measured]
     assert names == [case.name for case in accelerator.cases("base", (4096, 16384), 16.0)]
     assert [row["note"] for row in first if "note" in row] == list(ends.values())
     said = capsys.readouterr().err
-    assert f"{names[0]}, one of {len(names)} cases: 5" in said  # and the seconds that are left
+    assert f"{names[0]}, one of {len(names)} cases: 1" in said  # and the seconds that are left
 
     measured.clear()
     ends = {1: accelerator.STOPPED, 2: ""}
-    started(accelerator, monkeypatch, checked)
-    part = {"rows": [{"by": "ours", "seconds": 1}]}
+    started(accelerator, monkeypatch, checked, "--minutes=2")
+    part = {"rows": [{"by": "x", "seconds": 1}]}
     assert [(name, before == part) for name, before in measured] == [
         (names[0], True),  # stopped, so it comes first
         (names[1], False),
     ]
     measured.clear()
     ends = {}
-    again = started(accelerator, monkeypatch, checked)
+    again = started(accelerator, monkeypatch, checked, "--minutes=2")
     assert [name for name, _ in measured] == names[:1]
     assert len(again) == 2 + len(names) + 1  # no notes, no row twice
     assert again[-1] == {"case": "training", "steps": 3}
     report = json.loads(checked.read_text())
     assert report["unfinished"] == {}
     assert report["machine"] == machine  # with the devices that were checked
+
+
+def test_a_case_that_takes_too_long_leaves_time_for_the_others(accelerator, monkeypatch, checked):
+    limits, left = [], []
+
+    def measure(case, seconds, before):
+        limits.append(seconds)
+        return (accelerator.STOPPED if len(limits) == 1 else ""), None
+
+    monkeypatch.setattr(accelerator, "measure", measure)
+    monkeypatch.setattr(accelerator, "train", lambda *_: {"case": "training"})
+    started(accelerator, monkeypatch, checked)
+    assert max(limits) == accelerator.LONGEST_CASE
+    [(name, case)] = json.loads(checked.read_text())["unfinished"].items()
+    assert (name, case["note"]) == ("train locost 4096", accelerator.TOO_LONG)
+    # It is not the first one of the next start.
+    monkeypatch.setattr(accelerator, "pending", lambda *given: left.append(given) or [])
+    started(accelerator, monkeypatch, checked)
+    monkeypatch.undo()
+    [(every, rows, unfinished)] = left
+    names = [case.name for case in accelerator.pending(every, rows, unfinished)]
+    assert name == names[-1]
+
+
+def test_a_case_that_failed_twice_is_left_out(accelerator):
+    case = accelerator.Case("a", "encode.py", ())
+    for tries, left in ((1, [case]), (2, [])):
+        unfinished = {"a": {"note": "exit status 1: ", "tries": tries}}
+        assert accelerator.pending(iter([case]), [{"case": "a"}], unfinished) == left
+
+
+def test_a_finished_report_is_not_checked_again(accelerator, monkeypatch, checked):
+    """Its measurements would be lost."""
+    report = json.loads(checked.read_text())
+    report["rows"].append({"case": "train led 4096", "seconds": 1.0})
+    checked.write_text(json.dumps(report))
+    monkeypatch.setattr(accelerator, "check_rows", None)
+    assert started(accelerator, monkeypatch, checked, "--only_checks") == report["rows"]
+
+
+def test_training_steps_are_compared_with_the_fastest_peer(accelerator):
+    def row(model, length, by, seconds=None, **columns):
+        timed = {} if seconds is None else {"seconds": seconds, "gib": seconds, "loss": 2.0}
+        return {"case": f"train {model} {length}", "model": model, "length": length, "by": by} | (
+            timed | columns
+        )
+
+    rows = [
+        {"check": "t5", "holds": True},
+        row("locost", 4096, "longsum_jax", 1.0),
+        row("longt5", 4096, "longsum_jax", 2.0, loss=2.5),
+        row("longt5", 4096, "PyTorch longt5", 8.0),
+        row("longt5", 4096, "PyTorch longt5, compiled", 4.0),
+        row("led", 4096, "PyTorch led, compiled", note="out of memory"),
+        row("led", 4096, "PyTorch led, compiled, recomputing", 6.0),
+        row("led", 4096, "longsum_jax", 3.0),
+        row("longt5", 16384, "longsum_jax", 1.0),
+        row("longt5", 4096, "longsum_jax", 1.0) | {"case": "encode longt5"},
+        {"case": "train configs/locost_small.py:copy", "steps": 10, "loss": 1.0},
+    ]
+    before = json.loads(json.dumps(rows))
+    accelerator.compare(rows)
+    added = [{key: x[key] for key in x if key not in y} for x, y in zip(rows, before, strict=True)]
+    compiled = {"peer": "PyTorch longt5, compiled"}
+    recomputing = {"peer": "PyTorch led, compiled, recomputing"}
+    expected = {
+        1: compiled | {"ratio": 4.0, "memory_share": 0.25},
+        2: compiled | {"ratio": 2.0, "memory_share": 0.5, "difference": 0.25},
+        7: recomputing | {"ratio": 2.0, "memory_share": 0.5, "difference": 0.0},
+    }
+    assert added == [expected.get(number, {}) for number in range(len(rows))]
+
+
+def test_rows_say_what_holds_for_their_script(accelerator):
+    case = accelerator.Case("decode", "decode.py", ())
+    assert accelerator.rows_of(case, None) == []
+    report = {"size": "base", "dtype": "bfloat16", "batch": 8, "rows": [{"by": "a"}, {"batch": 1}]}
+    shared = {"case": "decode", "dtype": "bfloat16"}
+    rows = [shared | {"batch": 8, "by": "a"}, shared | {"batch": 1}]
+    assert accelerator.rows_of(case, report) == rows
 
 
 def test_cases_that_failed_or_were_stopped_twice_come_last(accelerator):
@@ -315,18 +417,35 @@ def test_gradients_that_are_no_numbers_are_found(accelerator, monkeypatch):
     assert math.isnan(accelerator.kernel_error(jax.devices()[0], "some kernel", attend))
 
 
-def test_backends_that_are_stopped_leave_their_rows(scripts, monkeypatch, tmp_path):
+def test_backends_that_are_stopped_continue_after_their_rows(scripts, monkeypatch, tmp_path):
     ssm, out = scripts("ssm"), tmp_path / "ssm.json"
+    made, options = [], []
 
-    def rows(repeats):
-        yield {"length": 256}
-        raise KeyboardInterrupt
+    def seconds(compiled, u, *_, **given):
+        options.append(given)
+        made.append(u.shape)
+        if len(made) == 6:  # forward and backward of the second length
+            raise KeyboardInterrupt
+        return float(len(made))
 
-    monkeypatch.setitem(ssm.TABLES, "backends", rows)
-    monkeypatch.setattr(sys, "argv", ["ssm.py", "--tables=backends", f"--out={out}"])
+    monkeypatch.setattr(ssm, "BACKEND_LENGTHS", (16, 64))
+    monkeypatch.setattr(ssm, "BACKEND_BATCHES", (2,))
+    monkeypatch.setattr(ssm, "seconds", seconds)
+    flags = ["--tables=backends", "--size=tiny", "--median", f"--out={out}"]
+    monkeypatch.setattr(sys, "argv", ["ssm.py", *flags])
     with pytest.raises(KeyboardInterrupt):
         ssm.main()
-    assert json.loads(out.read_text())["rows"] == [{"length": 256}]
+    before = json.loads(out.read_text())["rows"]
+    assert [(row["length"], row["what"]) for row in before] == [
+        (16, "forward"),
+        (16, "forward+backward"),
+    ]
+    ssm.main()
+    rows = json.loads(out.read_text())["rows"]
+    assert rows[:2] == before
+    assert [row["length"] for row in rows] == [16, 16, 64, 64]
+    assert set(made) == {(2, 16, 32), (2, 64, 32)}  # of the model's channels
+    assert all(given["statistic"]([1.0, 3.0, 9.0]) == 3.0 for given in options)
 
 
 @pytest.mark.slow

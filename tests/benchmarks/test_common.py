@@ -1,5 +1,6 @@
 """Timing, compiled programs, reports."""
 
+import argparse
 import json
 import sys
 
@@ -19,6 +20,17 @@ def test_calls_take_turns_after_a_warm_up(scripts):
     order.clear()
     fastest(calls, 1, warm_ups=0, in_a_row=2)
     assert order == ["a", "a", "b", "b"]
+
+
+def test_the_median_counts_if_it_is_asked_for(scripts, monkeypatch):
+    common = scripts("common")
+    parser = argparse.ArgumentParser()
+    common.add_median_flag(parser)
+    for flags, expected in (([], 1.0), (["--median"], 3.0)):
+        seconds = iter([8.0, 1.0, 3.0])
+        monkeypatch.setattr(common, "timed", lambda call, s=seconds: common.Seconds(next(s), 0.0))
+        options = {"warm_ups": 0, "statistic": parser.parse_args(flags).statistic}
+        assert common.fastest({"a": None}, 3, **options)["a"].wall == expected
 
 
 def test_a_slow_call_has_fewer_turns(scripts, monkeypatch):

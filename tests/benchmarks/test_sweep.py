@@ -151,7 +151,10 @@ def test_a_search_that_fails_leaves_the_others(scripts, monkeypatch):
     ours = decode.Timed(*2 * [lambda count: np.zeros((1, count), np.int32)])
     made = {decode.OURS: lambda: ours, "PyTorch bart": fail, "PyTorch bart, static": lambda: ours}
     monkeypatch.setattr(decode, "timed_calls", lambda case, args: made)
-    case, args = decode.Case("bart", 16, 1, 1), SimpleNamespace(new_tokens=4, repeats=1)
+    case, args = (
+        decode.Case("bart", 16, 1, 1),
+        SimpleNamespace(new_tokens=4, repeats=1, statistic=min),
+    )
     first, failed, static = decode.measure(case, args)
     assert failed["note"] == "RuntimeError: no such cache"
     assert "seconds" not in failed
@@ -167,15 +170,16 @@ def bart_case(scripts):
     """Measures a case with a fake peer, which gets its options."""
     sweep = scripts("sweep")
     limits = {"budget_gib": 1.0, "budget_seconds": 1.0, "repeats": 1, "enough": 1.0}
-    flags = {"compiled_only": False, "profile": False, "compile": True}
-    args = SimpleNamespace(**limits, **flags, peers=None, device=None, dtype="bfloat16")
+    flags = {"compiled_only": False, "profile": False, "statistic": min, "peers": None}
+    args = SimpleNamespace(**limits, **flags, device=None, dtype="bfloat16")
     program = SimpleNamespace(compile_seconds=1.0, held_bytes=2.0, work_bytes=1.0)
     sizes = {"name": "bart", "length": 16, "tokens": 16, "flops": 1.0, "in_a_row": 1}
 
-    def measure(call, **attributes):
+    def measure(call, alone=None, **attributes):
+        args.alone = alone
         case = SimpleNamespace(args=args, program=program, **sizes, **attributes)
         case.ours = lambda: {sweep.OURS: lambda: 1.0}
-        case.peer = lambda name, options: sweep.Peer(lambda: call(options), 1)
+        case.peer = lambda name, options: sweep.Peer(lambda: call(options), 1, {"attention": "a"})
         case.difference = lambda ours, theirs: abs(ours - theirs)
         return {row["by"]: row for row in sweep.measure(case, [], 1.0)}
 
@@ -195,12 +199,26 @@ def test_products_are_timed_without_pytorch(scripts, monkeypatch):
     assert names == [["jax", "torch"], ["jax"]]
 
 
-def test_a_peer_that_fails_leaves_the_others(bart_case):
-    rows = bart_case(lambda options: fail() if options else 1.0, can_recompute=True)
-    assert rows["PyTorch bart, compiled"]["note"] == "RuntimeError: no such cache"
-    plain, ours = rows["PyTorch bart"], rows["longsum_jax"]
-    assert plain["ratio"] == plain["seconds"] / ours["seconds"]
-    assert len(rows) == 3
+def test_a_peer_that_fails_leaves_ours(bart_case):
+    rows = bart_case(lambda options: fail(), can_recompute=True)
+    assert rows["PyTorch bart"]["note"] == "RuntimeError: no such cache"
+    assert rows["longsum_jax"]["seconds"] > 0
+    assert len(rows) == 2
+    rows = bart_case(lambda options: 1.0, can_recompute=True)
+    peer, ours = rows["PyTorch bart"], rows["longsum_jax"]
+    assert peer["ratio"] == peer["seconds"] / ours["seconds"]
+    assert peer["attention"] == "a"
+    assert peer["loss"] == ours["loss"] == 1.0
+
+
+def test_a_peer_alone_has_no_ours(bart_case, scripts, monkeypatch):
+    monkeypatch.setattr(scripts("sweep"), "_ours", None)
+    for alone, by in (("plain", "PyTorch bart"), ("compiled", "PyTorch bart, compiled")):
+        [(name, row)] = bart_case(lambda options: 2.0, alone).items()
+        assert name == by
+        assert row["seconds"] > 0
+        assert row["loss"] == 2.0
+        assert not {"ratio", "memory_share", "difference"} & row.keys()
 
 
 def test_a_peer_without_memory_recomputes(bart_case):
@@ -209,15 +227,15 @@ def test_a_peer_without_memory_recomputes(bart_case):
             raise MemoryError
         return 1.0
 
-    names = ["PyTorch bart", "PyTorch bart, compiled"]
-    rows = bart_case(call, can_recompute=True)
-    assert list(rows) == ["longsum_jax", *names, *(f"{name}, recomputing" for name in names)]
-    assert [rows[name]["note"] for name in names] == 2 * ["out of memory"]
-    assert all("ratio" in rows[f"{name}, recomputing"] for name in names)
+    for alone, name in ((None, "PyTorch bart"), ("compiled", "PyTorch bart, compiled")):
+        rows = bart_case(call, alone, can_recompute=True)
+        assert list(rows)[-2:] == [name, f"{name}, recomputing"]
+        assert rows[name]["note"] == "out of memory"
+        assert rows[f"{name}, recomputing"]["seconds"] > 0
     # If that is not enough, there is nothing else to try.
     rows = bart_case(lambda options: call(()), can_recompute=True)
-    assert [row.get("note") for row in rows.values()] == [None, *4 * ["out of memory"]]
-    assert len(bart_case(call, can_recompute=False)) == 3
+    assert [row.get("note") for row in rows.values()] == [None, *2 * ["out of memory"]]
+    assert len(bart_case(call, can_recompute=False)) == 2
 
 
 def products(jaxpr):
