@@ -209,6 +209,21 @@ def errors_of_splitters(rows: Rows) -> Rows:
     ]
 
 
+def cases_of(rows: Rows, kind: str) -> Rows:
+    """Returns the measurements of one kind, the first word of their case; ``title`` is the rest."""
+    named = [(*row.get("case", "").partition(" "), row) for row in rows]
+    return [row | {"title": title} for first, _, title, row in named if first == kind]
+
+
+def case_operations(rows: Rows) -> Rows:
+    """Returns a row for each operation of profiled cases."""
+    return [
+        operation | {"case": row["title"], "ms": 1e3 * operation["seconds"]}
+        for row in cases_of(rows, "profile")
+        for operation in row.get("operations", ())
+    ]
+
+
 def exactness(read: Read) -> Rows:
     """Returns one row per comparison: cases and the largest difference."""
     parity, metrics = read("parity")["rows"], read("metrics")["rows"]

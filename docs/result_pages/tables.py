@@ -25,6 +25,7 @@ class Table(NamedTuple):
         sort: keys by which rows are sorted.
         across: key whose values become columns of their own.
         cells: heading of such a column, with ``{}`` in the place of the value -> cell.
+        optional: True to leave the table out if no row is selected.
     """
 
     columns: Mapping[str, str]
@@ -35,6 +36,7 @@ class Table(NamedTuple):
     sort: Sequence[str] = ()
     across: str = ""
     cells: Mapping[str, str] = {}
+    optional: bool = False
 
 
 def read_tables(path: Path, functions: Mapping[str, Callable[..., Rows]]) -> dict[str, list[Table]]:
@@ -80,10 +82,12 @@ def render(table: Table, source: Any) -> list[str]:
         source: rows of a file of results, or what ``prepare`` takes in their place.
 
     Raises:
-        ValueError: no row is selected.
+        ValueError: no row is selected, and the table is not optional.
     """
     rows = table.prepare(source)
     rows = [row for row in rows if all(_meets(row, *item) for item in table.where.items())]
+    if not rows and table.optional:
+        return []
     if not rows:
         raise ValueError(f"no row for the table with the columns {', '.join(table.columns)}")
     if table.mean:

@@ -1,5 +1,6 @@
 """The first minutes on a device: checks, resuming, and flags that the other scripts have."""
 
+import importlib
 import json
 import math
 import re
@@ -528,3 +529,35 @@ def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp
     row = accelerator.train(tmp_path / "other", "tiny", 3.0)
     assert row["note"] == "exit status -9 after 0 losses"
     assert time.monotonic() - begin < 60
+
+
+def test_every_kind_of_row_has_its_table(accelerator, monkeypatch):
+    """Tables without rows are left out; none of them has rows of another kind."""
+    docs = accelerator.HERE.parent / "docs"
+    monkeypatch.syspath_prepend(str(docs))
+    tables, rows = (importlib.import_module(f"result_pages.{name}") for name in ("tables", "rows"))
+    specified = tables.read_tables(docs / "result_pages" / "tables.toml", vars(rows))["accelerator"]
+    by = {"by": "longsum_jax", "model": "led", "length": 4096, "seconds": 0.125}
+    profiled = {"share": 0.5, "count": 2, "kind": "dot_general", "part": "norm, forward"}
+    of_kinds = {
+        "train led 4096": by | {"case": "train led 4096", "peer": "PyTorch led", "ratio": 2.0},
+        "encode led": by,
+        "decode bart 1024, beams 4": by | {"beams": 4},
+        "profile train 4096": by | {"operations": [profiled | {"seconds": 0.25}]},
+        "state-space backends": {"what": "forward", "batch": 8, "length": 4096, "ratio": 0.75},
+        "attention triton": by,
+        "train configs/locost_small.py:copy": {"steps": 1000, "loss": 2.5},
+    }
+    cases = {case.name for case in accelerator.cases("base", (4096, 16384), 104.0)}
+    assert {name.split()[0] for name in cases} == {name.split()[0] for name in of_kinds}
+    checks = [{"check": "t5", "holds": True}]
+    measured = [table for table in specified if table.optional or table is specified[0]]
+    captions = []
+    for name, columns in of_kinds.items():
+        row = {"case": name} | columns
+        lines = [tables.render(table._replace(optional=True), [row, *checks]) for table in measured]
+        [table] = filter(None, lines)
+        captions.append(table[0])
+        assert len(table) == 6  # caption, head, one row
+    assert len(set(captions)) == len(of_kinds)
+    assert not any(tables.render(table, checks) for table in measured[1:])
