@@ -493,13 +493,15 @@ def test_rows_fill_a_share_of_the_device(accelerator):
 
 def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp_path):
     script = tmp_path / "fake_train.py"
-    script.write_text(
+    written = (
         "import pathlib, sys, time\n"
         "flags = dict(x.split('=', 1) for x in sys.argv[1:])\n"
         "log = pathlib.Path(flags['--workdir'], 'metrics.jsonl')\n"
         "log.parent.mkdir(exist_ok=True)\n"
         'log.write_text(\'{"step": 20, "loss": 3.5}\\n{"step": 40, "loss": 2.5}\\n\')\n'
     )
+    wait = "time.sleep(300)\n"
+    script.write_text(written)
     run = accelerator.subprocess.Popen
 
     def start(command, cwd, env):
@@ -520,14 +522,14 @@ def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp
     assert first != second
     script.write_text("raise SystemExit(3)")
     assert "exit status 3" in accelerator.train(tmp_path / "other", "tiny", 60.0)["note"]
-    # A training that does not end when it is asked to is killed.
-    script.write_text(
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)"
-    )
+    # A training that does not end when it is asked to is killed; its losses remain.
+    ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    script.write_text(f"{ignore}{written}with log.open('a') as file: file.write('{{\"st')\n{wait}")
     monkeypatch.setattr(accelerator, "SAVING", 0.5)
     begin = time.monotonic()
-    row = accelerator.train(tmp_path / "other", "tiny", 3.0)
-    assert row["note"] == "exit status -9 after 0 losses"
+    row = accelerator.train(tmp_path / "third", "tiny", 6.0)
+    assert row["note"] == "exit status -9 after 2 losses"
+    assert (row["steps"], row["loss"]) == (40, 2.5)
     assert time.monotonic() - begin < 60
 
 
