@@ -12,7 +12,7 @@ alone.
 
 Then the other scripts run, one case after another in a process of its own until --minutes are over,
 the most important ones first: training steps, beside PyTorch's classes as they are and compiled;
-encoders to a million tokens; searches beside PyTorch's, also with caches of fixed size; the
+encoders to a million tokens; searches beside PyTorch's with caches of fixed size; the
 operations that take longest; the backends of the state-space operation and of attention. Times are
 medians of five turns at least. The peers of training steps have processes of their own, so that all
 memory is theirs: `ratio` on a row of ours is how many times as fast as the fastest `peer` it is,
@@ -47,7 +47,9 @@ from common import GIB, device_bytes, numbers, print_table, rows_before, write_r
 HERE = Path(__file__).resolve().parent
 # Processes find the packages of this checkout, which need not be installed.
 PATHS = (str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")]))
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
+# Programs that several cases have, such as those that make the weights, are compiled once.
+CACHE = {"JAX_COMPILATION_CACHE_DIR": str(Path(tempfile.gettempdir(), "longsum_jax_programs"))}
+ENVIRONMENT = CACHE | os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
 # Ends a process when its parent is killed: it would keep the device from the next start.
 SETPRIV = shutil.which("setpriv")
 WITH_PARENT = (SETPRIV, "--pdeathsig=TERM") if SETPRIV else ()
@@ -115,19 +117,26 @@ def cases(
     ours = (*sized, "--peers=none", "--enough=inf", "--budget_seconds=20", attention)
     theirs = (*sized, "--enough=inf")
     first = lengths[0]
-    step = (f"--lengths={first}", f"--target={SUMMARY}")
-    for length in lengths:
+
+    def step(model: str, length: int) -> tuple[str, ...]:
         rows = min(max(int(device_gib * ROW_TOKENS / length), 1), MOST_ROWS)
-        batch = (f"--lengths={length}", f"--target={SUMMARY}", f"--batch={rows}")
-        dense = ("t5",) if length == first else ()
-        for model in ("locost", "longt5", "led", *dense):
-            flags = (f"--models={model}", *batch, *ours)
-            yield Case(f"train {model} {length}", "train_step.py", flags)
-            for side in ("plain", "compiled") if has_peers and model != "locost" else ():
-                flags = (f"--models={model}", *batch, *theirs, f"--alone={side}")
-                yield Case(f"train {model} {length}, PyTorch {side}", "train_step.py", flags)
+        size_of_step = (f"--lengths={length}", f"--target={SUMMARY}", f"--batch={rows}")
+        return (f"--models={model}", *size_of_step)
+
+    models = ("locost", "longt5", "led")
+    steps = [(model, first) for model in (*models, "t5")]
+    steps += [(model, length) for length in lengths[1:] for model in models]
+    # What torch.compile takes may leave no time for more.
+    for side in ("ours", "plain", "compiled"):
+        for model, length in steps:
+            name, flags = f"train {model} {length}", step(model, length)
+            if side == "ours":
+                yield Case(name, "train_step.py", (*flags, *ours))
+            elif has_peers and model not in PEERS:
+                flags = (*flags, *theirs, f"--alone={side}")
+                yield Case(f"{name}, PyTorch {side}", "train_step.py", flags)
     longer = ",".join(str(first * 4**power) for power in range(5))
-    for model in ("locost", "longt5", "led"):
+    for model in models:
         flags = (f"--models={model}", f"--lengths={longer}", *ours)
         yield Case(f"encode {model}", "encode.py", flags)
     compared = ("--static",) if has_peers else ("--peers=none",)
@@ -136,9 +145,10 @@ def cases(
             flags = (f"--models={model}", f"--lengths={length}", f"--beams={beams}", *sized)
             flags += (attention, "--batches=1,16", "--new_tokens=128", *compared)
             yield Case(f"decode {model} {length}, beams {beams}", "decode.py", flags)
-    locost = ("--models=locost", *ours, "--profile")
-    yield Case(f"profile train {first}", "train_step.py", (*locost, *step))
-    yield Case(f"profile encode {256 * first}", "encode.py", (*locost, f"--lengths={256 * first}"))
+    flags = (*step("locost", first), *ours, "--profile")
+    yield Case(f"profile train {first}", "train_step.py", flags)
+    flags = ("--models=locost", f"--lengths={256 * first}", *ours, "--profile")
+    yield Case(f"profile encode {256 * first}", "encode.py", flags)
     yield Case("state-space backends", "ssm.py", ("--tables=backends", *sized))
     longer = ",".join(str(length) for length in (first // 4, first, 4 * first))
     kernels = ("triton", "cudnn") if platform == "gpu" else (backend,)
@@ -469,24 +479,20 @@ def write_words(path: Path) -> None:
 
 def write_checks(families: str, backend: str, out: str, **settings: str) -> None:
     """Checks the device, and writes the report after every row."""
+    import jax
+
     rows: list[Row] = []
     for row in check_rows(tuple(families.split(",")), backend):
         print(json.dumps(row), file=sys.stderr, flush=True)
         rows.append(row)
         write_report(out, rows, **settings)
     holds = all(row["holds"] or row.get("optional", False) for row in rows)
-    last = {"check": LAST_CHECK, "holds": holds, **device_facts()}
+    last = {"check": LAST_CHECK, "holds": holds}
+    last |= {"device_gib": device_bytes() / GIB, "platform": jax.default_backend()}
     write_report(out, [*rows, last], **settings)
     if not holds:
         print_table(rows)
         sys.exit("a check does not hold, so nothing is measured; see the table")
-
-
-def device_facts() -> Row:
-    """Returns memory and platform of the device, which decide the cases."""
-    import jax
-
-    return {"device_gib": device_bytes() / GIB, "platform": jax.default_backend()}
 
 
 def pending(cases: Iterator[Case], rows: list[Row], unfinished: Row) -> list[Case]:

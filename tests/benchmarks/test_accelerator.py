@@ -68,8 +68,8 @@ def test_a_peer_of_a_training_step_has_the_device_alone(accelerator):
     theirs = [case for case in steps if "PyTorch" in case.name]
     assert [case.name for case in theirs] == [
         f"train {model} 4096, PyTorch {side}"
-        for model in ("longt5", "led", "t5")
         for side in ("plain", "compiled")
+        for model in ("longt5", "led", "t5")
     ]
     for case in steps:
         flags = {"--batch=8", "--target=512", "--lengths=4096"}
@@ -174,7 +174,7 @@ def test_a_report_is_continued(accelerator, monkeypatch, checked, capsys):
     measured, trained, ends = [], [], {1: accelerator.STOPPED, 2: "exit status 1: no such flag"}
 
     def measure(case, seconds, before):
-        assert 0 < seconds <= 120
+        assert 0 < seconds <= 150
         measured.append((case.name, before))
         part = {"rows": [{"by": "x", "seconds": len(measured)}]}
         return ends.get(len(measured), ""), part
@@ -189,7 +189,7 @@ def test_a_report_is_continued(accelerator, monkeypatch, checked, capsys):
     report = json.loads(checked.read_text()) | {"machine": machine}
     checked.write_text(json.dumps(report))
 
-    first = started(accelerator, monkeypatch, checked, "--minutes=2")
+    first = started(accelerator, monkeypatch, checked, "--minutes=2.5")
     names = [name for name, _ in measured]
     assert names == [case.name for case in accelerator.cases("base", (4096, 16384), 16.0)]
     assert [row["note"] for row in first if "note" in row] == list(ends.values())
@@ -198,7 +198,7 @@ def test_a_report_is_continued(accelerator, monkeypatch, checked, capsys):
 
     measured.clear()
     ends = {1: accelerator.STOPPED, 2: ""}
-    started(accelerator, monkeypatch, checked, "--minutes=2")
+    started(accelerator, monkeypatch, checked, "--minutes=2.5")
     part = {"rows": [{"by": "x", "seconds": 1}]}
     assert [(name, before == part) for name, before in measured] == [
         (names[0], True),  # stopped, so it comes first
@@ -206,7 +206,7 @@ def test_a_report_is_continued(accelerator, monkeypatch, checked, capsys):
     ]
     measured.clear()
     ends = {}
-    again = started(accelerator, monkeypatch, checked, "--minutes=2")
+    again = started(accelerator, monkeypatch, checked, "--minutes=2.5")
     assert [name for name, _ in measured] == names[:1]
     assert len(again) == 2 + len(names) + 1  # no notes, no row twice
     assert again[-1] == {"case": "training", "steps": 3}

@@ -165,6 +165,20 @@ def test_a_search_that_fails_leaves_the_others(scripts, monkeypatch):
         decode.measure(case, args)
 
 
+@pytest.mark.parametrize("has_static", [True, False])
+def test_a_peer_without_a_static_cache_has_another_one(scripts, monkeypatch, has_static):
+    decode = scripts("decode")
+    ours = decode.Timed(*2 * [lambda count: np.zeros((1, count), np.int32)])
+    made = {decode.OURS: lambda: ours, "PyTorch bart": lambda: ours}
+    static = (lambda: ours) if has_static else fail
+    made = {decode.OURS: made[decode.OURS], "PyTorch bart, static cache": static} | made
+    monkeypatch.setattr(decode, "timed_calls", lambda case, args: made)
+    args = SimpleNamespace(new_tokens=4, repeats=1, statistic=min)
+    rows = decode.measure(decode.Case("bart", 16, 1, 1), args)
+    timed = [row["by"] for row in rows if "ratio" in row]
+    assert timed == ["PyTorch bart, static cache" if has_static else "PyTorch bart"]
+
+
 @pytest.fixture
 def bart_case(scripts):
     """Measures a case with a fake peer, which gets its options."""
