@@ -438,10 +438,11 @@ def train(directory: Path, size: str, seconds: float) -> Row:
     if not texts.exists():
         write_words(texts)
     config = "configs/locost_small.py:copy" + (",size=10m" if size == "base" else "")
-    command = [sys.executable, "-m", "longsum_jax.train", f"--config={config}"]
-    command += [f"--workdir={workdir.resolve()}", f"--config.training.steps={STEPS}"]
-    command += [f"--config.task.source=json:{texts.resolve()}"]
-    process = subprocess.Popen([*WITH_PARENT, *command], cwd=HERE.parent, env=ENVIRONMENT)
+    command = [sys.executable, "-m", "longsum_jax.train", f"--config={HERE.parent / config}"]
+    command += [f"--workdir={workdir.name}", f"--config.training.steps={STEPS}"]
+    # A path of this machine would keep another one from continuing.
+    command += [f"--config.task.source=json:{texts.name}"]
+    process = subprocess.Popen([*WITH_PARENT, *command], cwd=directory, env=ENVIRONMENT)
     try:
         process.wait(seconds - SAVING)
     except subprocess.TimeoutExpired:

@@ -509,6 +509,7 @@ def test_a_training_goes_on_and_returns_its_losses(accelerator, monkeypatch, tmp
         arguments = command[command.index("longsum_jax.train") + 1 :]
         # The config's own number of steps would end before the minutes do.
         assert f"--config.training.steps={accelerator.STEPS}" in arguments
+        assert not any(str(tmp_path) in flag for flag in arguments)  # the folder may move
         return run([sys.executable, str(script), *arguments], cwd=cwd)
 
     monkeypatch.setattr(accelerator, "NUM_TEXTS", 2)
