@@ -278,6 +278,7 @@ class LsgAttention(EncoderSelfAttention):
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
+        spec = spec_of(options, self.causal)
         mask, key_mask, bias, steps = context
         # Split before the projections, which copies the sequence once instead
         # of three times.
@@ -287,12 +288,14 @@ class LsgAttention(EncoderSelfAttention):
         global_q = self.q(tokens)
         global_k, global_v = self.project_kv(tokens)
         fused = self.fused_rows(
-            *mask.shape, has_bias=bool(steps), deterministic=deterministic
+            *mask.shape,
+            has_bias=bool(steps),
+            deterministic=deterministic,
+            margin=spec.margin,
+            multiple=spec.block_size,
         )
         text, tokens = self.attend_sharded(
-            functools.partial(
-                lsg_attention, spec=spec_of(options, self.causal), fused=fused
-            ),
+            functools.partial(lsg_attention, spec=spec, fused=fused),
             deterministic,
             text={"tokens": QKV(q, k, v), "mask": mask, "key_mask": key_mask},
             rows={"global_tokens": QKV(global_q, global_k, global_v)},
