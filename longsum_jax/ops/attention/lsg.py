@@ -101,7 +101,7 @@ class LsgSpec(NamedTuple):
 
     @property
     def margin(self) -> int:
-        """Number of tokens of the margin of a row (``fused.row_size``), that of the longest run."""
+        """Number of tokens that the longest run has outside a row, see ``fused.row_size``."""
         num_blocks = 1 if self.causal else 2
         if self.selection() is not None:
             step = self.block_size // self.sparsity_factor
