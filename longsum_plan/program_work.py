@@ -312,12 +312,25 @@ class _Walk:
 
 
 def _is_cut_at_once(inside: Computation, instruction: Instruction) -> bool:
-    """Returns True if an all-reduce is in a fusion that keeps only the device's slice."""
+    """Returns True if an all-reduce is in a fusion that keeps only the device's slices."""
     root = inside.instructions[inside.root]
-    return (
-        root.opcode == "dynamic-slice"
-        and value_of(inside, root.operands[0]) == instruction.name
+    results = root.operands if root.opcode == "tuple" else (root.name,)
+    return all(
+        _is_slice_of(inside, inside.instructions[name], instruction)
+        for name in results
     )
+
+
+def _is_slice_of(
+    inside: Computation, result: Instruction, reduced: Instruction
+) -> bool:
+    """Returns True if a result is a device's slice of one of the reduced arrays."""
+    if result.opcode != "dynamic-slice":
+        return False
+    source = inside.instructions[value_of(inside, result.operands[0])]
+    if source.opcode == "get-tuple-element":
+        source = inside.instructions[source.operands[0]]
+    return source is reduced
 
 
 def _size_of_branch(

@@ -1,7 +1,8 @@
 """The search for the fastest training step that fits: other configs with the same update."""
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from longsum_jax.experiment.config import RunConfig
@@ -22,8 +23,9 @@ class FasterSteps:
     """Attempts to make a training step faster with the remaining memory; an iterable of them.
 
     Settings of ``model.remat`` are tried first, then larger micro-batches,
-    dense maps in one piece, and meshes that send less. Each attempt changes the
-    fastest step before it, by the roofline time (``trials.fastest``).
+    dense maps in one piece, on TPUs micro-batches of one row, and meshes that
+    send less. Each attempt changes the fastest step before it, by the roofline
+    time (``trials.fastest``).
 
     Args:
         run: config of the run, with the changes ``begun``.
@@ -31,6 +33,7 @@ class FasterSteps:
         plan: plan of the step with ``begun``, which fits.
         begun: changes of the config before the first attempt.
         memory: bytes of memory that may be used on each device.
+        platform: platform of the devices, as JAX names it.
         num_devices, num_hosts: numbers of devices and hosts of the mesh.
     """
 
@@ -42,10 +45,12 @@ class FasterSteps:
         begun: Mapping[str, Any],
         *,
         memory: int,
+        platform: str,
         num_devices: int,
         num_hosts: int,
     ) -> None:
         self._run, self._plan_with, self._memory = run, plan_with, memory
+        self._platform = platform
         self._num_devices, self._num_hosts = num_devices, num_hosts
         self._counts = accumulations(run, num_devices)
         self._tried = [Trial(begun, "", plan)]
@@ -53,6 +58,7 @@ class FasterSteps:
     def __iter__(self) -> Iterator[Trial]:
         yield from self._other_remats()
         yield from self._larger_parts()
+        yield from self._smallest_parts()
         yield from self._other_meshes()
 
     @property
@@ -113,6 +119,22 @@ class FasterSteps:
             says = "dense maps of the encoder read their weights once"
             yield from self._attempt({"model.length_chunk": 0}, says)
 
+    def _smallest_parts(self) -> Iterator[Trial]:
+        """Yields micro-batches of one row for each device of a TPU.
+
+        XLA keeps arrays of one row on the chip, which helps a step that waits
+        for memory; saved results are cheap then, so the settings that compute
+        least are tried.
+        """
+        plan = self._best.plan
+        if self._platform != "tpu" or plan is None or plan.bound != "memory":
+            return
+        base = min(self._tried, key=partial(_seconds, parts=("compute",)))
+        if self._accumulation(base) < self._counts[-1]:
+            values = {"training.accumulation": self._counts[-1]}
+            says = "micro-batches of one row for each device"
+            yield from self._attempt(values, says, base)
+
     def _other_meshes(self) -> Iterator[Trial]:
         """Yields meshes whose devices share the parameters in smaller groups, or not at all.
 
@@ -125,7 +147,8 @@ class FasterSteps:
         current = mesh.fsdp
         if current == -1:
             current = devices // mesh.batch
-        base = min(self._tried, key=_seconds_without_links)
+        without_links = partial(_seconds, parts=("compute", "memory"))
+        base = min(self._tried, key=without_links)
         for group in _groups(devices, self._num_hosts):
             if group == current:
                 continue
@@ -178,9 +201,9 @@ def _groups(num_devices: int, num_hosts: int) -> list[int]:
     return sorted({side, num_devices // num_hosts, 1}, reverse=True)
 
 
-def _seconds_without_links(trial: Trial) -> float:
-    """Returns the roofline time of products and memory; infinity if it does not fit."""
+def _seconds(trial: Trial, parts: Collection[str]) -> float:
+    """Returns the roofline time of some parts; infinity if the step does not fit."""
     if trial.plan is None or trial.seconds == math.inf:
         return math.inf
-    seconds = trial.plan.seconds.items()
-    return max((time for part, time in seconds if part != "links"), default=0.0)
+    seconds = trial.plan.seconds
+    return max((seconds[part] for part in seconds.keys() & parts), default=0.0)

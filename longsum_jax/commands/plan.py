@@ -616,6 +616,7 @@ def _faster(
         start.plan,
         start.values,
         memory=usable.memory,
+        platform=target.platform,
         num_devices=len(target.devices),
         num_hosts=target.num_hosts,
     )

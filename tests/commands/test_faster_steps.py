@@ -29,7 +29,7 @@ def plan_of(seconds, total, memory, parameters=0):
     return ProgramPlan("train", sizes, total <= memory, None, seconds)
 
 
-def attempts(plan_with, values, memory, num_devices=1, num_hosts=1):
+def attempts(plan_with, values, memory, num_devices=1, num_hosts=1, platform="gpu"):
     """All attempts from ``values``, the first."""
     start = Trial({}, "", plan_with(values))
     steps = FasterSteps(
@@ -38,6 +38,7 @@ def attempts(plan_with, values, memory, num_devices=1, num_hosts=1):
         start.plan,
         {},
         memory=memory,
+        platform=platform,
         num_devices=num_devices,
         num_hosts=num_hosts,
     )
@@ -136,6 +137,30 @@ def test_meshes_are_tried_with_the_setting_that_is_the_fastest_without_links():
     best = fastest(tried)
     assert (best.values["model.remat"], best.values["mesh.batch"]) == (False, 4)
     assert len(tried) == 1 + 3 + 2
+
+
+@pytest.mark.parametrize(
+    ("platform", "bound", "expected"),
+    [("tpu", "memory", [64]), ("gpu", "memory", []), ("tpu", "compute", [])],
+)
+def test_rows_one_by_one_on_tpus_that_wait_for_memory(platform, bound, expected):
+    """Saved results are dear in large micro-batches and cheap in small ones."""
+
+    def planned(values):
+        pieces, remat = values["training.accumulation"], values["model.remat"]
+        seconds = {"compute": 0.5 * WORK["compute"][remat], "memory": WORK["memory"][remat]}
+        if pieces == 64:
+            seconds["memory"] /= 3
+        seconds[bound] += 3
+        return plan_of(seconds, 1, 99)
+
+    values = {"model.remat": True, "training.accumulation": 1, "mesh.batch": 1, "mesh.fsdp": -1}
+    tried = attempts(planned, FSDP | values, 99, num_devices=4, platform=platform)
+    counts = [trial.values.get("training.accumulation") for trial in tried]
+    assert [count for count in dict.fromkeys(counts) if count] == expected
+    if expected:
+        best = fastest(tried).values
+        assert (best["model.remat"], best["training.accumulation"]) == (False, 64)
 
 
 def test_dense_maps_may_be_computed_in_one_piece():

@@ -394,6 +394,45 @@ source_target_pairs={{0,1},{1,0}}
     assert work.num_bytes == sum(moved.values())
 
 
+# As XLA writes the gradients of weights that devices share for TPUs: summed together, and cut.
+CUT = """\
+HloModule cut, num_partitions=4
+
+%cut (a: f32[8,4], b: f32[8,4]) -> (f32[2,4], f32[2,4]) {
+  %a = f32[8,4]{1,0} parameter(0)
+  %b = f32[8,4]{1,0} parameter(1)
+  %sums = (f32[8,4]{1,0}, f32[8,4]{1,0}) all-reduce(%a, %b), replica_groups={{0,1,2,3}}, \
+to_apply=%add
+  %first = f32[8,4]{1,0} get-tuple-element(%sums), index=0
+  %second = f32[8,4]{1,0} get-tuple-element(%sums), index=1
+  %zero = s32[] constant(0)
+  %own.1 = f32[2,4]{1,0} dynamic-slice(%first, %zero, %zero), dynamic_slice_sizes={2,4}
+  %own.2 = f32[2,4]{1,0} dynamic-slice(%second, %zero, %zero), dynamic_slice_sizes={2,4}
+  ROOT %own = (f32[2,4]{1,0}, f32[2,4]{1,0}) tuple(%own.1, %own.2)
+}
+
+ENTRY %main (x: f32[8,4], y: f32[8,4]) -> (f32[2,4], f32[2,4]) {
+  %x = f32[8,4]{1,0} parameter(0)
+  %y = f32[8,4]{1,0} parameter(1)
+  ROOT %out = (f32[2,4]{1,0}, f32[2,4]{1,0}) fusion(%x, %y), kind=kCustom, calls=%cut
+}
+"""
+
+
+def test_sums_of_several_arrays_of_which_devices_keep_slices_are_scattered():
+    num_bytes = 2 * 8 * 4 * 4
+    [(kind, scattered)] = program_work(CUT).collectives.items()
+    assert (kind, scattered.num_bytes, scattered.sent) == (
+        "reduce-scatter",
+        num_bytes,
+        0.75 * num_bytes,
+    )
+    # Every device needs the whole of the second sum.
+    whole = CUT.replace("tuple(%own.1, %own.2)", "tuple(%own.1, %second)")
+    [(kind, reduced)] = program_work(whole).collectives.items()
+    assert (kind, reduced.sent) == ("all-reduce", 1.5 * num_bytes)
+
+
 # As XLA writes an asynchronous all-gather for TPUs: the fusion that begins it names it, one that
 # computes something beside it, and the one that ends it.
 CONTINUED = """\
