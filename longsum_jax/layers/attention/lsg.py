@@ -287,13 +287,18 @@ class LsgAttention(EncoderSelfAttention):
         k, v = self.project_kv(text)
         global_q = self.q(tokens)
         global_k, global_v = self.project_kv(tokens)
-        fused = self.fused_rows(
-            *mask.shape,
-            has_bias=bool(steps),
-            deterministic=deterministic,
-            margin=spec.margin,
-            multiple=spec.block_size,
-        )
+        fused = None
+        on_one_device = active_sequence_sharding(len(mask)) is None
+        if on_one_device and mask.shape[1] <= 2 * spec.block_size:
+            self.without_kernel("texts of at most two blocks")
+        else:
+            fused = self.fused_rows(
+                *mask.shape,
+                has_bias=bool(steps),
+                deterministic=deterministic,
+                margin=spec.margin,
+                multiple=spec.block_size,
+            )
         text, tokens = self.attend_sharded(
             functools.partial(lsg_attention, spec=spec, fused=fused),
             deterministic,

@@ -323,6 +323,7 @@ def test_sparse_attention_is_fused_on_tpus(options):
         (BART, {"encoder_attention": "sinkhorn"}, "softly sorted blocks"),
         (BART, {"encoder_attention": "linformer"}, "learned means as keys"),
         (T5, LSG | {"attention_backend": "splash"}, "splash attention has no position biases"),
+        (BART, LSG | {"block_size": L // 2}, "texts of at most two blocks"),
         (T5, LOCAL | {"attention_backend": "splash"}, "splash attention has no position biases"),
     ],
 )  # fmt: skip
