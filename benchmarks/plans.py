@@ -139,6 +139,13 @@ CASES = {
     "c4_fastest_v5e": (*C4_V5E[:-1], "--fastest"),
     "c4_fastest_v5p": (*C4_V5P, "--fastest"),
     "c4_fastest_v6e": (*C4_V6E, "--fastest"),
+    # the fastest step on four chips, in micro-batches of one document each
+    "c4_single_v6e": (
+        *C4_V6E,
+        "--config.training.accumulation=64",
+        "--config.model.remat=False",
+        "--tries=0",
+    ),
     # the fastest step on 256 chips
     "c4_square_v5e": (*C4_V5E, *SQUARE, "--config.model.remat=False", "--programs=train"),
     "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),

@@ -212,7 +212,10 @@ class PatternAttention(EncoderSelfAttention):
         fused = None
         if pattern.is_fusable:
             fused = self.fused_rows(
-                *mask.shape, has_bias=bool(steps), deterministic=deterministic
+                *mask.shape,
+                has_bias=bool(steps),
+                deterministic=deterministic,
+                margin=2 * pattern.radius_bound,
             )
         else:
             self.without_kernel("more than one window for all layers")

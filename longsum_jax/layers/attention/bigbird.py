@@ -108,7 +108,6 @@ class BigBirdAttention(FullAttention):
             num_blocks * options.block_size,
             has_bias=bool(steps) or deterministic,
             deterministic=deterministic,
-            has_pattern=False,
             by_heads=True,
         )
         k, v = self.project_kv(x)

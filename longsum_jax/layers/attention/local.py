@@ -81,6 +81,7 @@ class LocalAttention(EncoderSelfAttention):
             *mask.shape,
             has_bias=bool(steps),
             deterministic=deterministic,
+            margin=2 * radius,
             is_packed=segment_ids is not None,
         )
         y = self.attend_sharded(
@@ -189,7 +190,10 @@ class TransientGlobalAttention(EncoderSelfAttention):
             global_k, global_v, global_mask[:, None, None, None]
         )
         fused = self.fused_rows(
-            *mask.shape, has_bias=bool(steps), deterministic=deterministic
+            *mask.shape,
+            has_bias=bool(steps),
+            deterministic=deterministic,
+            margin=2 * radius,
         )
         y = self.attend_sharded(
             functools.partial(

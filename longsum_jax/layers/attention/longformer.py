@@ -99,7 +99,10 @@ class LongformerAttention(EncoderSelfAttention):
             # A single window for all layers is static, and needs no mask for
             # each layer.
             fused = self.fused_rows(
-                *mask.shape, has_bias=bool(steps), deterministic=deterministic
+                *mask.shape,
+                has_bias=bool(steps),
+                deterministic=deterministic,
+                margin=2 * max_radius,
             )
             attention = functools.partial(
                 longformer_attention, radius=max_radius, fused=fused

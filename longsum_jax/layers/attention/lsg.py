@@ -278,6 +278,7 @@ class LsgAttention(EncoderSelfAttention):
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
+        spec = spec_of(options, self.causal)
         mask, key_mask, bias, steps = context
         # Split before the projections, which copies the sequence once instead
         # of three times.
@@ -286,13 +287,20 @@ class LsgAttention(EncoderSelfAttention):
         k, v = self.project_kv(text)
         global_q = self.q(tokens)
         global_k, global_v = self.project_kv(tokens)
-        fused = self.fused_rows(
-            *mask.shape, has_bias=bool(steps), deterministic=deterministic
-        )
+        fused = None
+        on_one_device = active_sequence_sharding(len(mask)) is None
+        if on_one_device and mask.shape[1] <= 2 * spec.block_size:
+            self.without_kernel("texts of at most two blocks")
+        else:
+            fused = self.fused_rows(
+                *mask.shape,
+                has_bias=bool(steps),
+                deterministic=deterministic,
+                margin=spec.margin,
+                multiple=spec.block_size,
+            )
         text, tokens = self.attend_sharded(
-            functools.partial(
-                lsg_attention, spec=spec_of(options, self.causal), fused=fused
-            ),
+            functools.partial(lsg_attention, spec=spec, fused=fused),
             deterministic,
             text={"tokens": QKV(q, k, v), "mask": mask, "key_mask": key_mask},
             rows={"global_tokens": QKV(global_q, global_k, global_v)},

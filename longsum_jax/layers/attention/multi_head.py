@@ -32,6 +32,7 @@ from longsum_jax.ops.attention.fused import (
     choose_kernel,
     fused_attention,
     note_choice,
+    row_size,
 )
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.relative_position import (
@@ -427,26 +428,33 @@ class MultiHeadAttention(nn.Module):
         has_bias: bool,
         deterministic: bool,
         is_packed: bool = False,
-        has_pattern: bool = True,
+        margin: int | None = None,
+        multiple: int = 8,
         by_heads: bool = False,
     ) -> FusedAttention | None:
         """Returns the kernel for sparse attention in rows (``ops.attention.fused``), or None.
 
         Args:
             batch: number of sequences.
-            num_queries, num_keys: maximum numbers per row; by default as many
-                keys as queries. With a pattern a row is at most a device's part
-                of a sequence that a mesh shards.
+            num_queries, num_keys: numbers per row; by default as many keys as
+                queries. With a ``margin``, ``num_queries`` is the length of a
+                text that is split into rows.
             has_bias: True if scores have a bias by distance.
             deterministic: False in training.
             is_packed: True if there are segment ids.
-            has_pattern: True if queries read different keys of a row.
+            margin, multiple: see ``ops.attention.fused.row_size``; None for
+                rows that are not parts of a text, and whose queries read the
+                same keys.
             by_heads: see ``fused_kernel``.
         """
-        sharding = active_sequence_sharding(batch)
-        # Rows are no longer than a device's part of the sequence.
-        if has_pattern and sharding is not None:
-            num_queries = -(-num_queries // sharding.num_shards)
+        if margin is not None:
+            sharding = active_sequence_sharding(batch)
+            # Devices split their parts of the text.
+            if sharding is not None:
+                num_queries = -(-num_queries // sharding.num_shards)
+            num_queries = row_size(
+                num_queries, margin=margin, multiple=multiple
+            )
         kernel = self._kernel(
             batch,
             deterministic=deterministic,
@@ -458,7 +466,7 @@ class MultiHeadAttention(nn.Module):
             num_keys=num_queries if num_keys is None else num_keys,
             causal=False,
             has_mask=True,
-            has_pattern=has_pattern,
+            has_pattern=margin is not None,
         )
         return None if kernel is None else partial(attend_fused, kernel=kernel)
 

@@ -127,7 +127,6 @@ class StaggeredAttention(EncoderSelfAttention):
             num_keys,
             has_bias=bool(steps),
             deterministic=deterministic,
-            has_pattern=False,
         )
         text, global_tokens = self.attend_sharded(
             functools.partial(

@@ -413,7 +413,7 @@ def _rows_as_heads(x: Array, batch: int, heads: int) -> Array:
 # Sparse attention
 
 
-def row_size(length: int, *, margin: int, multiple: int) -> int:
+def row_size(length: int, *, margin: int, multiple: int = 8) -> int:
     """Returns the number of queries per row of a text, at least the number of margin keys of a row.
 
     Args:

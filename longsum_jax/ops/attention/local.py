@@ -210,7 +210,7 @@ def _attend_in_rows(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Computes ``local_attention`` by a kernel; zeros for queries without a key."""
     length, radius = key_mask.shape[1], max(sides)
-    size = row_size(length, margin=2 * radius, multiple=8)
+    size = row_size(length, margin=2 * radius)
     num_rows = -(-length // size)
     # a single row has no neighbors
     if num_rows * count_shards(axes) > 1:

@@ -99,6 +99,16 @@ class LsgSpec(NamedTuple):
     causal: bool = False
     reference_quirks: bool = False
 
+    @property
+    def margin(self) -> int:
+        """Number of tokens that the longest run has outside a row, see ``fused.row_size``."""
+        num_blocks = 1 if self.causal else 2
+        if self.selection() is not None:
+            step = self.block_size // self.sparsity_factor
+            of_sparse = -(-self.sparse_block_size // step) - 1
+            num_blocks = max(num_blocks, of_sparse)
+        return num_blocks * self.block_size
+
     def selection(self) -> Selection | None:
         """Returns the selection of sparse keys; None for type "none" or a size or factor of 0.
 
@@ -239,7 +249,9 @@ def lsg_attention(
             )
         else:
             fused = functools.partial(fused, dropout=token_dropout, scale=scale)
-            out = _attend_in_rows(q_blocks, globals_, runs, fused, steps, axes)
+            out = _attend_in_rows(
+                q_blocks, globals_, runs, spec.margin, fused, steps, axes
+            )
         out = from_blocks(out, q.shape[1])
     if not spec.reference_quirks:
         out = zero_padding(out, mask)
@@ -511,6 +523,7 @@ def _attend_in_rows(
     q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
     globals_: KeySet,
     runs: Sequence[_BlockRun],
+    margin: int,
     fused: FusedAttention,
     steps: Sequence[StepBias],
     axes: Axes,
@@ -519,7 +532,6 @@ def _attend_in_rows(
     their runs.
     """
     num_blocks, block_size = q.shape[1:3]
-    margin = block_size * (max(run.blocks for run in runs) - 1)
     size = (
         row_size(num_blocks * block_size, margin=margin, multiple=block_size)
         // block_size

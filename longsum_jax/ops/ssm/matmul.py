@@ -95,6 +95,9 @@ def convolve_by_matmul(
     num_chunks = -(-length // chunk)
     num_groups = -(-num_chunks // (group or num_chunks))
     group = -(-num_chunks // num_groups)  # groups of about equal size
+    if group > _MOST_STEPS:
+        # A prime number of chunks would have no segments.
+        group += -group % (inner_steps(group) // 2)
     x = append_zeros(u, num_groups * group * chunk - length)
     x = x.reshape(batch, num_groups, group, chunk, channels)
     x = jnp.moveaxis(x, 0, 2)

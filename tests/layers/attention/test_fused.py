@@ -20,7 +20,7 @@ from longsum_jax.models.bert import BertConfig
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.mt5 import UMT5Config
 from longsum_jax.models.t5 import T5Config
-from longsum_jax.ops.attention import kernel_blocks
+from longsum_jax.ops.attention import fused, kernel_blocks
 from longsum_jax.ops.attention.fused import KernelChoice, noted_choices
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.packing import SegmentIds
@@ -269,6 +269,22 @@ def test_kernels_of_packed_rows_change_neither_values_nor_gradients(kernel, opti
     assert_same_values_and_gradients(kernel, T5, {"packed": True, **options})
 
 
+@pytest.mark.parametrize("options", [LOCAL, pytest.param(TRANSIENT, marks=pytest.mark.slow)])
+def test_rows_have_a_kernel_if_a_row_fits_in_the_memory_of_a_tpu(options, monkeypatch):
+    """Texts are longer than a row, and need not fit."""
+    monkeypatch.setattr(kernel_blocks, "TPU_BLOCKS", (128,))
+    monkeypatch.setattr(kernel_blocks, "_MAX_BYTES_OF_QUERIES", 200 * 16 * (4 + 2 * 2))
+    monkeypatch.setattr(fused, "MAX_ROW", 200)
+    assert kernel_blocks.tpu_block(L, 16, 2) is None
+    assert_same_values_and_gradients("mosaic", T5, {"stack": "encoder", **options})
+
+
+@pytest.mark.parametrize("options", [LOCAL, TRANSIENT, LSG, WINDOW, FIRST])
+def test_long_texts_with_position_biases_and_dropout_are_fused_on_tpus(options):
+    options = options | {"attention_dropout_rate": 0.1, "d_kv": 64, "length": 2**16 + 128}
+    assert count_kernels(T5, stack="encoder", **options) == 1
+
+
 def test_full_attention_is_fused_on_tpus():
     assert count_kernels(BART, stack="encoder") == 1
     assert count_kernels(BART) == 2  # of the target itself, and of the source
@@ -307,6 +323,7 @@ def test_sparse_attention_is_fused_on_tpus(options):
         (BART, {"encoder_attention": "sinkhorn"}, "softly sorted blocks"),
         (BART, {"encoder_attention": "linformer"}, "learned means as keys"),
         (T5, LSG | {"attention_backend": "splash"}, "splash attention has no position biases"),
+        (BART, LSG | {"block_size": L // 2}, "texts of at most two blocks"),
         (T5, LOCAL | {"attention_backend": "splash"}, "splash attention has no position biases"),
     ],
 )  # fmt: skip

@@ -1,3 +1,4 @@
+import re
 import runpy
 from functools import partial
 from pathlib import Path
@@ -160,13 +161,17 @@ def test_groups_of_chunks_change_nothing(make_ssm, monkeypatch, group):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("length", "most_steps"), [(64, 4), (LONGEST, 7)])  # 8 and 13 chunks
 @pytest.mark.usefixtures("compiled_parts")
-def test_segments_of_chunks_change_nothing(make_ssm, monkeypatch):
+def test_segments_of_chunks_change_nothing(make_ssm, monkeypatch, length, most_steps):
     """Directions have separate modes, too."""
     monkeypatch.setattr(ssm_matmul, "CHUNK_ON_CPU", 8)
-    monkeypatch.setattr(ssm_matmul, "_MOST_STEPS", 4)
+    monkeypatch.setattr(ssm_matmul, "_MOST_STEPS", most_steps)
     assert [ssm_matmul._chunks_per_segment(count) for count in (4, 7, 8, 32)] == [4, 7, 4, 4]
-    arguments = inputs(make_ssm, 64, sets=2)
+    arguments = inputs(make_ssm, length, sets=2)
+    u, ssm, D, _ = arguments
+    program = jax.make_jaxpr(ssm_matmul.convolve_by_matmul)(u, discretize_once(ssm, "zoh"), D)
+    assert max(map(int, re.findall(r" length=(\d+)", str(program)))) <= most_steps
     fast = in_parts(partial(ssm_convolution, backend="matmul"), *arguments)
     assert_close(fast, of_twin(ssm_scan, *arguments))
 
