@@ -123,11 +123,7 @@ def cases(
         size_of_step = (f"--lengths={length}", f"--target={SUMMARY}", f"--batch={rows}")
         return (f"--models={model}", *size_of_step)
 
-    models = ("locost", "longt5", "led")
-    steps = [(model, first) for model in (*models, "t5")]
-    steps += [(model, length) for length in lengths[1:] for model in models]
-    # What torch.compile takes may leave no time for more.
-    for side in ("ours", "plain", "compiled"):
+    def trainings(side: str, steps: list[tuple[str, int]]) -> Iterator[Case]:
         for model, length in steps:
             name, flags = f"train {model} {length}", step(model, length)
             if side == "ours":
@@ -135,6 +131,14 @@ def cases(
             elif has_peers and model not in PEERS:
                 flags = (*flags, *theirs, f"--alone={side}")
                 yield Case(f"{name}, PyTorch {side}", "train_step.py", flags)
+
+    models = ("locost", "longt5", "led")
+    shorter = [(model, first) for model in (*models, "t5")]
+    longest = [(model, length) for length in lengths[1:] for model in models]
+    yield from trainings("ours", shorter + longest)
+    yield from trainings("plain", shorter + longest)
+    # torch.compile takes minutes for a step: at the other lengths it comes last.
+    yield from trainings("compiled", shorter)
     longer = ",".join(str(first * 4**power) for power in range(5))
     for model in models:
         flags = (f"--models={model}", f"--lengths={longer}", *ours)
@@ -155,6 +159,7 @@ def cases(
     for name in dict.fromkeys((*kernels, "reference")):
         flags = ("--models=bart", f"--lengths={longer}", *ours[:-1], f"--attention_backend={name}")
         yield Case(f"attention {name}", "encode.py", flags)
+    yield from trainings("compiled", longest)
 
 
 def check_rows(families: tuple[str, ...], backend: str = "auto") -> Iterator[Row]:
