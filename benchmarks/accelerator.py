@@ -12,18 +12,19 @@ alone.
 
 Then the other scripts run, one case after another in a process of its own until --minutes are over,
 the most important ones first: training steps, beside PyTorch's classes as they are and compiled;
-encoders to a million tokens; searches beside PyTorch's with caches of fixed size; the
-operations that take longest; the backends of the state-space operation and of attention. Times are
-medians of five turns at least. The peers of training steps have processes of their own, so that all
+encoders to a million tokens; searches beside PyTorch's with caches of fixed size; the operations
+that take longest; the backends of the state-space operation and of attention. Times are medians of
+five turns at least. The peers of training steps have processes of their own, so that nearly all
 memory is theirs: `ratio` on a row of ours is how many times as fast as the fastest `peer` it is,
-`memory_share` its memory over the peer's, `difference` that of the first losses if the weights are
-the same. The remaining minutes are for a training on generated text.
+`memory_share` its memory over the peer's, `difference` the relative distance of the first losses if
+the weights are the same. `compile_seconds` of a program that an earlier case compiled are the time
+to load it. The remaining minutes are for a training on generated text.
 
 The report is written after every case, and a later start continues it: checks that all hold and
 finished cases are not repeated, a stopped case continues after its last row, and cases that failed,
-took longer than three minutes or were stopped twice come last; those that failed twice are left
-out. Only the training needs its folder next to the report (--out without .json, and .training) to
-continue.
+took longer than three minutes or were stopped twice come last; those that failed twice without a
+new row are left out. Only the training needs its folder next to the report (--out without .json,
+and .training) to continue.
 """
 
 import argparse
@@ -80,6 +81,8 @@ STOPPED, TOO_LONG = "no time was left", f"stopped after {LONGEST_CASE:.0f} s"
 OURS = "longsum_jax"
 PEERS = {"locost": "longt5"}  # of models that PyTorch lacks
 SETTINGS = ("dtype", "batch", "peak_flops")  # of a script's report, for its rows
+# of a case that did not begin, or that has just made progress
+NOTHING = {"tries": 0, "failures": 0, "report": None}
 NESTED = ("losses", "operations")  # columns that the printed table leaves out
 Row = dict[str, Any]
 
@@ -156,6 +159,8 @@ def cases(
     yield Case("state-space backends", "ssm.py", ("--tables=backends", *sized))
     longer = ",".join(str(length) for length in (first // 4, first, 4 * first))
     kernels = ("triton", "cudnn") if platform == "gpu" else (backend,)
+    if backend == "reference":  # the others may be wrong
+        kernels = ()
     for name in dict.fromkeys((*kernels, "reference")):
         flags = ("--models=bart", f"--lengths={longer}", *ours[:-1], f"--attention_backend={name}")
         yield Case(f"attention {name}", "encode.py", flags)
@@ -505,7 +510,7 @@ def pending(cases: Iterator[Case], rows: list[Row], unfinished: Row) -> list[Cas
     """Returns the cases to run; those last that failed, or were stopped twice."""
     failed = {name for name, x in unfinished.items() if x["note"] != STOPPED}
     late = failed | {name for name, x in unfinished.items() if x["tries"] > 1}
-    given_up = {name for name in failed if unfinished[name]["tries"] >= MOST_TRIES}
+    given_up = {name for name in failed if unfinished[name]["failures"] >= MOST_TRIES}
     done = {row.get("case") for row in rows} - (unfinished.keys() - given_up)
     left = [case for case in cases if case.name not in done]
     return sorted(left, key=lambda case: case.name in late)
@@ -556,7 +561,7 @@ def measure_all(args: argparse.Namespace, settings: Row, end: float) -> None:
         lengths,
         last["device_gib"],
         args.attention_backend,
-        platform=last["platform"],
+        platform=last.get("platform", "gpu"),
         has_peers=peer["holds"],
     )
     extra = settings | {"unfinished": unfinished, "machine": report["machine"]}
@@ -572,13 +577,20 @@ def measure_all(args: argparse.Namespace, settings: Row, end: float) -> None:
         if seconds < LEAST_CASE:
             break
         say(f"{case.name}, one of {len(left) - number} cases", end)
-        before = unfinished.pop(case.name, {"tries": 0, "report": None})
+        before = NOTHING | unfinished.pop(case.name, {})
         note, part = measure(case, min(seconds, LONGEST_CASE), before["report"])
         if note == STOPPED and seconds > LONGEST_CASE:
             note = TOO_LONG
         new = rows_of(case, part)
         if note:
-            unfinished[case.name] = {"note": note, "tries": before["tries"] + 1, "report": part}
+            if count_rows(part) > count_rows(before["report"]):
+                before = NOTHING
+            unfinished[case.name] = {
+                "note": note,
+                "tries": before["tries"] + 1,
+                "failures": before["failures"] + (note != STOPPED),
+                "report": part,
+            }
             new.append({"case": case.name, "note": note})
         for row in new:
             print(json.dumps(row), file=sys.stderr, flush=True)
@@ -588,6 +600,11 @@ def measure_all(args: argparse.Namespace, settings: Row, end: float) -> None:
         row = train(out.with_suffix(".training"), args.size, end - time.monotonic())
         add(row["case"], [row])
     print_table([{key: row[key] for key in row if key not in NESTED} for row in rows])
+
+
+def count_rows(report: Row | None) -> int:
+    """Returns the number of a report's rows, 0 without a report."""
+    return 0 if report is None else len(report["rows"])
 
 
 def rows_of(case: Case, report: Row | None) -> list[Row]:
@@ -609,7 +626,7 @@ def compare(rows: list[Row]) -> None:
         best = min(by, key=lambda x: x["seconds"])
         row |= {"peer": best["by"], "ratio": best["seconds"] / row["seconds"]}
         row["memory_share"] = row["gib"] / best["gib"]
-        if row["model"] not in PEERS:
+        if row["model"] not in PEERS and "loss" in row and "loss" in best:
             row["difference"] = abs(row["loss"] / best["loss"] - 1)
 
 

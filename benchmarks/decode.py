@@ -209,7 +209,9 @@ def main() -> None:
     )
     parser.add_argument("--peers", choices=("all", "none"), default="all", help="none: ours alone")
     parser.add_argument(
-        "--static", action="store_true", help="peers with a cache of fixed size, if they have it"
+        "--static",
+        action="store_true",
+        help="peers with a cache of fixed size, if they have it, instead of one that grows",
     )
     parser.add_argument(
         "--attention_backend", default="auto", help="of our models; reference: without kernels"

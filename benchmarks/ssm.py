@@ -12,7 +12,7 @@ row says otherwise: the materialised kernel would not fit at full width, so both
 timed at half of it. The table of ``ops.ssm.backends.choose_backend`` comes from the rows of
 "backends"; channels do not affect one another, so these have few, unless --size names a model,
 whose channels a GPU needs to be busy. They are of bfloat16, on a CPU of float32; started again with
-the same --out, the script measures those that are missing. ``cpu_seconds`` are those of all
+the same --out, the script adds missing rows. ``cpu_seconds`` are those of all
 threads, which other work on the machine disturbs less. "gradients" compiles for a TPU v5e and
 "gpus" for two GPUs, forward and backward together; both run nothing, and need the extras `plan-tpu`
 and `plan-cuda`. "costs" compiles nothing, either: it counts a forward pass of the published model
@@ -184,7 +184,9 @@ def backend_rows(timing: Row, channels: int, before: Sequence[Row]) -> Iterator[
     ssm, D = random_ssm(channels), jnp.ones(channels)
     platform = jax.default_backend()
     dtype = "float32" if platform == "cpu" else "bfloat16"
-    done = {(row["batch"], row["length"], row["what"]) for row in before}
+    settings = {"platform": platform, "dtype": dtype, "channels": channels}
+    same = [row for row in before if settings.items() <= row.items()]
+    done = {(row["batch"], row["length"], row["what"]) for row in same}
     clock, unit = (
         (time.process_time, "cpu_seconds") if platform == "cpu" else (time.perf_counter, "seconds")
     )
@@ -195,8 +197,8 @@ def backend_rows(timing: Row, channels: int, before: Sequence[Row]) -> Iterator[
         for what, fn in (("forward", ssm_convolution), ("forward+backward", convolution_gradient)):
             if (batch, length, what) in done:
                 continue
-            row = {"table": "backends", "platform": platform, "dtype": dtype, "what": what}
-            row |= {"channels": channels, "batch": batch, "length": length}
+            row = {"table": "backends", "what": what} | settings
+            row |= {"batch": batch, "length": length}
             for backend in ("fft", "matmul"):
                 compiled = jax.jit(partial(fn, backend=backend))
                 row[f"{backend}_{unit}"] = seconds(compiled, u, ssm, D, **timing, clock=clock)
@@ -386,9 +388,12 @@ def main() -> None:
     args = parser.parse_args()
     channels = SIZES[args.size][0][0] if args.size else BACKEND_CHANNELS
     timing = {"repeats": args.repeats, "statistic": args.statistic}
-    before = [row for row in rows_before(args.out) if row.get("table") == "backends"]
+    names = args.tables.split(",")
+    before = []
+    if "backends" in names:
+        before = [row for row in rows_before(args.out) if row.get("table") == "backends"]
     rows = []
-    for name in args.tables.split(","):
+    for name in names:
         part = list(before) if name == "backends" else []
         for row in TABLES[name](timing, channels, before):
             part.append(row)

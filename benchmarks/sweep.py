@@ -6,12 +6,12 @@ our memory over the peer's, and `difference` how far the two are apart where the
 weights. `gib` is all that is held: parameters, the optimizer's state, inputs, results and what the
 pass works with (`work_gib`); ours is what the compiled program says, the peer's what PyTorch's
 allocator counted. `roofline` is the model's own operations (models.forward_flops) over what a large
-matrix product does on this machine in the same time (`peak_flops` in the report), `loss` that of
-the first step. The fastest of --repeats turns counts, with --median their median, --enough seconds
-of them at most. `note` says why a row has no seconds:
-beyond --budget_gib or --budget_seconds, as the program or the next shorter length tells, out of
-memory (a training of PyTorch then has a further row with gradient checkpointing, "recomputing"), or
-the error of a peer. Started again with the same --out, it measures what is missing.
+matrix product does on this machine in the same time (`peak_flops` in the report), `loss` the loss
+of the first step. The fastest of --repeats turns counts, with --median their median, --enough
+seconds of them at most. `note` says why a row has no seconds: beyond --budget_gib or
+--budget_seconds, as the program or the next shorter length tells, out of memory (a training of
+PyTorch then has a further row with gradient checkpointing, "recomputing"), or the error of a peer.
+Started again with the same --out, it measures what is missing.
 
 --device=h200 compiles for a device that need not be there (see `longsum plan`) and runs nothing;
 one report takes several devices and programs, one start after the other. A program that the
@@ -143,7 +143,7 @@ def add_flags(parser: argparse.ArgumentParser, lengths: str) -> None:
     parser.add_argument(
         "--alone",
         choices=("plain", COMPILED),
-        help="peers without ours, so that all memory is theirs; compiled: by torch.compile",
+        help="peers without ours, so that nearly all memory is theirs; compiled: by torch.compile",
     )
     parser.add_argument(
         "--attention_backend", default="auto", help="of our models; reference: without kernels"
@@ -187,6 +187,12 @@ def run(args: argparse.Namespace, make_case: type[Case]) -> None:
     args.budget_gib = args.budget_gib or 0.8 * device_bytes() / GIB
     peak = None if args.compiled_only else peak_flops(args.dtype)
     settings = {"size": args.size, "dtype": args.dtype, "batch": args.batch}
+    if args.alone:  # the rows of ours are in another report
+        if args.compiled_only or args.profile:
+            raise SystemExit(
+                "--alone measures peers: leave out --device, --compiled_only, --profile"
+            )
+        settings["alone"] = args.alone
     rows: Rows = rows_before(args.out, **settings)
     labels = _labels(args)
     done = {

@@ -72,7 +72,7 @@ def inputs_of(peer: torch.nn.Module, ids: np.ndarray) -> dict[str, torch.Tensor]
 
 
 def attention_of(peer: torch.nn.Module) -> dict[str, str]:
-    """The column with the attention that transformers has selected for the class."""
+    """Returns a column with the attention that transformers selects for the class."""
     return {"attention": peer.config._attn_implementation}
 
 

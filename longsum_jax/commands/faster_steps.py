@@ -23,7 +23,7 @@ class FasterSteps:
     """Attempts to make a training step faster with the remaining memory; an iterable of them.
 
     Settings of ``model.remat`` are tried first, then larger micro-batches,
-    dense maps in one piece, on TPUs micro-batches of one row, and meshes that
+    dense maps in one piece, on TPUs the smallest micro-batches, and meshes that
     send less. Each attempt changes the fastest step before it, by the roofline
     time (``trials.fastest``).
 
@@ -111,29 +111,24 @@ class FasterSteps:
             if fewer is None:
                 break
             tried.add(fewer)
-            yield from self._attempt(
-                {"training.accumulation": fewer},
-                f"micro-batches of {self._run.data.batch_size // fewer:,} rows",
-            )
+            yield from self._attempt(*self._micro_batches(fewer))
         if 0 < self._run.model.length_chunk < self._run.task.max_source_length:
             says = "dense maps of the encoder read their weights once"
             yield from self._attempt({"model.length_chunk": 0}, says)
 
     def _smallest_parts(self) -> Iterator[Trial]:
-        """Yields micro-batches of one row for each device of a TPU.
+        """Yields the smallest micro-batches for TPUs whose step waits for memory.
 
-        XLA keeps arrays of one row on the chip, which helps a step that waits
-        for memory; saved results are cheap then, so the settings that compute
-        least are tried.
+        XLA may keep arrays of a single row on the chip; then saved results are
+        cheap, so the settings that compute least are tried.
         """
         plan = self._best.plan
         if self._platform != "tpu" or plan is None or plan.bound != "memory":
             return
         base = min(self._tried, key=partial(_seconds, parts=("compute",)))
-        if self._accumulation(base) < self._counts[-1]:
-            values = {"training.accumulation": self._counts[-1]}
-            says = "micro-batches of one row for each device"
-            yield from self._attempt(values, says, base)
+        most = self._counts[-1]
+        if self._accumulation(base) < most:
+            yield from self._attempt(*self._micro_batches(most), base)
 
     def _other_meshes(self) -> Iterator[Trial]:
         """Yields meshes whose devices share the parameters in smaller groups, or not at all.
@@ -159,6 +154,12 @@ class FasterSteps:
                 values = mesh_values("fsdp", batch=devices // group)
                 says = f"every {group} devices have all parameters"
             yield from self._attempt(values, says, base)
+
+    def _micro_batches(self, count: int) -> tuple[dict[str, Any], str]:
+        """Returns the values and the description of so many micro-batches."""
+        rows = self._run.data.batch_size // count
+        values = {"training.accumulation": count}
+        return values, f"micro-batches of {rows:,} rows"
 
     def _accumulation(self, trial: Trial) -> int:
         count: int = trial.values.get(

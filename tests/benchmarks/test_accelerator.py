@@ -81,7 +81,7 @@ def test_a_peer_of_a_training_step_has_the_device_alone(accelerator):
 
 
 def test_without_kernels_no_case_has_one(accelerator):
-    for case in accelerator.cases("tiny", (1024,), 16.0, "reference", platform="tpu"):
+    for case in accelerator.cases("tiny", (1024,), 16.0, "reference"):
         if case.script != "ssm.py" and "--alone" not in " ".join(case.flags):
             assert "--attention_backend=reference" in case.flags, case
 
@@ -243,7 +243,7 @@ def test_a_case_that_takes_too_long_leaves_time_for_the_others(accelerator, monk
 def test_a_case_that_failed_twice_is_left_out(accelerator):
     case = accelerator.Case("a", "encode.py", ())
     for tries, left in ((1, [case]), (2, [])):
-        unfinished = {"a": {"note": "exit status 1: ", "tries": tries}}
+        unfinished = {"a": {"note": "exit status 1: ", "tries": 2, "failures": tries}}
         assert accelerator.pending(iter([case]), [{"case": "a"}], unfinished) == left
 
 
@@ -302,13 +302,29 @@ def test_cases_that_failed_or_were_stopped_twice_come_last(accelerator):
     every = [accelerator.Case(name, "encode.py", ()) for name in "abcde"]
     stopped = {"note": accelerator.STOPPED}
     unfinished = {
-        "a": {"note": "exit status 1: ", "tries": 1},
+        "a": {"note": "exit status 1: ", "tries": 1, "failures": 1},
         "b": {**stopped, "tries": 2},
         "d": {**stopped, "tries": 1},
     }
     rows = [{"case": name} for name in "abcd"]
     left = accelerator.pending(iter(every), rows, unfinished)
     assert [case.name for case in left] == ["d", "e", "a", "b"]
+
+
+@pytest.mark.parametrize(("num_rows", "failures"), [(1, 2), (2, 1)])
+def test_a_new_row_is_progress(accelerator, monkeypatch, checked, num_rows, failures):
+    """A case of many rows may take several slices."""
+    report = json.loads(checked.read_text())
+    name = "train locost 4096"
+    before = {"note": accelerator.TOO_LONG, "tries": 1, "failures": 1, "report": {"rows": [{}]}}
+    checked.write_text(json.dumps(report | {"unfinished": {name: before}}))
+    part = {"rows": [{"by": "longsum_jax"}] * num_rows}
+    only = [case for case in accelerator.cases("base", (4096,), 16.0) if case.name == name]
+    monkeypatch.setattr(accelerator, "pending", lambda *_: only)
+    monkeypatch.setattr(accelerator, "measure", lambda *_: ("exit status 1: ", part))
+    monkeypatch.setattr(accelerator, "train", lambda *_: {"case": "training"})
+    started(accelerator, monkeypatch, checked)
+    assert json.loads(checked.read_text())["unfinished"][name]["failures"] == failures
 
 
 def test_nothing_begins_without_time(accelerator, monkeypatch, checked):

@@ -163,6 +163,15 @@ def test_rows_one_by_one_on_tpus_that_wait_for_memory(platform, bound, expected)
         assert (best["model.remat"], best["training.accumulation"]) == (False, 64)
 
 
+def test_the_smallest_micro_batches_may_have_several_rows():
+    """96 rows on four devices are divided into at most 8 micro-batches, each of 12."""
+    plan = plan_of({"memory": 1.0}, 1, 99)
+    values = FSDP | {"training.accumulation": 1, "mesh.batch": 1, "mesh.fsdp": -1}
+    values |= {"data.batch_size": 96}
+    tried = attempts(lambda values: plan, values, 99, num_devices=4, platform="tpu")
+    assert "micro-batches of 12 rows" in [trial.says for trial in tried]
+
+
 def test_dense_maps_may_be_computed_in_one_piece():
     plan = plan_of({"memory": 1.0}, total=1, memory=4)
     values = {"training.accumulation": 1, "model.length_chunk": 512}

@@ -98,6 +98,7 @@ def convolve_by_matmul(
     if group > _MOST_STEPS:
         # A prime number of chunks would have no segments.
         group += -group % (inner_steps(group) // 2)
+        num_groups = -(-num_chunks // group)
     x = append_zeros(u, num_groups * group * chunk - length)
     x = x.reshape(batch, num_groups, group, chunk, channels)
     x = jnp.moveaxis(x, 0, 2)
