@@ -34,19 +34,27 @@ def _case(row: Row) -> tuple[Any, ...]:
     return tuple(row.get(key) for key in ("model", "length", "beams", "batch"))
 
 
-def equal_plans(rows: Rows) -> Rows:
-    """Returns one row for all configs whose plans for a device have equal sizes and times."""
-    plans: dict[tuple[Any, ...], list[Row]] = {}
+def equal_plans(rows: Rows, device: str) -> Rows:
+    """Returns rows of configs, one for all modes that have equal plans on ``device``.
+
+    On other devices, the last row of any of these modes counts.
+    """
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        file = row["case"].partition(":")[0]
-        size = (row["documents"], row["tokens"], row["accumulation"], f"{row['total_gb']:.1f}")
-        time = f"{row.get('least_ms', 0):.3g}"
-        plans.setdefault((file, row["device"], *size, time), []).append(row)
-    return [
-        group[0] | {"case": ", ".join([first, *(row["case"].partition(":")[2] for row in others)])}
-        for group in plans.values()
-        for first, *others in [[group[0]["case"], *group[1:]]]
-    ]
+        if row["device"] == device:
+            file = row["case"].partition(":")[0]
+            size = (row["documents"], row["tokens"], row["accumulation"], f"{row['total_gb']:.1f}")
+            groups.setdefault((file, *size, f"{row['least_ms']:.3g}"), []).append(row)
+    result: dict[tuple[str, str], Row] = {}
+    for first, *others in groups.values():
+        names = [first["case"], *(row["case"] for row in others)]
+        modes = (name.partition(":")[2] for name in names[1:])
+        shared = {key: first[key] for key in ("documents", "tokens", "accumulation")}
+        shared["case"] = ", ".join([names[0], *modes])
+        for row in rows:
+            if row["case"] in names:
+                result[shared["case"], row["device"]] = row | shared
+    return list(result.values())
 
 
 def furthest_parts(rows: Rows) -> Rows:

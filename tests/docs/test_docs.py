@@ -284,6 +284,28 @@ def test_tables_select_average_and_turn_rows(make_results):
         tables.render(table, [])
 
 
+def test_modes_with_equal_plans_share_a_row(make_results):
+    def plan(case, device, total_gb, **changes):
+        sizes = {"documents": 8, "tokens": 512, "accumulation": 1, "least_ms": 2.0}
+        return sizes | {"case": case, "device": device, "total_gb": total_gb} | changes
+
+    rows = [
+        plan("lsg:a", "old", 3.0),
+        *(plan(f"lsg:{mode}", "new", 9 if mode == "c" else 1) for mode in "abc"),
+        plan("lsg:d", "new", 1.0, tokens=1024),
+        plan("hepos:a", "new", 1.0),
+        plan("lsg:b", "old", 4.0),
+    ]
+    result = make_results.rows.equal_plans(rows, "new")
+    assert [(row["case"], row["device"], row["total_gb"]) for row in result] == [
+        ("lsg:a, b", "old", 4),
+        ("lsg:a, b", "new", 1),
+        ("lsg:c", "new", 9),
+        ("lsg:d", "new", 1),
+        ("hepos:a", "new", 1),
+    ]
+
+
 def test_the_figure_of_quality_and_cost_shows_means_over_data_sets(make_results):
     first, second, third = make_results.FIGURES["quality"](make_results.read).axes
     rows = make_results.read("extractive_peers")["rows"]
