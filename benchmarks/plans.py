@@ -38,10 +38,13 @@ from longsum_plan.devices import GPUS, TPUS
 
 C4 = "--config=configs/locost_c4.py"
 FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=-1")
-C4_H200 = (C4, "--device=h200", "--programs=train")
+TRAIN = "--programs=train"
+C4_H200 = (C4, "--device=h200", TRAIN)
 C4_V5E = (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1", "--tries=0")
-C4_V5P = (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train")
-C4_V6E = (C4, "--device=v6e:2x2", *FSDP, "--programs=train")
+C4_V5P = (C4, "--device=v5p:2x2x1", *FSDP, TRAIN)
+C4_V6E = (C4, "--device=v6e:2x2", *FSDP, TRAIN)
+C4_16_V5E = (C4, "--device=v5e:4x4", *FSDP)
+SAVED = ("--config.model.remat=False", "--tries=0")
 SQUARE = ("--config.mesh.batch=16", "--config.mesh.fsdp=16")
 # one of the eight micro-batches of one device
 C4_H200_ONE = (C4, "--device=h200", "--config.data.batch_size=32", "--tries=0")
@@ -50,10 +53,10 @@ C4_H200_ONE += ("--config.training.accumulation=1",)
 # tokens.
 PRESET = "PRESET:"
 LONGEST_INPUT = 131_072
-TRAINING = ("--programs=train", "--config.data.batch_size=8", "--config.training.accumulation=1")
+TRAINING = (TRAIN, "--config.data.batch_size=8", "--config.training.accumulation=1")
 TRAINING += ("--config.task.max_target_length=1024",)
 # One document, sharded over all chips.
-LONG = ("--programs=train", "--config.data.batch_size=1", "--config.training.accumulation=1")
+LONG = (TRAIN, "--config.data.batch_size=1", "--config.training.accumulation=1")
 LONG += ("--config.task.max_target_length=1024", "--config.model.remat=True", "--tries=0")
 LONG += ("--config.mesh.preset=fsdp+sequence", "--config.mesh.batch=1", "--config.mesh.sequence=-1")
 LONG += ("--config.data.source_lengths=4194304",)
@@ -64,7 +67,7 @@ DECODING = ("--dtype=bfloat16", "--max_new_tokens=512")
 SUMMARIES = (f"--model={PRESET}locost:base", *DECODING)
 GEMMAS = ("t5gemma:2b", "t5gemma:9b_2b", "t5gemma2:270m", "t5gemma2:1b", "t5gemma2:4b")
 # T5's attention to all tokens, with position biases; `reference` is without fused kernels.
-T5 = (C4, "--device=h200", "--programs=train", "--tries=0", "--config.training.accumulation=1")
+T5 = (C4, "--device=h200", TRAIN, "--tries=0", "--config.training.accumulation=1")
 T5 += ("--config.model.family=t5", "--config.model.encoder_attention=full")
 T5 += ("--config.task.max_target_length=1024", "--config.data.batch_size=2")
 T5 += ("--config.task.max_source_length=16384",)
@@ -103,14 +106,14 @@ def family_step(family: str, length: int, device: str) -> tuple[str, ...]:
     """Returns the flags of a training step of 32,768 tokens and summaries of 512."""
     rows = (f"--config.data.batch_size={32_768 // length}", "--config.training.accumulation=1")
     target = "--config.task.max_target_length=512"
-    flags = (f"--device={device}", "--programs=train", "--tries=0")
+    flags = (f"--device={device}", TRAIN, "--tries=0")
     return (*family_arguments(family, length), *rows, target, *flags)
 
 
 # Name -> arguments of longsum plan.
 CASES = {
     "c4_v5e": C4_V5E,
-    "c4_16_v5e": (C4, "--device=v5e:4x4", *FSDP, "--config.training.accumulation=1", "--tries=0"),
+    "c4_16_v5e": (*C4_16_V5E, "--config.training.accumulation=1", "--tries=0"),
     # an evaluation on one chip, with the document that each of 256 has
     "c4_one_v5e": (
         C4,
@@ -122,7 +125,7 @@ CASES = {
     ),
     "c4_v5p": (*C4_V5P, "--tries=0"),
     "c4_v6e": (*C4_V6E, "--tries=0"),
-    "c4_h100": (C4, "--device=h100", "--programs=train", "--tries=0"),
+    "c4_h100": (C4, "--device=h100", TRAIN, "--tries=0"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
     "c4_h200_one": C4_H200_ONE,
     "c4_h200_one_fused": (*C4_H200_ONE, "--config.model.ssm_backend=fused"),
@@ -139,21 +142,17 @@ CASES = {
     "c4_fastest_v5e": (*C4_V5E[:-1], "--fastest"),
     "c4_fastest_v5p": (*C4_V5P, "--fastest"),
     "c4_fastest_v6e": (*C4_V6E, "--fastest"),
-    # the fastest step on four chips, in micro-batches of one document each
-    "c4_single_v6e": (
-        *C4_V6E,
-        "--config.training.accumulation=64",
-        "--config.model.remat=False",
-        "--tries=0",
-    ),
+    # micro-batches of one document for each chip, the fastest step on four v6e
+    "c4_single_v6e": (*C4_V6E, "--config.training.accumulation=64", *SAVED),
+    "c4_16_single_v5e": (*C4_16_V5E, "--config.training.accumulation=16", TRAIN, *SAVED),
     # the fastest step on 256 chips
-    "c4_square_v5e": (*C4_V5E, *SQUARE, "--config.model.remat=False", "--programs=train"),
+    "c4_square_v5e": (*C4_V5E[:-1], *SQUARE, TRAIN, *SAVED),
     "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),
     "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
     "t5_16k_h200": T5,
     "t5_16k_reference_h200": (*T5, "--config.model.attention_backend=reference"),
     "c4_tiny_v5e": (f"{C4}:tiny", "--device=v5e:2x2", "--tries=0"),
-    "c4_small_v5e": (f"{C4}:small", "--device=v5e", "--programs=train", "--tries=0"),
+    "c4_small_v5e": (f"{C4}:small", "--device=v5e", TRAIN, "--tries=0"),
     "c4_4m_v5p": (C4, "--device=v5p:4x4x4", *LONG, "--config.task.max_source_length=4194304"),
     "c4_10m_v5p": (C4, "--device=v5p:4x2x2", *LONGEST),
     "summaries_v5e": (*SUMMARIES, "--device=v5e", "--input_length=16384", "--tries=0"),
@@ -242,7 +241,7 @@ def config_cases(device: str) -> dict[str, tuple[str, ...]]:
                 if mode in CLASSES and module.name == "lsg_classify":
                     spec += f",data={mode}/{{split}}.jsonl"
                 result[f"{module.name}:{mode}"] = (f"--config={spec}", f"--device={device}")
-    return {name: (*case, "--programs=train") for name, case in result.items()}
+    return {name: (*case, TRAIN) for name, case in result.items()}
 
 
 def write_preset(directory: Path, name: str) -> None:
@@ -466,7 +465,7 @@ def main() -> None:
                 continue
             if args.parts:
                 selected = [flag for flag in cases[case] if flag.startswith("--programs=")]
-                arguments = (*cases[case], *([] if selected else ["--programs=train"]))
+                arguments = (*cases[case], *([] if selected else [TRAIN]))
                 result = plan_rows(case, arguments, part_rows)
             elif args.configs:
                 result = config_rows(case, cases[case])
