@@ -11,8 +11,8 @@ kernels, in another report. If PyTorch is missing or does not use the device, ou
 alone.
 
 Then the other scripts run, one case after another in a process of its own until --minutes are over,
-the most important ones first: training steps, beside PyTorch's classes as they are and compiled;
-encoders to a million tokens; searches beside PyTorch's with caches of fixed size; the operations
+the most important ones first: training steps, compared with PyTorch's classes, plain and compiled;
+encoders to a million tokens; searches, compared with PyTorch's with static caches; the operations
 that take longest; the backends of the state-space operation and of attention. Times are medians of
 five turns at least. The peers of training steps have processes of their own, so that nearly all
 memory is theirs: `ratio` on a row of ours is how many times as fast as the fastest `peer` it is,
@@ -158,9 +158,9 @@ def cases(
     yield Case(f"profile encode {256 * first}", "encode.py", flags)
     yield Case("state-space backends", "ssm.py", ("--tables=backends", *sized))
     longer = ",".join(str(length) for length in (first // 4, first, 4 * first))
-    kernels = ("triton", "cudnn") if platform == "gpu" else (backend,)
-    if backend == "reference":  # the others may be wrong
-        kernels = ()
+    # with "reference", kernels may be wrong
+    is_gpu = platform == "gpu" and backend != "reference"
+    kernels = ("triton", "cudnn") if is_gpu else (backend,)
     for name in dict.fromkeys((*kernels, "reference")):
         flags = ("--models=bart", f"--lengths={longer}", *ours[:-1], f"--attention_backend={name}")
         yield Case(f"attention {name}", "encode.py", flags)

@@ -123,14 +123,14 @@ def fastest(
     in_a_row: int = 1,
     statistic: Statistic = min,
 ) -> dict[str, Seconds]:
-    """Least seconds of each call, which take turns: other work on the machine then hits them alike.
+    """Returns the seconds of each call; calls take turns, so that other work affects all alike.
 
     Args:
         repeats: turns that count; there is at least one.
         warm_ups: turns before them.
         enough: seconds on the clock after which a call has no further turn.
         in_a_row: calls of a turn, each timed.
-        statistic: of the seconds of the turns, in place of the least.
+        statistic: function from the seconds of all turns to the result.
     """
     for _ in range(warm_ups):
         for call in calls.values():

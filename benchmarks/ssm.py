@@ -12,11 +12,11 @@ row says otherwise: the materialised kernel would not fit at full width, so both
 timed at half of it. The table of ``ops.ssm.backends.choose_backend`` comes from the rows of
 "backends"; channels do not affect one another, so these have few, unless --size names a model,
 whose channels a GPU needs to be busy. They are of bfloat16, on a CPU of float32; started again with
-the same --out, the script adds missing rows. ``cpu_seconds`` are those of all
-threads, which other work on the machine disturbs less. "gradients" compiles for a TPU v5e and
-"gpus" for two GPUs, forward and backward together; both run nothing, and need the extras `plan-tpu`
-and `plan-cuda`. "costs" compiles nothing, either: it counts a forward pass of the published model
-(M = 128) in bfloat16 by hand, as docs/design/ssm.md derives it.
+the same --out, the script adds missing rows. ``cpu_seconds`` is the processor time of all threads,
+which other work on the machine affects less. "gradients" compiles for a TPU v5e and "gpus" for two
+GPUs, forward and backward together; both run nothing, and need the extras `plan-tpu` and
+`plan-cuda`. "costs" compiles nothing, either: it counts a forward pass of the published model (M =
+128) in bfloat16 by hand, as docs/design/ssm.md derives it.
 """
 
 import argparse
@@ -174,7 +174,7 @@ def time_rows(timing: Row) -> Iterator[Row]:
 
 
 def backend_rows(timing: Row, channels: int, before: Sequence[Row]) -> Iterator[Row]:
-    """Both backends beside each other; ``ratio`` above 1: the FFT takes longer.
+    """Yields the times of both backends; with a ``ratio`` above 1 the FFT takes longer.
 
     Args:
         timing: options of ``seconds``.

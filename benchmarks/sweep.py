@@ -8,10 +8,10 @@ pass works with (`work_gib`); ours is what the compiled program says, the peer's
 allocator counted. `roofline` is the model's own operations (models.forward_flops) over what a large
 matrix product does on this machine in the same time (`peak_flops` in the report), `loss` the loss
 of the first step. The fastest of --repeats turns counts, with --median their median, --enough
-seconds of them at most. `note` says why a row has no seconds: beyond --budget_gib or
---budget_seconds, as the program or the next shorter length tells, out of memory (a training of
-PyTorch then has a further row with gradient checkpointing, "recomputing"), or the error of a peer.
-Started again with the same --out, it measures what is missing.
+seconds of them at most. `note` gives the reason if a row has no seconds: a call would exceed
+--budget_gib or --budget_seconds, according to the program or to the next shorter length; memory ran
+out (a training of PyTorch then has a further row with gradient checkpointing, "recomputing"); or a
+peer failed. Started again with the same --out, it measures what is missing.
 
 --device=h200 compiles for a device that need not be there (see `longsum plan`) and runs nothing;
 one report takes several devices and programs, one start after the other. A program that the
@@ -270,8 +270,8 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
 def _ours(
     case: Case, labels: dict[str, str], before: Rows
 ) -> tuple[dict[str, Any], dict[str, Callable[[], Any]], dict[str, Any]]:
-    """Returns rows, calls, and what the first calls give, by what the rows say; no calls if none
-    may be timed."""
+    """Returns our rows, calls and first results, each by the name in ``by``; no calls if none may
+    be timed."""
     first = labels | {"by": OURS}
     try:
         first |= {"compile_seconds": case.program.compile_seconds}

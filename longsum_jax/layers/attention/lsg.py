@@ -39,6 +39,11 @@ from longsum_jax.typing import AnyArray
 GLOBAL_ROWS = 512
 
 
+def _is_dense(spec: LsgSpec, batch: int, length: int) -> bool:
+    """Returns True if texts are computed as full attention: short, and not sharded."""
+    return spec.is_dense(length) and active_sequence_sharding(batch) is None
+
+
 def spec_of(options: LsgOptions, causal: bool = False) -> LsgSpec:
     """Returns the static options of the operation."""
     return LsgSpec(
@@ -107,8 +112,8 @@ class LsgContext(Context):
                 use instead of random ones.
         """
         options, length = self.options, x.shape[1]
-        is_short = length <= 2 * options.block_size
-        if options.reference_quirks and not is_short:
+        spec = spec_of(options)
+        if options.reference_quirks and not spec.is_dense(length):
             # The published code pads to whole blocks, and attends to its
             # padding.
             extra = -length % options.block_size
@@ -121,11 +126,8 @@ class LsgContext(Context):
         # its place.
         if options.mask_first_token:
             key_mask = mask & (jnp.arange(mask.shape[1]) > 0)
-        # Inputs of at most two blocks are computed as full attention, unless
-        # devices hold parts of them.
-        on_one_device = active_sequence_sharding(x.shape[0]) is None
         bias = self._bias(
-            relative_bias, length, dense=on_one_device and is_short
+            relative_bias, length, dense=_is_dense(spec, len(x), length)
         )
         tokens = self._global_tokens(x, embedding_norm, deterministic)
         tokens = tokens if embedding_map is None else embedding_map(tokens)
@@ -288,8 +290,7 @@ class LsgAttention(EncoderSelfAttention):
         global_q = self.q(tokens)
         global_k, global_v = self.project_kv(tokens)
         fused = None
-        on_one_device = active_sequence_sharding(len(mask)) is None
-        if on_one_device and mask.shape[1] <= 2 * spec.block_size:
+        if _is_dense(spec, *mask.shape):
             self.without_kernel("texts of at most two blocks")
         else:
             fused = self.fused_rows(

@@ -109,6 +109,10 @@ class LsgSpec(NamedTuple):
             num_blocks = max(num_blocks, of_sparse)
         return num_blocks * self.block_size
 
+    def is_dense(self, length: int) -> bool:
+        """Returns True for a text of at most two blocks: every window contains all of it."""
+        return length <= 2 * self.block_size
+
     def selection(self) -> Selection | None:
         """Returns the selection of sparse keys; None for type "none" or a size or factor of 0.
 
@@ -215,9 +219,7 @@ def lsg_attention(
         key_mask = mask
     token_dropout, global_dropout = split_dropout(dropout)
     globals_ = KeySet(global_tokens.k, global_tokens.v)
-    # Every token is then in the window of every other, so that attention is
-    # dense.
-    if q.shape[1] <= 2 * block_size and not axes:
+    if spec.is_dense(q.shape[1]) and not axes:
         key_sets = [globals_, _all_keys(k, v, key_mask, bias, causal)]
         out = attend_key_sets(
             q[:, None], key_sets, scale=scale, dropout=token_dropout
