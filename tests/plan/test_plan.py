@@ -20,7 +20,13 @@ from longsum_plan.plan import (
 from longsum_plan.printing import print_faster
 from longsum_plan.program import AbstractProgram
 from longsum_plan.program_work import Traffic, Work
-from longsum_plan.tables import collectives_table, memory_table, parts_table, work_table
+from longsum_plan.tables import (
+    collectives_table,
+    memory_table,
+    milliseconds,
+    parts_table,
+    work_table,
+)
 from longsum_plan.trials import Trial, fastest, find_fit
 
 CHIP = devices.Hardware(
@@ -46,9 +52,10 @@ def cpu(memory=10**9, hardware=None):
     return devices.Target("cpu", jax.devices("cpu")[:1], hardware, memory)
 
 
-def program(function, *shapes, parts=None):
+def program(function, *shapes, parts=None, **settings):
     arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return AbstractProgram("it", lambda: jax.jit(function).lower(*arguments), parts or {})
+    jitted = jax.jit(function, **settings)
+    return AbstractProgram("it", lambda: jitted.lower(*arguments), parts or {})
 
 
 PRODUCT = program(lambda x, w: jnp.tanh(x @ w), (64, 128), (128, 32))
@@ -63,9 +70,10 @@ def test_notes_are_entries_of_the_report():
 class Counted:
     """A lowered program that counts its compilations."""
 
-    def __init__(self, function, *others):
-        self.lowered = program(function, (2, 3), *others).lower()
+    def __init__(self, function, *others, **settings):
+        self.lowered = program(function, (2, 3), *others, **settings).lower()
         self.in_avals = self.lowered.in_avals
+        self._lowering = self.lowered._lowering
         self.count = 0
 
     def as_text(self, **options):
@@ -116,6 +124,15 @@ def test_programs_that_differ_in_unused_arguments_are_not_confused(monkeypatch, 
     # Lines are part of a program's text.
     used = [compile_program(Counted(first_sine, *x), chip()).is_used for x in ((), ((4,),))]
     assert used == [[True], [True, False]]
+
+
+def test_programs_that_differ_in_options_of_the_compiler_are_not_confused(monkeypatch, tmp_path):
+    """The text of a program before it is compiled does not contain them."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+    for is_fast in (True, False, True):
+        options = {"xla_cpu_enable_fast_math": is_fast}
+        compile_program(Counted(jnp.sin, compiler_options=options), chip())
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize(
@@ -271,6 +288,14 @@ def test_a_gain_is_printed_if_it_is_one(seconds, gain):
     assert list(print_faster([other], start, "train", lines.append)) == [other]
     assert f"in place of 1,000{gain}" in lines[-1]
     assert "0.50 GB in place of 1.00" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.0123456, "12.3"), (0.9994, "999"), (0.9997, "1,000"), (1.2345, "1,234"), (0, "0")],
+)
+def test_times_have_three_digits_and_no_exponent(seconds, expected):
+    assert milliseconds(seconds) == expected
 
 
 def test_the_longest_parts_of_a_program_by_the_roofline_of_each():
