@@ -26,6 +26,7 @@ from longsum_jax.models.registry import get_family
 from longsum_jax.ops.attention.fused import KernelChoice, note_choice
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_plan import devices
 from longsum_plan.plan import ProgramPlan
 from longsum_plan.program import AbstractProgram
@@ -232,15 +233,19 @@ def test_memory_that_is_left_is_used_for_a_faster_step(tiny_run, capsys, uncompi
     )
     assert lines[-1] == f"{expected}, with 0.00 GB in place of 0.00"
     # If the rates of the device are unknown, nothing is tried.
-    uncompiled(40)
-    report = plan.plan_run(run, target, programs=["train"], tries=5)
-    assert (report["faster"], report["fastest"]) == ([], {})
+    for fastest in (False, True):
+        uncompiled(40)
+        report = plan.plan_run(run, target, programs=["train"], tries=5, fastest=fastest)
+        assert (report["faster"], report["fastest"]) == ([], {})
+        message = "no faster step is searched: the peak rates of cpu are unknown"
+        assert (message in capsys.readouterr().out) == fastest
 
 
 def test_fastest_also_makes_a_step_fit_and_keeps_the_model(tiny_run, capsys, uncompiled):
     changes = {"data.batch_size": "2", "model.length_chunk": "0"}
     names = uncompiled(400, 150, 190, 170, 100, 390, seconds=(8.0, 9.0, 8.5, 8.95, 9.5, 8.0))
-    target = devices.find_target("cpu")._replace(memory=200)
+    rates = devices.GPUS["h200"]
+    target = devices.find_target("cpu")._replace(memory=200, hardware=rates)
     report = plan.plan_run(described(tiny_run, **changes), target, tries=1, fastest=True)
     assert names == ["train"] * 6
     # The second is too close to the device's memory. The third fits, but gains less than 1 % with
@@ -282,6 +287,15 @@ def test_changes_keep_batches_and_meshes_legal():
     changed = run_config(with_changes(run.description, values[0] | values[-1]))
     assert (changed.mesh.preset, changed.model.cross_attention) == ("fsdp", "hepos")
     assert run.description["mesh"]["preset"] == "replicated"
+    # With documents sharded over four of eight devices, two devices share the rows.
+    sharded = {"data.batch_size": "8", "mesh.preset": "fsdp+sequence", "mesh.fsdp": "2"}
+    sharded |= {"mesh.batch": "1", "mesh.sequence": "-1", "training.accumulation": "1"}
+    for rows, expected in ("8", [2, 4]), ("4", [2]):
+        run = described("configs/locost_c4.py", **sharded | {"data.batch_size": rows})
+        values = [values for values, _ in training_changes(run, 8, 8)]
+        counts = [x["training.accumulation"] for x in values if "training.accumulation" in x]
+        assert counts == expected
+        assert [x["mesh.sequence"] for x in values if "mesh.sequence" in x] == [8]
     sizes = [x.get("evaluation.batch_size") for x, _ in evaluation_changes(run)]
     assert sizes == [8, 4, 2, 1, None]
 
@@ -376,6 +390,14 @@ def test_dry_runs_say_what_programs_take_and_do_nothing_else(
     assert not results.exists()
 
 
+@pytest.mark.parametrize(("fits", "is_printed"), [(True, False), (None, False), (False, True)])
+def test_a_remedy_is_printed_if_a_summary_does_not_fit(fits, is_printed, monkeypatch, capsys):
+    planned = [ProgramPlan("read", {"total": 1}, fits, None)]
+    monkeypatch.setattr(plan, "plan_summaries", lambda *_, **options: planned)
+    plan.dry_run_summaries(None, [3], SummaryOptions(batch_size=1))
+    assert ("to fit: " in capsys.readouterr().out) == is_printed
+
+
 def test_documents_that_are_read_have_the_lengths_that_dry_runs_plan(small_model):
     model = load(small_model)
     texts = [TEXT, TEXT[:40]]
@@ -446,6 +468,9 @@ def test_running_out_of_memory_is_one_sentence(small_model, monkeypatch, capsys)
         (["--config=configs/quickstart.py", "--device=v5"], '--device=v5: unknown device "v5"'),
         (["--config=configs/locost_c4.py:tiny", "--device=cpu", "--config.mesh.batch=3"],
          "needs 3 devices, there are 1"),
+        (["--config=configs/extractor.py:tiny", "--device=cpu", "--programs=read,search"],
+         "--programs=read,search: this run only has train and loss, because it generates no"),
+        (["--model=a", "--tries=0"], "--tries=0 leaves nothing to plan; give --input_length"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence(arguments, sentence):
