@@ -25,6 +25,8 @@ from longsum_plan.program_work import Work
 _REFUSED = re.compile(
     r"([Uu]sed |temporaries \()([\d.]+)([KMGT]?)i?B?(?: of|\))"
 )
+# a kernel that needs too much on-chip memory: "in memory space vmem"
+_ON_CHIP = re.compile(r"memory space (?!hbm)")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
@@ -252,12 +254,14 @@ def _left_out(compiled: Compilation, arguments: tuple[Any, ...]) -> list[Any]:
 def refused_bytes(message: str, arguments: int = 0) -> int | None:
     """Returns the bytes required by a program that XLA rejects; None for other errors.
 
+    On-chip memory that a kernel lacks is another error.
+
     Args:
         message: error message of XLA.
         arguments: bytes of the program's arguments, which messages about
             temporary arrays do not include.
     """
-    if OUT_OF_MEMORY not in message:
+    if OUT_OF_MEMORY not in message or _ON_CHIP.search(message):
         return None
     sizes = [
         int(float(number) * 1024 ** _POWERS[unit])

@@ -17,7 +17,7 @@ from longsum_plan.plan import (
     refused_bytes,
     roofline,
 )
-from longsum_plan.printing import print_faster
+from longsum_plan.printing import print_faster, print_trials
 from longsum_plan.program import AbstractProgram
 from longsum_plan.program_work import Traffic, Work
 from longsum_plan.tables import (
@@ -41,6 +41,10 @@ CHIP = devices.Hardware(
 REFUSAL = (
     "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. "
     "Exceeded hbm capacity by 4.75G."
+)
+ON_CHIP = (
+    "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space vmem. "
+    "Used 256.00M of 128.00M vmem. Exceeded vmem capacity by 128.00M."
 )
 TEMPORARIES = (
     "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries "
@@ -202,6 +206,7 @@ def test_a_program_that_the_compiler_refuses_has_the_bytes_of_its_message():
     assert refused_bytes(REFUSAL, 1000) == int(20.5 * 2**30)
     assert refused_bytes("RESOURCE_EXHAUSTED: something else") is None
     assert refused_bytes("INVALID_ARGUMENT: Used 20.50G of 15.75G hbm") is None
+    assert refused_bytes(ON_CHIP) is None  # of a kernel, whatever the device's memory
 
     def compile_(message):
         def fail():
@@ -218,6 +223,9 @@ def test_a_program_that_the_compiler_refuses_has_the_bytes_of_its_message():
     assert plan_program(of_temporaries, cpu()).total == int(17.13 * 2**30) + 2 * 1000
     with pytest.raises(jax.errors.JaxRuntimeError, match="other"):
         plan_program(compile_("INTERNAL: other"), cpu())
+    # An attempt that does not compile does not end the search.
+    trial = Trial.of(lambda values: plan_program(compile_(f"{ON_CHIP}\n1."), cpu()), {}, "it")
+    assert (trial.plan, trial.refusal) == (None, ON_CHIP)
 
 
 def planned(total, limit=100):
@@ -273,6 +281,12 @@ def test_of_programs_that_are_as_fast_the_smallest_is_the_fastest(others, expect
     refused = Trial({}, "", None, "no such mesh")
     assert fastest([*trials, refused]) is trials[expected]
     assert fastest([refused, Trial({}, "", planned(10))]) is None
+
+
+def test_a_program_without_a_change_that_saves_memory_is_said_not_to_fit():
+    lines = []
+    assert list(print_trials([], "read", lines.append)) == []
+    assert lines == ["read does not fit; take more devices, or devices with more memory"]
 
 
 @pytest.mark.parametrize(
