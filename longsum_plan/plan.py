@@ -171,12 +171,10 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         memory = {**parts, "total": needed_bytes(error, arguments) + idle}
         seconds = time.perf_counter() - began
         return ProgramPlan(program.name, memory, False, None, {}, seconds)
-    idle = device_bytes(program.idle) + device_bytes(
-        _left_out(compiled, program.arguments)
-    )
-    memory = {**compiled.memory, **parts, "idle": idle}
-    # Parameters and optimizer state are arguments.
-    memory["total"] = sum(memory.values()) - sum(parts.values())
+    memory = _memory(program, compiled, parts)
+    fits = None
+    if target.memory:
+        fits = memory["total"] <= target.memory
     program_works = program_parts(
         compiled.text,
         trips=program.trips,
@@ -193,13 +191,23 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         key=lambda part: (part.least_seconds, part.part.work.num_bytes),
         reverse=True,
     )
-    fits = None
-    if target.memory:
-        fits = memory["total"] <= target.memory
     times = roofline(work, target.hardware)
     return ProgramPlan(
         program.name, memory, fits, work, times, compiled.seconds, planned
     )
+
+
+def _memory(
+    program: AbstractProgram, compiled: Compilation, parts: Mapping[str, int]
+) -> dict[str, int]:
+    """Returns ``ProgramPlan.memory`` of a compiled program."""
+    idle = device_bytes(program.idle) + device_bytes(
+        _left_out(compiled, program.arguments)
+    )
+    memory = {**compiled.memory, **parts, "idle": idle}
+    # Parameters and optimizer state are arguments.
+    memory["total"] = sum(memory.values()) - sum(parts.values())
+    return memory
 
 
 def roofline(work: Work, hardware: Hardware | None) -> dict[str, float]:
