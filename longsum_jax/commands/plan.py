@@ -706,5 +706,5 @@ def _print_plans(
 
     print_plans(plans, target, top, write)
     attention = _attention_line(plans)
-    if attention:
+    if attention and target.platform != "cpu":  # CPUs have no kernels
         write(f"{attention}\n")

@@ -164,6 +164,12 @@ def test_layers_without_a_kernel_are_named_with_the_reason(uncompiled):
     expected = "attention without a fused kernel: encoder.a, decoder.a (position biases)"
     assert plan._attention_line(plans) == expected
     assert plans[0].report()["attention"]["decoder.b"] == {"kernel": "splash", "reason": ""}
+    # CPUs have no kernels.
+    for target, is_printed in (("cpu", False), ("gpu", True)):
+        lines = []
+        device = SimpleNamespace(platform=target, device_kind=target)
+        plan._print_plans(plans, devices.Target(target, [device], None, 0), 0, lines.append)
+        assert any(expected in line for line in lines) == is_printed
     # A search attends from a token at a time, which no kernel would make faster.
     for silent in AbstractProgram("it", lambda: None, {}), programs[0]._replace(name="search"):
         assert plan._attention_line(plan._compiled([silent], devices.find_target("cpu"))) == ""
