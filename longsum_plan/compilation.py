@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax.stages import Lowered
@@ -49,7 +49,7 @@ def compile_program(lowered: Lowered, target: Target) -> Compilation:
 
     The key of an entry is a hash of the program with the names of its modules,
     its arguments, the device, the versions of JAX, jaxlib and the compiler, and
-    compiler flags. Entries that cannot be read are written again.
+    compiler options and flags. Entries that cannot be read are written again.
 
     Raises:
         jax.errors.JaxRuntimeError: XLA cannot compile the program.
@@ -112,8 +112,10 @@ def _entry(lowered: Lowered, target: Target) -> Path | None:
     device = target.devices[0]
     parts = [
         lowered.as_text(debug_info=True),
-        # The text lacks arguments that the program does not use.
+        # The text lacks arguments that the program does not use, and options of
+        # the compiler.
         str(lowered.in_avals),
+        *map(repr, _compiler_options(lowered)),
         device.device_kind,
         target.name,
         str(len(target.devices)),
@@ -124,3 +126,8 @@ def _entry(lowered: Lowered, target: Target) -> Path | None:
     ]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return Path(directory) / f"longsum-plan-{key}"
+
+
+def _compiler_options(lowered: Lowered) -> Sequence[tuple[str, Any]]:
+    """Returns the ``compiler_options`` of ``jax.jit``; JAX has no public name for them."""
+    return getattr(lowered._lowering, "_compiler_options_kvs", ())

@@ -291,17 +291,21 @@ def _parsed(name: str) -> tuple[str, str]:
         raise InputError(
             f'--device={name}: unknown device "{family}"; {did_you_mean(family, NAMES)}'
         )
-    forms = {"cpu": r"[1-9]\d*", **dict.fromkeys(GPUS, r"[1-9]\d*x[1-9]\d*")}
-    forms |= dict.fromkeys(TPUS, r"[1-9]\d*(x[1-9]\d*){1,2}")
-    if colon and not re.fullmatch(forms.get(family, "$^"), sizes):
-        examples = {
-            "cpu": "cpu:8",
-            **dict.fromkeys(GPUS, f"{family}:2x8 (hosts x devices)"),
-        }
-        example = examples.get(
-            family, f"{family}:{_SMALLEST_TPU.get(family, '')}"
+    if family == HERE and colon:
+        raise InputError(
+            f"--device={name}: this machine's devices have no size; write --device={HERE}"
         )
-        raise InputError(f"--device={name}: write the devices as in {example}")
+    if family == "cpu":
+        form, example = r"[1-9]\d*", "8"
+    elif family in GPUS:
+        form, example = r"[1-9]\d*x[1-9]\d*", "2x8 (hosts x devices)"
+    else:
+        form = r"[1-9]\d*(x[1-9]\d*){1,2}"
+        example = _SMALLEST_TPU.get(family, "")
+    if colon and not re.fullmatch(form, sizes):
+        raise InputError(
+            f"--device={name}: write the devices as in {family}:{example}"
+        )
     return family, sizes
 
 
@@ -352,7 +356,8 @@ def _tpus(name: str, family: str, sizes: str) -> list["jax.Device"]:
     ) as error:
         reason = first_line(error)
         raise InputError(
-            f"--device={name}: no such topology ({reason})"
+            f"--device={name}: no such topology ({reason}); give another one, such as "
+            f"{family}:{_SMALLEST_TPU[family]}, or {family} for a single chip"
         ) from None
     if sizes:
         return list(description.devices)
@@ -379,7 +384,7 @@ def _gpus(
     ) as error:
         reason = first_line(error)
         raise InputError(
-            f"--device={name}: XLA does not support this device ({reason})"
+            f"--device={name}: XLA does not support this device ({reason}); give another one"
         ) from None
     return list(topology.devices)
 

@@ -25,6 +25,8 @@ from longsum_plan.program_work import Work
 _REFUSED = re.compile(
     r"([Uu]sed |temporaries \()([\d.]+)([KMGT]?)i?B?(?: of|\))"
 )
+# a kernel that needs too much on-chip memory: "in memory space vmem"
+_ON_CHIP = re.compile(r"memory space (?!hbm)")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
@@ -169,12 +171,10 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         memory = {**parts, "total": needed_bytes(error, arguments) + idle}
         seconds = time.perf_counter() - began
         return ProgramPlan(program.name, memory, False, None, {}, seconds)
-    idle = device_bytes(program.idle) + device_bytes(
-        _left_out(compiled, program.arguments)
-    )
-    memory = {**compiled.memory, **parts, "idle": idle}
-    # Parameters and optimizer state are arguments.
-    memory["total"] = sum(memory.values()) - sum(parts.values())
+    memory = _memory(program, compiled, parts)
+    fits = None
+    if target.memory:
+        fits = memory["total"] <= target.memory
     program_works = program_parts(
         compiled.text,
         trips=program.trips,
@@ -191,13 +191,23 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         key=lambda part: (part.least_seconds, part.part.work.num_bytes),
         reverse=True,
     )
-    fits = None
-    if target.memory:
-        fits = memory["total"] <= target.memory
     times = roofline(work, target.hardware)
     return ProgramPlan(
         program.name, memory, fits, work, times, compiled.seconds, planned
     )
+
+
+def _memory(
+    program: AbstractProgram, compiled: Compilation, parts: Mapping[str, int]
+) -> dict[str, int]:
+    """Returns ``ProgramPlan.memory`` of a compiled program."""
+    idle = device_bytes(program.idle) + device_bytes(
+        _left_out(compiled, program.arguments)
+    )
+    memory = {**compiled.memory, **parts, "idle": idle}
+    # Parameters and optimizer state are arguments.
+    memory["total"] = sum(memory.values()) - sum(parts.values())
+    return memory
 
 
 def roofline(work: Work, hardware: Hardware | None) -> dict[str, float]:
@@ -252,12 +262,14 @@ def _left_out(compiled: Compilation, arguments: tuple[Any, ...]) -> list[Any]:
 def refused_bytes(message: str, arguments: int = 0) -> int | None:
     """Returns the bytes required by a program that XLA rejects; None for other errors.
 
+    On-chip memory that a kernel lacks is another error.
+
     Args:
         message: error message of XLA.
         arguments: bytes of the program's arguments, which messages about
             temporary arrays do not include.
     """
-    if OUT_OF_MEMORY not in message:
+    if OUT_OF_MEMORY not in message or _ON_CHIP.search(message):
         return None
     sizes = [
         int(float(number) * 1024 ** _POWERS[unit])

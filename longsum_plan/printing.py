@@ -49,15 +49,16 @@ def print_trials(
         name: name of the program.
         write: function that prints a line.
     """
-    fitting = None
+    fitting, failure = None, "does not fit"
     for trial in trials:
+        failure = "fits with none of these"
         write(_trial_line(trial, name))
         if trial.plan is not None:
             fitting = trial if trial.plan.fits else None
         yield trial
     if fitting is None:
         write(
-            f"{name} fits with none of these; take more devices, or devices with more memory"
+            f"{name} {failure}; take more devices, or devices with more memory"
         )
     else:
         write(f"to fit {name}: {fitting.flags}")
@@ -69,7 +70,7 @@ def print_faster(
     """Prints attempts at a faster program as they arrive, and yields them.
 
     Args:
-        trials: attempts; one whose config is invalid is refused.
+        trials: attempts; one without a plan is refused.
         start: program before them, with a plan that fits.
         name: name of the program.
         write: function that prints a line.

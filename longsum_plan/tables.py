@@ -148,7 +148,7 @@ def _gb(num_bytes: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Returns a time in milliseconds, to three digits."""
-    if seconds < 1:
+    """Returns a time in milliseconds, to three digits or whole milliseconds."""
+    if seconds < 0.9995:  # 999.5 ms have four digits
         return f"{1000 * seconds:,.3g}"
     return f"{1000 * seconds:,.0f}"

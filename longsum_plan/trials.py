@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from longsum_jax.errors import InputError
+import jax
+
+from longsum_jax.errors import InputError, first_line
 from longsum_plan.plan import ProgramPlan
 
 # Times, or sizes, that differ by less are taken for equal: bounds are not exact.
@@ -19,8 +21,9 @@ class Trial(NamedTuple):
     Attributes:
         values: all changes of the config, dotted key -> value.
         says: description of the last change and its cost.
-        plan: plan of the changed program; None if the config is invalid.
-        refusal: reason why the config is invalid.
+        plan: plan of the changed program; None if the config is invalid, or
+            XLA cannot compile the program.
+        refusal: reason why there is no plan.
     """
 
     values: Mapping[str, Any]
@@ -38,8 +41,8 @@ class Trial(NamedTuple):
         """Returns the trial of ``values``, which ``plan_with`` plans or refuses."""
         try:
             return cls(values, says, plan_with(values))
-        except InputError as error:
-            return cls(values, says, None, str(error))
+        except (InputError, jax.errors.JaxRuntimeError) as error:
+            return cls(values, says, None, first_line(error))
 
     @property
     def flags(self) -> str:
@@ -57,7 +60,7 @@ class Trial(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Bytes in use on one device; infinity for an invalid config."""
+        """Bytes in use on one device; infinity without a plan."""
         if self.plan is None:
             return math.inf
         return self.plan.total

@@ -12,6 +12,7 @@ from longsum_jax.experiment.memory_changes import (
     accumulations,
     mesh_values,
 )
+from longsum_jax.training.mesh import axis_sizes
 from longsum_plan.plan import ProgramPlan
 from longsum_plan.trials import Trial, fastest
 
@@ -139,9 +140,7 @@ class FasterSteps:
         mesh, devices = self._run.mesh, self._num_devices
         if devices == 1 or mesh.preset not in ("replicated", "fsdp"):
             return
-        current = mesh.fsdp
-        if current == -1:
-            current = devices // mesh.batch
+        current = axis_sizes(mesh, devices)["fsdp"]
         without_links = partial(_seconds, parts=("compute", "memory"))
         base = min(self._tried, key=without_links)
         for group in _groups(devices, self._num_hosts):

@@ -170,8 +170,8 @@ def _parser() -> argparse.ArgumentParser:
         default=TRIES,
         metavar="N",
         help="maximum number of changed configs to compile if training does not fit the device or "
-        "leaves memory for a faster step, and of lengths to compile with --model; "
-        f"default: {TRIES}; 0 for none",
+        "leaves memory for a faster step; with --model, 0 to skip the search for the longest "
+        f"document; default: {TRIES}; 0 for none",
     )
     parser.add_argument(
         "--fastest",
@@ -226,6 +226,10 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
             flags.refuse_idle(args, parser, ("programs",), mode)
         return args, overrides
     flags.refuse_idle(args, parser, ("programs", "fastest"), "with --model")
+    if not args.tries and not args.input_length:
+        raise InputError(
+            "--tries=0 leaves nothing to plan; give --input_length"
+        )
     for key in overrides:
         raise InputError(
             f"--config.{key} has no effect with --model; leave it out"
@@ -235,7 +239,7 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
 
 def _numbers(text: str) -> tuple[int, ...]:
     numbers = [part.replace("_", "") for part in text.split(",")]
-    if not all(part.isdigit() and int(part) for part in numbers):
+    if not all(part.isdecimal() and int(part) for part in numbers):
         raise argparse.ArgumentTypeError(
             f'"{text}" is not a list of numbers such as 4096,16384'
         )
@@ -278,23 +282,20 @@ def plan_run(
             the results of the changes, so that the plan is kept if a compiler
             crashes.
         write: function that prints a text and a line break.
+
+    Raises:
+        InputError: an invalid config, or none of its programs is selected.
     """
     from longsum_jax.experiment.config_files import with_micro_batches
-    from longsum_jax.experiment.programs import evaluation_length, run_programs
+    from longsum_jax.experiment.programs import evaluation_length
     from longsum_plan.printing import print_target
     from longsum_plan.trials import Trial
-    from longsum_plan.trials import fastest as fastest_trial
 
     if fastest:
         programs, tries = ("train",), _ALL_TRIES
     print_target(target, write)
     run = with_micro_batches(run, write, target.devices)
-    selected = [
-        program
-        for program in run_programs(run, target.devices)
-        if program.name in programs
-    ]
-    plans = list(_compiled(selected, target))
+    plans = list(_compiled(_selected(run, target, programs), target))
     _print_plans(plans, target, top, write)
     if run.evaluation.max_source_length == 0 and {"read", "search"} & {
         p.name for p in plans
@@ -306,32 +307,49 @@ def plan_run(
     report = {**target.report(), "programs": [plan.report() for plan in plans]}
     if save is not None:
         save(report | {"trials": {}, "faster": []})
-    trials: dict[str, list[Trial]] = {}
-    starts = [Trial({}, "", plan) for plan in plans if plan.name == "train"]
-    for plan in plans:
-        if plan.fits is not False or not tries:
-            continue
-        attempts = list(
+    trials = {
+        plan.name: list(
             _trials(run, target, plan, tries, write, same_model=fastest)
         )
-        trials[plan.name] = attempts
-        last = attempts[-1] if attempts else None
-        if fastest and last and last.plan and last.plan.fits:
-            starts = [last]
-    faster: list[Trial] = []
-    report["fastest"] = {}
-    for start in starts:
-        if tries and start.seconds < math.inf:
-            faster = list(_faster(run, target, start, tries, write))
-        best = fastest_trial([start, *faster]) or start
-        report["fastest"] = dict(best.values)
+        for plan in plans
+        if plan.fits is False and tries
+    }
     report["trials"] = {
         name: [trial.report() for trial in of] for name, of in trials.items()
     }
-    report["faster"] = [trial.report() for trial in faster]
+    starts = [Trial({}, "", plan) for plan in plans if plan.name == "train"]
+    if fastest:
+        starts += [
+            trial
+            for trial in trials.get("train", [])
+            if trial.plan is not None and trial.plan.fits
+        ]
+    report |= {"fastest": {}, "faster": []}
+    for start in starts[-1:]:
+        report |= _faster_report(run, target, start, tries, write)
+    if fastest and target.hardware is None:
+        write(
+            f"no faster step is searched: the peak rates of {target.title} are unknown"
+        )
     if save is not None:
         save(report)
     return report
+
+
+def _selected(
+    run: "RunConfig", target: "Target", names: Sequence[str]
+) -> list["AbstractProgram"]:
+    """Returns the programs of a run with these names; refuses names of which it has none."""
+    from longsum_jax.experiment.programs import run_programs
+
+    programs = {x.name: x for x in run_programs(run, target.devices)}
+    selected = [program for name, program in programs.items() if name in names]
+    if not selected:
+        raise InputError(
+            f"--programs={','.join(names)}: this run only has {' and '.join(programs)}, because "
+            "it generates no summaries of documents in one piece; leave it out"
+        )
+    return selected
 
 
 def fastest_changes(
@@ -421,7 +439,7 @@ def dry_run_summaries(
         **options.generation,
     )
     _print_plans(plans, target, TOP)
-    if not all(plan.fits for plan in plans):
+    if any(plan.fits is False for plan in plans):
         console.print_stdout(f"to fit: {console.SUMMARY_ADVICE}")
 
 
@@ -591,6 +609,26 @@ def _trials(
     return print_trials(trials, plan.name, write)
 
 
+def _faster_report(
+    run: "RunConfig",
+    target: "Target",
+    start: "Trial",
+    tries: int,
+    write: Callable[[str], None],
+) -> dict[str, Any]:
+    """Returns attempts at a faster training step, and the changes of the fastest, for JSON."""
+    from longsum_plan.trials import fastest
+
+    faster: list[Trial] = []
+    if tries and start.seconds < math.inf:
+        faster = list(_faster(run, target, start, tries, write))
+    best = fastest([start, *faster]) or start
+    return {
+        "fastest": dict(best.values),
+        "faster": [trial.report() for trial in faster],
+    }
+
+
 def _faster(
     run: "RunConfig",
     target: "Target",
@@ -668,5 +706,5 @@ def _print_plans(
 
     print_plans(plans, target, top, write)
     attention = _attention_line(plans)
-    if attention:
+    if attention and target.platform != "cpu":  # CPUs have no kernels
         write(f"{attention}\n")

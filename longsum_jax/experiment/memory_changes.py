@@ -1,11 +1,13 @@
 """Config changes that reduce memory use, cheapest first."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.ops.remat import Remat
+from longsum_jax.training.mesh import BATCH_AXES, axis_sizes
 
 HEPOS_STRIDE = 4
 
@@ -62,7 +64,7 @@ def training_changes(
         if accumulation > run.training.accumulation:
             says = f"{accumulation} micro-batches for an update, one after the other"
             yield {"training.accumulation": accumulation}, says
-    shards = 2 * max(run.mesh.sequence, 1)
+    shards = 2 * axis_sizes(run.mesh, num_devices)["sequence"]
     while devices_per_host % shards == 0 and run.model.d_model % shards == 0:
         says = f"every document is sharded over {shards} devices"
         yield mesh_values("fsdp+sequence", sequence=shards), says
@@ -72,9 +74,13 @@ def training_changes(
 
 
 def accumulations(run: RunConfig, num_devices: int) -> list[int]:
-    """Returns possible numbers of micro-batches, the run's times powers of two, ascending."""
+    """Returns possible numbers of micro-batches, the run's times powers of two, ascending.
+
+    Each micro-batch has as many rows on all devices that split the rows.
+    """
     rows = run.data.batch_size
-    row_devices = 1 if rows % num_devices else num_devices
+    sizes = axis_sizes(run.mesh, num_devices)
+    row_devices = math.prod(sizes[axis] for axis in BATCH_AXES)
     counts = [run.training.accumulation]
     while counts[0] % 2 == 0:
         counts.insert(0, counts[0] // 2)

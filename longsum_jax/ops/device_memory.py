@@ -11,7 +11,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.ops.platform import target_kind
 
 # Bytes available to programs, by prefixes of JAX's device names
-# (``device_kind``); sources: see ``analysis.devices``.
+# (``device_kind``); sources: see ``longsum_plan.devices``.
 DEVICE_MEMORY: Mapping[str, int] = {
     "TPU v5 lite": int(15.75 * 2**30),
     "TPU v5e": int(15.75 * 2**30),

@@ -143,13 +143,42 @@ def make_mesh(
         raise InputError(
             f"mesh: device {twice} is listed twice; list every device once"
         )
+    sizes = axis_sizes(options, len(devices))
+    per_host = len(devices) // len({device.process_index for device in devices})
+    # number of devices that share the rows of a batch
+    per_row = sizes["tensor"] * sizes["sequence"]
+    # These devices must be a part of one host or several whole hosts.
+    if per_host % per_row and per_row % per_host:
+        raise InputError(
+            f"mesh.tensor x mesh.sequence: {per_row} devices neither divide the {per_host} of one "
+            "host nor are a multiple of them; give another number"
+        )
+    return jax.make_mesh(
+        tuple(sizes.values()),
+        MESH_AXES,
+        axis_types=(AxisType.Auto,) * len(sizes),
+        devices=devices,
+    )
+
+
+def axis_sizes(options: MeshOptions, num_devices: int) -> dict[str, int]:
+    """Returns the number of devices along each axis of a mesh, in the order of ``MESH_AXES``.
+
+    Args:
+        options: numbers of devices, of which one may be -1.
+        num_devices: total number of devices.
+
+    Raises:
+        InputError: more than one -1, or sizes whose product is not the number
+            of devices.
+    """
     sizes = [getattr(options, axis) for axis in MESH_AXES]
     if sizes.count(-1) > 1:
         raise InputError(
             f"mesh: only one of {', '.join(MESH_AXES)} may be -1, got {sizes}"
         )
     fixed = math.prod(size for size in sizes if size != -1)
-    if len(devices) % fixed or (-1 not in sizes and fixed != len(devices)):
+    if num_devices % fixed or (-1 not in sizes and fixed != num_devices):
         axes = " x ".join(
             f"{axis}={size}"
             for axis, size in zip(MESH_AXES, sizes, strict=True)
@@ -159,27 +188,13 @@ def make_mesh(
         else:
             needed = f"{fixed}"
         raise InputError(
-            f"mesh: {axes} needs {needed} devices, there are {len(devices)}; change mesh.batch, "
+            f"mesh: {axes} needs {needed} devices, there are {num_devices}; change mesh.batch, "
             "mesh.fsdp, mesh.tensor or mesh.sequence"
         )
     # Devices per unit of the axis that is -1.
-    rest = len(devices) // fixed
+    rest = num_devices // fixed
     sizes = [rest if size == -1 else size for size in sizes]
-    per_host = len(devices) // len({device.process_index for device in devices})
-    # number of devices that share the rows of a batch
-    per_row = math.prod(sizes[2:])
-    # These devices must be a part of one host or several whole hosts.
-    if per_host % per_row and per_row % per_host:
-        raise InputError(
-            f"mesh.tensor x mesh.sequence: {per_row} devices neither divide the {per_host} of one "
-            "host nor are a multiple of them; give another number"
-        )
-    return jax.make_mesh(
-        tuple(sizes),
-        MESH_AXES,
-        axis_types=(AxisType.Auto,) * len(sizes),
-        devices=devices,
-    )
+    return dict(zip(MESH_AXES, sizes, strict=True))
 
 
 class Feed(NamedTuple):

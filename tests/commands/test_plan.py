@@ -26,6 +26,7 @@ from longsum_jax.models.registry import get_family
 from longsum_jax.ops.attention.fused import KernelChoice, note_choice
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_plan import devices
 from longsum_plan.plan import ProgramPlan
 from longsum_plan.program import AbstractProgram
@@ -163,6 +164,12 @@ def test_layers_without_a_kernel_are_named_with_the_reason(uncompiled):
     expected = "attention without a fused kernel: encoder.a, decoder.a (position biases)"
     assert plan._attention_line(plans) == expected
     assert plans[0].report()["attention"]["decoder.b"] == {"kernel": "splash", "reason": ""}
+    # CPUs have no kernels.
+    for target, is_printed in (("cpu", False), ("gpu", True)):
+        lines = []
+        device = SimpleNamespace(platform=target, device_kind=target)
+        plan._print_plans(plans, devices.Target(target, [device], None, 0), 0, lines.append)
+        assert any(expected in line for line in lines) == is_printed
     # A search attends from a token at a time, which no kernel would make faster.
     for silent in AbstractProgram("it", lambda: None, {}), programs[0]._replace(name="search"):
         assert plan._attention_line(plan._compiled([silent], devices.find_target("cpu"))) == ""
@@ -232,15 +239,19 @@ def test_memory_that_is_left_is_used_for_a_faster_step(tiny_run, capsys, uncompi
     )
     assert lines[-1] == f"{expected}, with 0.00 GB in place of 0.00"
     # If the rates of the device are unknown, nothing is tried.
-    uncompiled(40)
-    report = plan.plan_run(run, target, programs=["train"], tries=5)
-    assert (report["faster"], report["fastest"]) == ([], {})
+    for fastest in (False, True):
+        uncompiled(40)
+        report = plan.plan_run(run, target, programs=["train"], tries=5, fastest=fastest)
+        assert (report["faster"], report["fastest"]) == ([], {})
+        message = "no faster step is searched: the peak rates of cpu are unknown"
+        assert (message in capsys.readouterr().out) == fastest
 
 
 def test_fastest_also_makes_a_step_fit_and_keeps_the_model(tiny_run, capsys, uncompiled):
     changes = {"data.batch_size": "2", "model.length_chunk": "0"}
     names = uncompiled(400, 150, 190, 170, 100, 390, seconds=(8.0, 9.0, 8.5, 8.95, 9.5, 8.0))
-    target = devices.find_target("cpu")._replace(memory=200)
+    rates = devices.GPUS["h200"]
+    target = devices.find_target("cpu")._replace(memory=200, hardware=rates)
     report = plan.plan_run(described(tiny_run, **changes), target, tries=1, fastest=True)
     assert names == ["train"] * 6
     # The second is too close to the device's memory. The third fits, but gains less than 1 % with
@@ -282,6 +293,15 @@ def test_changes_keep_batches_and_meshes_legal():
     changed = run_config(with_changes(run.description, values[0] | values[-1]))
     assert (changed.mesh.preset, changed.model.cross_attention) == ("fsdp", "hepos")
     assert run.description["mesh"]["preset"] == "replicated"
+    # With documents sharded over four of eight devices, two devices share the rows.
+    sharded = {"data.batch_size": "8", "mesh.preset": "fsdp+sequence", "mesh.fsdp": "2"}
+    sharded |= {"mesh.batch": "1", "mesh.sequence": "-1", "training.accumulation": "1"}
+    for rows, expected in ("8", [2, 4]), ("4", [2]):
+        run = described("configs/locost_c4.py", **sharded | {"data.batch_size": rows})
+        values = [values for values, _ in training_changes(run, 8, 8)]
+        counts = [x["training.accumulation"] for x in values if "training.accumulation" in x]
+        assert counts == expected
+        assert [x["mesh.sequence"] for x in values if "mesh.sequence" in x] == [8]
     sizes = [x.get("evaluation.batch_size") for x, _ in evaluation_changes(run)]
     assert sizes == [8, 4, 2, 1, None]
 
@@ -376,6 +396,14 @@ def test_dry_runs_say_what_programs_take_and_do_nothing_else(
     assert not results.exists()
 
 
+@pytest.mark.parametrize(("fits", "is_printed"), [(True, False), (None, False), (False, True)])
+def test_a_remedy_is_printed_if_a_summary_does_not_fit(fits, is_printed, monkeypatch, capsys):
+    planned = [ProgramPlan("read", {"total": 1}, fits, None)]
+    monkeypatch.setattr(plan, "plan_summaries", lambda *_, **options: planned)
+    plan.dry_run_summaries(None, [3], SummaryOptions(batch_size=1))
+    assert ("to fit: " in capsys.readouterr().out) == is_printed
+
+
 def test_documents_that_are_read_have_the_lengths_that_dry_runs_plan(small_model):
     model = load(small_model)
     texts = [TEXT, TEXT[:40]]
@@ -446,6 +474,9 @@ def test_running_out_of_memory_is_one_sentence(small_model, monkeypatch, capsys)
         (["--config=configs/quickstart.py", "--device=v5"], '--device=v5: unknown device "v5"'),
         (["--config=configs/locost_c4.py:tiny", "--device=cpu", "--config.mesh.batch=3"],
          "needs 3 devices, there are 1"),
+        (["--config=configs/extractor.py:tiny", "--device=cpu", "--programs=read,search"],
+         "--programs=read,search: this run only has train and loss, because it generates no"),
+        (["--model=a", "--tries=0"], "--tries=0 leaves nothing to plan; give --input_length"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence(arguments, sentence):
@@ -454,10 +485,15 @@ def test_bad_input_is_one_sentence(arguments, sentence):
 
 
 def test_lengths_and_names_are_lists(small_model):
-    for flag in ("--input_length=0", "--batch_size=a", "--programs=train,reed"):
-        with pytest.raises(InputError) as caught:
+    numbers = "is not a list of numbers such as 4096,16384"
+    for flag, message in (
+        ("--input_length=0", numbers),
+        ("--input_length=²", numbers),  # a digit, but no number
+        ("--batch_size=a", numbers),
+        ("--programs=train,reed", "must be one of train, loss, read, search"),
+    ):
+        with pytest.raises(InputError, match=message):
             plan.main([f"--model={small_model}", flag])
-    assert "must be one of train, loss, read, search" in str(caught.value)
     with pytest.raises(InputError, match=r"--input_length has 20,000,000 tokens"):
         plan.main([f"--model={small_model}", "--device=cpu", "--input_length=20_000_000"])
 

@@ -14,7 +14,8 @@ from longsum_plan import devices
         ("v5e:16", r"--device=v5e:16: write the devices as in v5e:2x2$"),
         ("h200:8", r"--device=h200:8: write the devices as in h200:2x8 \(hosts x devices\)"),
         ("cpu:2x2", r"--device=cpu:2x2: write the devices as in cpu:8"),
-        ("here:2", r"--device=here:2: write the devices"),
+        ("here:2", "--device=here:2: this machine's devices have no size; write --device=here$"),
+        ("here:", "--device=here:: this machine's devices have no size"),
     ],
 )
 def test_unknown_devices_are_refused(name, sentence):

@@ -17,10 +17,16 @@ from longsum_plan.plan import (
     refused_bytes,
     roofline,
 )
-from longsum_plan.printing import print_faster
+from longsum_plan.printing import print_faster, print_trials
 from longsum_plan.program import AbstractProgram
 from longsum_plan.program_work import Traffic, Work
-from longsum_plan.tables import collectives_table, memory_table, parts_table, work_table
+from longsum_plan.tables import (
+    collectives_table,
+    memory_table,
+    milliseconds,
+    parts_table,
+    work_table,
+)
 from longsum_plan.trials import Trial, fastest, find_fit
 
 CHIP = devices.Hardware(
@@ -36,6 +42,10 @@ REFUSAL = (
     "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. "
     "Exceeded hbm capacity by 4.75G."
 )
+ON_CHIP = (
+    "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space vmem. "
+    "Used 256.00M of 128.00M vmem. Exceeded vmem capacity by 128.00M."
+)
 TEMPORARIES = (
     "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries "
     "(17.13G) exceeds available HBM (15.75G)."
@@ -46,9 +56,10 @@ def cpu(memory=10**9, hardware=None):
     return devices.Target("cpu", jax.devices("cpu")[:1], hardware, memory)
 
 
-def program(function, *shapes, parts=None):
+def program(function, *shapes, parts=None, **settings):
     arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return AbstractProgram("it", lambda: jax.jit(function).lower(*arguments), parts or {})
+    jitted = jax.jit(function, **settings)
+    return AbstractProgram("it", lambda: jitted.lower(*arguments), parts or {})
 
 
 PRODUCT = program(lambda x, w: jnp.tanh(x @ w), (64, 128), (128, 32))
@@ -63,9 +74,10 @@ def test_notes_are_entries_of_the_report():
 class Counted:
     """A lowered program that counts its compilations."""
 
-    def __init__(self, function, *others):
-        self.lowered = program(function, (2, 3), *others).lower()
+    def __init__(self, function, *others, **settings):
+        self.lowered = program(function, (2, 3), *others, **settings).lower()
         self.in_avals = self.lowered.in_avals
+        self._lowering = self.lowered._lowering
         self.count = 0
 
     def as_text(self, **options):
@@ -116,6 +128,15 @@ def test_programs_that_differ_in_unused_arguments_are_not_confused(monkeypatch, 
     # Lines are part of a program's text.
     used = [compile_program(Counted(first_sine, *x), chip()).is_used for x in ((), ((4,),))]
     assert used == [[True], [True, False]]
+
+
+def test_programs_that_differ_in_options_of_the_compiler_are_not_confused(monkeypatch, tmp_path):
+    """The text of a program before it is compiled does not contain them."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+    for is_fast in (True, False, True):
+        options = {"xla_cpu_enable_fast_math": is_fast}
+        compile_program(Counted(jnp.sin, compiler_options=options), chip())
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize(
@@ -185,6 +206,7 @@ def test_a_program_that_the_compiler_refuses_has_the_bytes_of_its_message():
     assert refused_bytes(REFUSAL, 1000) == int(20.5 * 2**30)
     assert refused_bytes("RESOURCE_EXHAUSTED: something else") is None
     assert refused_bytes("INVALID_ARGUMENT: Used 20.50G of 15.75G hbm") is None
+    assert refused_bytes(ON_CHIP) is None  # of a kernel, whatever the device's memory
 
     def compile_(message):
         def fail():
@@ -201,6 +223,9 @@ def test_a_program_that_the_compiler_refuses_has_the_bytes_of_its_message():
     assert plan_program(of_temporaries, cpu()).total == int(17.13 * 2**30) + 2 * 1000
     with pytest.raises(jax.errors.JaxRuntimeError, match="other"):
         plan_program(compile_("INTERNAL: other"), cpu())
+    # An attempt that does not compile does not end the search.
+    trial = Trial.of(lambda values: plan_program(compile_(f"{ON_CHIP}\n1."), cpu()), {}, "it")
+    assert (trial.plan, trial.refusal) == (None, ON_CHIP)
 
 
 def planned(total, limit=100):
@@ -258,6 +283,12 @@ def test_of_programs_that_are_as_fast_the_smallest_is_the_fastest(others, expect
     assert fastest([refused, Trial({}, "", planned(10))]) is None
 
 
+def test_a_program_without_a_change_that_saves_memory_is_said_not_to_fit():
+    lines = []
+    assert list(print_trials([], "read", lines.append)) == []
+    assert lines == ["read does not fit; take more devices, or devices with more memory"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "gain"), [(0.9, ", 10% less, with"), (0.996, ", with"), (1.005, ", with")]
 )
@@ -271,6 +302,14 @@ def test_a_gain_is_printed_if_it_is_one(seconds, gain):
     assert list(print_faster([other], start, "train", lines.append)) == [other]
     assert f"in place of 1,000{gain}" in lines[-1]
     assert "0.50 GB in place of 1.00" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.0123456, "12.3"), (0.9994, "999"), (0.9997, "1,000"), (1.2345, "1,234"), (0, "0")],
+)
+def test_times_have_three_digits_and_no_exponent(seconds, expected):
+    assert milliseconds(seconds) == expected
 
 
 def test_the_longest_parts_of_a_program_by_the_roofline_of_each():

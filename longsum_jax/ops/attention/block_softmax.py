@@ -88,9 +88,7 @@ def attend_at_once(inputs: BlockInputs) -> PartialSoftmax:
     q, key_sets, log_sum_exp, scale, dropout = inputs
     scores = [_scores(q, key_set, scale) for key_set in key_sets]
     # [batch, num_blocks, heads, block_size], like the scores.
-    if log_sum_exp is None:
-        log_sum_exp = None
-    else:
+    if log_sum_exp is not None:
         log_sum_exp = log_sum_exp.swapaxes(2, 3)
     softmax = softmax_of_values(scores, key_sets, log_sum_exp, dropout, mix)
     # Back to the layout of ``q``, with the heads after the queries of a block.
@@ -113,9 +111,7 @@ def attend_one_block(inputs: BlockInputs) -> PartialSoftmax:
     sets = [_of_one_block(key_set) for key_set in key_sets]
     products = [scaled_scores(dot(q[0, 0, :, 0], s.k), scale) for s in sets]
     scores = [_biased(x, s) for x, s in zip(products, sets, strict=True)]
-    if log_sum_exp is None:
-        log_sum_exp = None
-    else:
+    if log_sum_exp is not None:
         log_sum_exp = log_sum_exp[0, 0, :, 0]
     softmax = softmax_of_values(scores, sets, log_sum_exp, dropout, dot)
     # Restores the axes of batch, blocks and heads.

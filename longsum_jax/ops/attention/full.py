@@ -41,8 +41,7 @@ def full_attention(
         segment_ids: segment ids of packed rows, whose queries only read keys of
             their segment; None for one segment.
         distance_bias: bias by key position - query position, from 1 - length to
-            length
-            - 1, so that ``distances`` is 2 length - 1.
+            length - 1; ``distances`` is 2 length - 1.
         extra: additional keys that all queries attend to.
         scale, dropout: see ``attend_key_sets``.
 

@@ -188,40 +188,60 @@ def choose_kernel(
         if platform != "cpu":
             reason = f"no kernel for {dtype} on this {platform}"
         return KernelChoice(None, reason)
-    if kernel in ("splash", "mosaic") and dtype == jnp.float16:
-        return KernelChoice(None, "TPUs have no float16")
-    if kernel == "mosaic":
-        from longsum_jax.ops.attention.kernel_blocks import tpu_block
+    if kernel in ("cudnn", "triton"):
+        reason = _refusal_of_gpus(kernel, dtype, head_dim, needs_triton)
+    elif dtype == jnp.float16:
+        reason = "TPUs have no float16"
+    elif kernel == "mosaic":
+        reason = _refusal_of_mosaic(num_queries, head_dim, dtype.itemsize)
+    else:
+        reason = _refusal_of_splash(has_bias, has_dropout, has_segments)
+    return KernelChoice(None if reason else kernel, reason)
 
-        if tpu_block(num_queries, head_dim, dtype.itemsize) is None:
-            return KernelChoice(
-                None,
-                f"with biases or dropout, {num_queries} queries of {head_dim} "
-                "dimensions do not fit in the on-chip memory of a TPU",
-            )
-        return KernelChoice(kernel)
-    if kernel == "splash":
-        if has_bias:
-            return KernelChoice(None, "splash attention has no position biases")
-        if has_dropout:
-            return KernelChoice(None, "splash attention has no dropout")
-        if has_segments:
-            return KernelChoice(None, "splash attention has no packed rows")
-        return KernelChoice(kernel)
+
+def _refusal_of_gpus(
+    kernel: Kernel, dtype: Any, head_dim: int, needs_triton: bool
+) -> str:
+    """Returns why a kernel of GPUs does not support an attention; "" if it does."""
     is_supported = head_dim % 8 == 0 and head_dim <= _TRITON_MAX_HEAD_DIM
     if not is_supported or dtype not in _GPU_DTYPES:
-        return KernelChoice(
-            None,
-            f"kernels of GPUs have no heads of {head_dim} dimensions in {dtype}",
+        return (
+            f"kernels of GPUs have no heads of {head_dim} dimensions in {dtype}"
         )
     if kernel == "cudnn" and needs_triton:
-        return KernelChoice(
-            None,
+        return (
             "cuDNN has no windows, no soft caps, no position biases, here no "
             "dropout or packed rows, no masks in causal attention, and no heads "
-            f"of more than {_CUDNN_MAX_HEAD_DIM} dimensions",
+            f"of more than {_CUDNN_MAX_HEAD_DIM} dimensions"
         )
-    return KernelChoice(kernel)
+    return ""
+
+
+def _refusal_of_mosaic(num_queries: int, head_dim: int, itemsize: int) -> str:
+    """Returns why our kernel of TPUs does not support an attention; "" if it does."""
+    from longsum_jax.ops.attention.kernel_blocks import tpu_block
+
+    if tpu_block(num_queries, head_dim, itemsize) is None:
+        return (
+            f"with biases or dropout, {num_queries} queries of {head_dim} "
+            "dimensions do not fit in the on-chip memory of a TPU"
+        )
+    return ""
+
+
+def _refusal_of_splash(
+    has_bias: bool, has_dropout: bool, has_segments: bool
+) -> str:
+    """Returns why splash attention does not support an attention; "" if it does."""
+    missing = {
+        "position biases": has_bias,
+        "dropout": has_dropout,
+        "packed rows": has_segments,
+    }
+    for feature, is_needed in missing.items():
+        if is_needed:
+            return f"splash attention has no {feature}"
+    return ""
 
 
 def _kernel_of_target(

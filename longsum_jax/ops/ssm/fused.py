@@ -45,7 +45,7 @@ from jaxtyping import Array, BFloat16, Float
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import bfloat16_parts
 from longsum_jax.ops.ssm.fft import circular_kernel
-from longsum_jax.ops.ssm.kernel import Modes
+from longsum_jax.ops.ssm.kernel import Modes, Planes, plus, times
 from longsum_jax.typing import AnyArray
 
 # Positions of the shortest FFT: Triton multiplies matrices of at least 16 rows.
@@ -56,13 +56,6 @@ _NUM_WARPS = 4
 
 # Parts of an array that sum to it: one if bfloat16 represents it, else two.
 _Parts = tuple[Any, ...]
-
-
-class _Complex(NamedTuple):
-    """Real and imaginary part of an array, or the parts of each."""
-
-    real: Any
-    imag: Any
 
 
 def convolve_fused(
@@ -206,11 +199,11 @@ def _convolve(pairs: AnyArray, spectrum: AnyArray) -> Array:
 
         # A loop, because Triton would compute both halves at the same time,
         # which needs more registers.
-        def add(half: Any, total: _Complex) -> _Complex:
+        def add(half: Any, total: Planes) -> Planes:
             fft = _FFT(half, *constants)
-            states = fft.forward(_Complex(x[0], x[1]))
-            factor = _Complex(spectrum[half, 0], spectrum[half, 1])
-            return _plus(total, fft.inverse(_times(states, factor)))
+            states = fft.forward(Planes(x[0], x[1]))
+            factor = Planes(spectrum[half, 0], spectrum[half, 1])
+            return plus(total, fft.inverse(times(states, factor)))
 
         total = lax.fori_loop(0, _HALVES, add, _zeros(rows, columns))
         y[0] = total.real.astype(y.dtype)
@@ -248,11 +241,11 @@ def _correlate(
         *constants, result = others
         fft = _FFT(lax.rem(pl.program_id(0), _HALVES), *constants)
 
-        def add(i: Any, sums: _Complex) -> _Complex:
-            a = fft.forward(_Complex(x[i, 0], x[i, 1]))
-            b = fft.forward(_Complex(other[i, 0], other[i, 1]))
-            product = _times(b, _Complex(a.real, -a.imag))
-            return _plus(sums, product)
+        def add(i: Any, sums: Planes) -> Planes:
+            a = fft.forward(Planes(x[i, 0], x[i, 1]))
+            b = fft.forward(Planes(other[i, 0], other[i, 1]))
+            product = times(b, Planes(a.real, -a.imag))
+            return plus(sums, product)
 
         sums = lax.fori_loop(0, num_pairs, add, _zeros(rows, columns))
         result[0], result[1] = sums
@@ -353,59 +346,49 @@ class _FFT:
         self._references = first, turn, second
 
     @property
-    def _first(self) -> _Complex:
+    def _first(self) -> Planes:
         first, half = self._references[0], self._half
-        return _Complex(
+        return Planes(
             *((first[half, i, 0], first[half, i, 1]) for i in range(_PLANES))
         )
 
     @property
-    def _turn(self) -> _Complex:
+    def _turn(self) -> Planes:
         turn = self._references[1]
-        return _Complex(turn[self._half, 0], turn[self._half, 1])
+        return Planes(turn[self._half, 0], turn[self._half, 1])
 
     @property
-    def _second(self) -> _Complex:
+    def _second(self) -> Planes:
         second = self._references[2]
-        return _Complex(*((second[i, 0], second[i, 1]) for i in range(_PLANES)))
+        return Planes(*((second[i, 0], second[i, 1]) for i in range(_PLANES)))
 
-    def forward(self, x: _Complex) -> _Complex:
+    def forward(self, x: Planes) -> Planes:
         """Returns the frequencies [k1, k2] of bfloat16 positions [n1, n2]."""
-        inner = _product(self._first, _Complex((x.real,), (x.imag,)))
-        turned = _times(inner, self._turn)
+        inner = _product(self._first, Planes((x.real,), (x.imag,)))
+        turned = times(inner, self._turn)
         return _product(_complex_parts(turned), self._second)
 
-    def inverse(self, x: _Complex) -> _Complex:
+    def inverse(self, x: Planes) -> Planes:
         """Returns L times the positions of frequencies [k1, k2], float32."""
         inner = _product(_complex_parts(x), self._second, conjugate="b")
         turn = self._turn
-        turned = _times(inner, _Complex(turn.real, -turn.imag))
+        turned = times(inner, Planes(turn.real, -turn.imag))
         return _product(self._first, _complex_parts(turned), conjugate="a")
 
 
-def _zeros(rows: int, columns: int) -> _Complex:
+def _zeros(rows: int, columns: int) -> Planes:
     zeros = jnp.zeros((rows, columns), jnp.float32)
-    return _Complex(zeros, zeros)
+    return Planes(zeros, zeros)
 
 
-def _plus(a: _Complex, b: _Complex) -> _Complex:
-    return _Complex(a.real + b.real, a.imag + b.imag)
-
-
-def _times(a: _Complex, b: _Complex) -> _Complex:
-    return _Complex(
-        a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real
-    )
-
-
-def _product(a: _Complex, b: _Complex, conjugate: str = "") -> _Complex:
+def _product(a: Planes, b: Planes, conjugate: str = "") -> Planes:
     """Returns a b, a b* if ``conjugate`` is "b", or a* transposed times b if it is "a"."""
     axis = 0 if conjugate == "a" else 1
     if conjugate == "a":
-        a = _Complex(a.real, _negative(a.imag))
+        a = Planes(a.real, _negative(a.imag))
     if conjugate == "b":
-        b = _Complex(b.real, _negative(b.imag))
-    return _Complex(
+        b = Planes(b.real, _negative(b.imag))
+    return Planes(
         _sum_of_dots(axis, (a.real, b.real), (_negative(a.imag), b.imag)),
         _sum_of_dots(axis, (a.real, b.imag), (a.imag, b.real)),
     )
@@ -437,5 +420,5 @@ def _sum_of_dots(axis: int, *factors: tuple[_Parts, _Parts]) -> Array:
     return functools.reduce(jnp.add, products)
 
 
-def _complex_parts(x: _Complex) -> _Complex:
-    return _Complex(*map(bfloat16_parts, x))
+def _complex_parts(x: Planes) -> Planes:
+    return Planes(*map(bfloat16_parts, x))

@@ -34,9 +34,12 @@ from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.ssm.kernel import (
     Modes,
+    Planes,
     inner_steps,
     kernel_of_modes,
     mode_powers,
+    plus,
+    times,
 )
 from longsum_jax.typing import AnyArray
 
@@ -54,13 +57,6 @@ _LEAST_CHUNK, _LARGEST_CHUNK = 64, 1024
 _TILE, _LEAST_TILE = 64, 8
 # Chunks of a group that pass states one by one; more are divided into segments.
 _MOST_STEPS = 64
-
-
-class _Planes(NamedTuple):
-    """Real and imaginary parts as two arrays, because hardware multiplies real matrices."""
-
-    real: Float[Array, "..."]
-    imag: Float[Array, "..."]
 
 
 def convolve_by_matmul(
@@ -239,9 +235,7 @@ def _from_other_chunks_forward(
     chunk = x.shape[3]
     powers, scale = _powers(modes, chunk), _scale(modes)
 
-    def advance(
-        state: _Planes, x: Array
-    ) -> tuple[_Planes, tuple[Array, _Planes]]:
+    def advance(state: Planes, x: Array) -> tuple[Planes, tuple[Array, Planes]]:
         entering = _into_states(powers, x, precision)
         states, end = _states(entering, state, modes, chunk, scale=scale)
         y = _out_of_states(powers, states, precision)
@@ -275,11 +269,11 @@ def _from_other_chunks_backward(
     powers, scale = _powers(modes, chunk), _scale(modes)
     # Inputs multiplied by exponents would be float32, and need more passes.
     exponents = jnp.arange(chunk, dtype=jnp.float32)
-    moments = _Planes(*(plane * exponents for plane in powers))
+    moments = Planes(*(plane * exponents for plane in powers))
 
     def retreat(
-        carry: tuple[_Planes, list[_Planes]], group: tuple[Any, ...]
-    ) -> tuple[tuple[_Planes, list[_Planes]], Array]:
+        carry: tuple[Planes, list[Planes]], group: tuple[Any, ...]
+    ) -> tuple[tuple[Planes, list[Planes]], Array]:
         adjoint, sums = carry
         x, dy, start = group
         entering, entering_moment = (
@@ -301,12 +295,12 @@ def _from_other_chunks_backward(
             (states, gradients),
         )
         sums = [
-            _plus(total, _sum_of_products(*pair))
+            plus(total, _sum_of_products(*pair))
             for total, pair in zip(sums, pairs, strict=True)
         ]
         return (adjoint, sums), dx
 
-    zero = _Planes(*map(jnp.zeros_like, scale))
+    zero = Planes(*map(jnp.zeros_like, scale))
     carry = (_no_state(x, modes), [zero] * 4)
     groups = (
         _by_direction(jnp.asarray(x, dtype), modes, _COUNTED_DOWN),
@@ -316,12 +310,12 @@ def _from_other_chunks_backward(
     (_, sums), dx = lax.scan(retreat, carry, groups, reverse=True)
     of_Ct, of_out, of_into, of_step = sums
     step = _power(modes, chunk)
-    by_step = _times(_Planes(*(chunk * plane for plane in step)), of_step)
-    of_log = _plus(_times(scale, _plus(of_out, of_Ct)), of_into, by_step)
+    by_step = times(Planes(*(chunk * plane for plane in step)), of_step)
+    of_log = plus(times(scale, plus(of_out, of_Ct)), of_into, by_step)
     # In JAX the gradient of a + i b is (gradient of a) - i (gradient of b), and
     # log w is decay + i theta.
     ddecay, negative_dtheta = (plane.sum((0, 1)) for plane in of_log)
-    of_Ct = _times(_power(modes, 1), of_Ct)
+    of_Ct = times(_power(modes, 1), of_Ct)
     dCt = 2 * jnp.moveaxis(lax.complex(*of_Ct)[:, 0], 0, 2)
     dmodes = Modes(ddecay, -negative_dtheta, None, None, dCt)  # type: ignore[arg-type] # integers have no gradients
     return _sum_of_directions(dx, _COUNTED_DOWN), dmodes
@@ -332,7 +326,7 @@ _from_other_chunks.defvjp(
 )
 
 
-def _powers(modes: Modes, chunk: int) -> _Planes:
+def _powers(modes: Modes, chunk: int) -> Planes:
     """Returns w**0 to w**(chunk - 1), [sets, channels, modes, chunk].
 
     They are products of two small tables, as in ``kernel.py``.
@@ -343,21 +337,21 @@ def _powers(modes: Modes, chunk: int) -> _Planes:
     first_steps = inner * jnp.arange(outer, dtype=jnp.int32)
     rows = _planes(mode_powers(modes, first_steps)[..., None])
     columns = _planes(mode_powers(modes, steps)[..., None, :])
-    powers = _times(rows, columns)  # [..., outer, inner]
+    powers = times(rows, columns)  # [..., outer, inner]
     shape = *modes.decay.shape, outer * inner
-    return _Planes(*(x.reshape(shape)[..., :chunk] for x in powers))
+    return Planes(*(x.reshape(shape)[..., :chunk] for x in powers))
 
 
-def _power(modes: Modes, exponent: int) -> _Planes:
+def _power(modes: Modes, exponent: int) -> Planes:
     """Returns w**exponent, [sets, channels, modes]."""
     steps = jnp.array([exponent], jnp.int32)
     return _planes(mode_powers(modes, steps)[..., 0])
 
 
-def _scale(modes: Modes) -> _Planes:
+def _scale(modes: Modes) -> Planes:
     """Returns 2 Ct w, [directions, 1, sets, channels, modes]."""
     coefficients = jnp.moveaxis(2 * modes.Ct, 2, 0)[:, None]
-    return _times(_planes(coefficients), _power(modes, 1))
+    return times(_planes(coefficients), _power(modes, 1))
 
 
 def _by_direction(
@@ -385,19 +379,19 @@ def _sum_of_directions(
     return sum(others, total)
 
 
-def _no_state(x: AnyArray, modes: Modes) -> _Planes:
+def _no_state(x: AnyArray, modes: Modes) -> Planes:
     """Returns zeros, [1, directions, batch, sets, channels, modes]."""
     sets, channels, directions, size = modes.Ct.shape
     shape = 1, directions, x.shape[2], sets, channels, size
     zeros = jnp.zeros(shape, jnp.float32)
-    return _Planes(zeros, zeros)
+    return Planes(zeros, zeros)
 
 
 def _into_states(
-    powers: _Planes,
+    powers: Planes,
     x: Float[AnyArray, "num_chunks directions batch sets chunk channels"],
     precision: lax.Precision,
-) -> _Planes:
+) -> Planes:
     """Returns contributions of chunks, [num_chunks, directions, batch, sets, channels, modes]."""
     # Rows of a product are a single axis, or XLA adds axes to its window.
     rows = x.reshape(-1, *x.shape[3:])
@@ -406,11 +400,11 @@ def _into_states(
         product = _product("shmt,rsth->rshm", plane, rows, precision)
         return product.reshape(*x.shape[:3], *product.shape[1:])
 
-    return _Planes(*map(sums, powers))
+    return Planes(*map(sums, powers))
 
 
 def _out_of_states(
-    powers: _Planes, states: _Planes, precision: lax.Precision
+    powers: Planes, states: Planes, precision: lax.Precision
 ) -> Float[Array, "num_chunks directions batch sets chunk channels"]:
     """Returns the real part of the sums of powers and states over the modes."""
 
@@ -432,14 +426,14 @@ def _product(
 
 
 def _states(
-    entering: _Planes,
-    state: _Planes,
+    entering: Planes,
+    state: Planes,
     modes: Modes,
     chunk: int,
     *,
-    scale: _Planes | None = None,
+    scale: Planes | None = None,
     backward: bool = False,
-) -> tuple[_Planes, _Planes]:
+) -> tuple[Planes, Planes]:
     """Returns the states at the start of each chunk of a group, and the state after the group.
 
     They are s[0] = ``state`` and s[n] = w**chunk s[n-1] + entering[n-1]; if
@@ -456,32 +450,32 @@ def _states(
     """
     step = _power(modes, chunk)
 
-    def advance(state: _Planes, entering: _Planes) -> tuple[_Planes, _Planes]:
-        end = _plus(_times(step, state), entering)
+    def advance(state: Planes, entering: Planes) -> tuple[Planes, Planes]:
+        end = plus(times(step, state), entering)
         if scale is None:
             return end, state
-        return end, _times(scale, state)
+        return end, times(scale, state)
 
-    def total(state: _Planes, entering: _Planes) -> tuple[_Planes, None]:
+    def total(state: Planes, entering: Planes) -> tuple[Planes, None]:
         return advance(state, entering)[0], None
 
     count = len(entering.real)
     size = _chunks_per_segment(count)
     # [size, segments, ...]
-    segments = _Planes(
+    segments = Planes(
         *(x.reshape(-1, size, *x.shape[1:]).swapaxes(0, 1) for x in entering)
     )
     if size == count:
         end, states = lax.scan(advance, state, segments, reverse=backward)
     else:
-        none = _Planes(*(jnp.zeros_like(x[0]) for x in segments))
+        none = Planes(*(jnp.zeros_like(x[0]) for x in segments))
         totals, _ = lax.scan(total, none, segments, reverse=backward)
         firsts, end = _states(
             totals, state, modes, size * chunk, backward=backward
         )
         _, states = lax.scan(advance, firsts, segments, reverse=backward)
     in_order = (x.swapaxes(0, 1).reshape(count, *x.shape[2:]) for x in states)
-    return _Planes(*in_order), end
+    return Planes(*in_order), end
 
 
 def _chunks_per_segment(count: int) -> int:
@@ -494,23 +488,10 @@ def _chunks_per_segment(count: int) -> int:
     return size
 
 
-def _times(a: _Planes, b: _Planes) -> _Planes:
-    return _Planes(
-        a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real
-    )
-
-
-def _plus(*terms: _Planes) -> _Planes:
-    total, *others = terms
-    for term in others:
-        total = _Planes(total.real + term.real, total.imag + term.imag)
-    return total
-
-
-def _sum_of_products(a: _Planes, b: _Planes) -> _Planes:
+def _sum_of_products(a: Planes, b: Planes) -> Planes:
     """Returns sums over chunks and batch, [directions, 1, sets, channels, modes]."""
-    return _Planes(*(x.sum((0, 2))[:, None] for x in _times(a, b)))
+    return Planes(*(x.sum((0, 2))[:, None] for x in times(a, b)))
 
 
-def _planes(x: Complex[AnyArray, "*axes"]) -> _Planes:
-    return _Planes(jnp.real(x), jnp.imag(x))
+def _planes(x: Complex[AnyArray, "*axes"]) -> Planes:
+    return Planes(jnp.real(x), jnp.imag(x))
