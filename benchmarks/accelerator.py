@@ -1,27 +1,28 @@
-"""The first minutes on a GPU or a TPU: what it computes is checked, then the shortest measurements.
+"""Checks a GPU or a TPU, and measures the most important times, within a few minutes.
 
     python benchmarks/accelerator.py --minutes=9 --out=accelerator.json
 
-First, what the device computes is checked, see ``accelerator_checks.py``. Checks take two or three
-minutes on a GPU, most of them to compile. Nothing is measured if one of them fails; if it is an
-attention kernel's, --attention_backend=reference measures without kernels, in another report. If
-PyTorch is missing or does not use the device, ours is measured alone.
+First, what the device computes is checked, see ``accelerator_checks.py``, for two or three minutes
+on a GPU, most of it compilation. If a check fails, nothing is measured, with two exceptions: the
+fused state-space kernel on devices whose models do not use it by default, and PyTorch, without
+which only longsum_jax is measured. If an attention kernel fails, give --attention_backend=reference
+and another --out to measure without kernels.
 
-Then the other scripts run, one case after another in a process of its own until --minutes are over,
+Then the other scripts run, one case after another in separate processes until --minutes are over,
 the most important ones first: training steps, compared with PyTorch's classes, plain and compiled;
-encoders to a million tokens; searches, compared with PyTorch's with static caches; the operations
-that take longest; the backends of the state-space operation and of attention. Times are medians of
-five turns at least. The peers of training steps have processes of their own, so that nearly all
-memory is theirs: `ratio` on a row of ours is how many times as fast as the fastest `peer` it is,
-`memory_share` its memory over the peer's, `difference` the relative distance of the first losses if
-the weights are the same. `compile_seconds` of a program that an earlier case compiled are the time
-to load it. The remaining minutes are for a training on generated text.
+encoders up to a million tokens; searches, compared with PyTorch's with static caches; the
+operations that take longest; the backends of the state-space operation and of attention. Times are
+medians of at least five calls. PyTorch's training steps have separate processes, so that nearly all
+memory is available to them. On a row of longsum_jax, `ratio` is its speed relative to the fastest
+`peer`, `memory_share` its memory relative to the peer's, and `difference` the relative distance of
+the first losses if the weights are the same. `compile_seconds` of a program that an earlier case
+compiled are the time to load it. The remaining minutes are for a training on generated text.
 
-The report is written after every case, and a later start continues it: checks that all hold and
-finished cases are not repeated, a stopped case continues after its last row, and cases that failed,
-took longer than three minutes or were stopped twice come last; those that failed twice without a
-new row are left out. Only the training needs its folder next to the report (--out without .json,
-and .training) to continue.
+The report is written after every case. Start the command again to continue: checks that have passed
+and finished cases are not repeated, and a stopped case continues after its last row. Cases that
+failed, took longer than three minutes or were stopped twice come last; cases that failed twice
+without a new row are left out. The training continues from its folder next to the report
+(accelerator.training).
 """
 
 import argparse

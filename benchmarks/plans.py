@@ -1,17 +1,17 @@
 """Plans of shipped configs and of summaries for TPUs and GPUs, compiled and never run.
 
     python benchmarks/plans.py --out=plans.json [--cases=c4_v5e,c4_v5p]
-    python benchmarks/plans.py --out=config_plans.json --configs=h200,h100,a100-80,v5e,v6e
+    python benchmarks/plans.py --out=config_plans.json --configs=h200,h100,a100-40,v5e,v6e
     python benchmarks/plans.py --out=plan_parts.json --parts --cases=c4_v5e,c4_16_v5e
 
-Every case is one call of `longsum plan` in a process of its own. TPU cases need the extra
-`plan-tpu`, GPU cases `plan-cuda`, neither a TPU nor a GPU. A report that is there already is
-continued: cases that it holds for the same device are kept. On two cores the largest cases compile
-for a quarter of an hour each. --configs plans the training step of every shipped config, all modes
-but the tiny ones, on one device of each kind; the row of one that does not fit has the changes of
-the config that fit, or the smallest mesh that does. --parts compares the bytes of each part of a
-training step with a count by hand (``least_bytes.py``), for cases with READ the parts of reading
-a document.
+Every case is one call of `longsum plan` in a separate process. TPU cases need the extra `plan-tpu`,
+GPU cases `plan-cuda`; neither needs the device. An existing report is continued: its cases are not
+compiled again for the same device. On two cores the largest cases take up to an hour.
+
+--configs plans the training step of every shipped config, all modes except the tiny ones, on one
+device of each kind. If it does not fit, its row has the changes of the config with which it fits,
+or the smallest mesh. --parts compares the bytes of each part of a training step, in cases of a
+million tokens of reading a document, with a count by hand (``least_bytes.py``).
 """
 
 import argparse
