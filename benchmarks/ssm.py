@@ -17,7 +17,7 @@ the same --out, the script adds missing rows. ``cpu_seconds`` is the processor t
 which other work on the machine affects less. "gradients" compiles for a TPU v5e, "tpus" for three
 TPUs and "gpus" for two GPUs, forward and backward together; they run nothing, and need the extras
 `plan-tpu` and `plan-cuda`. "costs" compiles nothing, either: it counts a forward pass of the
-published model (M = 128) in bfloat16 by hand, as docs/design/ssm.md derives it.
+published model (M = 256) in bfloat16 by hand, as docs/design/ssm.md derives it.
 """
 
 import argparse
