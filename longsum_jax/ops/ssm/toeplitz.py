@@ -6,13 +6,13 @@ depends only on the distance d of the blocks:
 
     y[n] = sum_d  u[n - d] W[d],        W[d][j, i] = c[d T + i - j]
 
-for a kernel c of lags in both directions. A matrix is a row of 2 T lags that is
-shifted by one for every position j:
+for a kernel c of lags in both directions. Rows of a matrix are rotated rows of
+lags, those of distance d above the diagonal and those of d - 1 below it:
 
-    lags      0  1  2 -3 -2 -1       d = 0, T = 3, the first three are read
-    j = 0     0  1  2
-    j = 1    -1  0  1                shifted by one
-    j = 2    -2 -1  0                shifted by two
+              lags of d      of d - 1     matrix       d = 0, T = 3
+    j = 0     0  1  2       -3 -2 -1      0  1  2
+    j = 1     2  0  1       -1 -3 -2     -1  0  1      rotated by one
+    j = 2     1  2  0       -2 -1 -3     -2 -1  0      rotated by two
 
 A matrix is made on the chip and multiplies the blocks of all documents that
 are d apart. There are no states, so that nothing but inputs, lags and outputs
@@ -20,7 +20,7 @@ is in memory, and no loop over chunks; but the number of operations grows with
 the length: 2 L for each input, twice, because lags have two bfloat16 parts.
 
 The gradient of the lags is the same sum in reverse: the sums over documents and
-blocks of u[n - d]^T dy[n], whose diagonals are shifted back and added.
+blocks of u[n - d]^T dy[n], whose diagonals are rotated back and added.
 
 Mosaic compiles the kernels for TPUs; other devices interpret them, for tests.
 The module is imported on first use, because importing Pallas takes a third of a
@@ -36,7 +36,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Array, BFloat16, Float
+from jaxtyping import Array, BFloat16, Bool, Float
 
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import bfloat16_parts
@@ -44,9 +44,7 @@ from longsum_jax.ops.ssm.fft import circular_kernel
 from longsum_jax.ops.ssm.kernel import Modes
 from longsum_jax.typing import AnyArray
 
-# Positions of a block: rows and columns of a TPU's unit for products, twice
-# those of a v5e.
-_BLOCK = 256
+_BLOCK = 128  # positions of a block: lanes of a TPU
 _MEMORY = 48 * 2**20  # on the chip
 
 
@@ -124,13 +122,17 @@ def _convolve(
     def run(u_ref: Any, lags_ref: Any, y_ref: Any, u: Any, total: Any) -> None:
         u[...] = u_ref[...].astype(jnp.float32)
         total[...] = jnp.zeros_like(total)
+        is_above = _is_above_diagonal()
+        below = _rotated(lags_ref, -num_blocks, num_blocks)
         for d in _distances(num_blocks):
             after = max(d, 0) * batch
             before = max(-d, 0) * batch
             count = num_rows - abs(d) * batch
             # Slices of float32 rows need not be whole tiles.
             inputs = u[pl.ds(before, count)].astype(jnp.bfloat16)
-            matrix = _toeplitz(lags_ref, d, num_blocks)
+            above = _rotated(lags_ref, d, num_blocks)
+            matrix = jnp.where(is_above, above, below)
+            below = above
             for part in bfloat16_parts(matrix):
                 total[pl.ds(after, count)] += _dot(inputs, part, 1, 0)
         y_ref[...] = total[...].astype(y_ref.dtype)
@@ -152,17 +154,21 @@ def _convolve(
     return y.reshape(rows.shape)
 
 
-def _toeplitz(
+def _rotated(
     lags: Any, distance: int, num_blocks: int
 ) -> Float[Array, "inputs outputs"]:
-    """Returns the matrix of blocks at a distance."""
-    first, second = (
-        lags[:, pl.ds((d % (2 * num_blocks)) * _BLOCK, _BLOCK)]
-        for d in (distance, distance - 1)
-    )
-    row = jnp.concatenate([first, second], 1)
-    rows = jnp.broadcast_to(row, (_BLOCK, 2 * _BLOCK))
-    return pltpu.roll(rows, 0, 1, stride=1, stride_axis=0)[:, :_BLOCK]
+    """Returns the lags of a block as rows, each rotated by one more than the last."""
+    start = distance % (2 * num_blocks) * _BLOCK
+    row = lags[:, pl.ds(start, _BLOCK)]
+    rows = jnp.broadcast_to(row, (_BLOCK, _BLOCK))
+    return pltpu.roll(rows, 0, 1, stride=1, stride_axis=0)
+
+
+def _is_above_diagonal() -> Bool[Array, "rows columns"]:
+    """Returns True on the diagonal and above it, where rotated rows have not wrapped around."""
+    shape = (_BLOCK, _BLOCK)
+    rows = lax.broadcasted_iota(jnp.int32, shape, 0)
+    return lax.broadcasted_iota(jnp.int32, shape, 1) >= rows
 
 
 def _correlate(
@@ -177,6 +183,7 @@ def _correlate(
     def run(u_ref: Any, dy_ref: Any, result: Any, u: Any, dy: Any) -> None:
         u[...] = u_ref[...].astype(jnp.float32)
         dy[...] = dy_ref[...].astype(jnp.float32)
+        is_above = _is_above_diagonal()
         for n, d in enumerate(distances):
             after = max(d, 0) * batch
             before = max(-d, 0) * batch
@@ -184,10 +191,12 @@ def _correlate(
             a = u[pl.ds(before, count)].astype(jnp.bfloat16)
             b = dy[pl.ds(after, count)].astype(jnp.bfloat16)
             products = _dot(a, b, 0, 0)  # [inputs, outputs]
-            padded = jnp.concatenate([products, jnp.zeros_like(products)], 1)
-            # The last input is not shifted, the first one furthest.
-            shifted = pltpu.roll(padded, 0, 1, stride=1, stride_axis=0)
-            result[pl.ds(n, 1)] = jnp.sum(shifted, 0, keepdims=True)
+            # The last input is not rotated, the first one furthest.
+            rotated = pltpu.roll(products, 0, 1, stride=1, stride_axis=0)
+            first = jnp.where(is_above, rotated, 0.0)
+            second = jnp.where(is_above, 0.0, rotated)
+            sums = [jnp.sum(x, 0, keepdims=True) for x in (first, second)]
+            result[pl.ds(n, 1)] = jnp.concatenate(sums, 1)
 
     pairs = num_blocks**2 * batch * _BLOCK**2
     scratch = pltpu.VMEM((num_rows, _BLOCK), jnp.float32)
