@@ -141,6 +141,7 @@ CASES = {
     "c4_fastest_h200": (*C4_H200, "--fastest"),
     "c4_fastest_v5e": (*C4_V5E[:-1], "--fastest"),
     "c4_fastest_v5p": (*C4_V5P, "--fastest"),
+    "c4_saved_v5p": (*C4_V5P, *SAVED),
     "c4_fastest_v6e": (*C4_V6E, "--fastest"),
     # micro-batches of one document for each chip, the fastest step on four v6e
     "c4_single_v6e": (*C4_V6E, "--config.training.accumulation=64", *SAVED),

@@ -28,7 +28,13 @@ from longsum_jax.ops.ssm.options import Backend
 # GPU; on older ones, whose products read only registers, they do not fit. On
 # TPUs the positions of all documents are in on-chip memory, 24 bytes for each.
 LONGEST_FUSED = 4096
-_FUSED_GPUS = ("NVIDIA H100", "NVIDIA H200", "NVIDIA GH200", "NVIDIA B200")
+_FUSED_GPUS = (
+    "NVIDIA H100",
+    "NVIDIA H200",
+    "NVIDIA GH200",
+    "NVIDIA B200",
+    "NVIDIA GB200",
+)
 _MOST_POSITIONS_ON_TPU = 2**20
 # TPUs, by JAX's names, for which "auto" is "fused" if it supports the inputs:
 # the two cores of a v5p exchange arrays of "matmul" through memory. This is an
