@@ -45,10 +45,11 @@ C4_V5P = (C4, "--device=v5p:2x2x1", *FSDP, TRAIN)
 C4_V6E = (C4, "--device=v6e:2x2", *FSDP, TRAIN)
 C4_16_V5E = (C4, "--device=v5e:4x4", *FSDP)
 SAVED = ("--config.model.remat=False", "--tries=0")
+FUSED_ATTENTION = ("--config.model.ssm_backend=fused", "--config.model.remat=attention")
 SQUARE = ("--config.mesh.batch=16", "--config.mesh.fsdp=16")
 # one of the eight micro-batches of one device
-C4_H200_ONE = (C4, "--device=h200", "--config.data.batch_size=32", "--tries=0")
-C4_H200_ONE += ("--config.training.accumulation=1",)
+C4_ONE = (C4, "--config.data.batch_size=32", "--config.training.accumulation=1", "--tries=0")
+C4_H200_ONE, C4_H100_ONE = ((*C4_ONE, f"--device={name}") for name in ("h200", "h100"))
 # Stands for a directory with the config of a preset, "PRESET:FAMILY:NAME", which reads so many
 # tokens.
 PRESET = "PRESET:"
@@ -132,15 +133,14 @@ CASES = {
     # as c4_h200_one, without computing convolutions or layers again
     "c4_h200_one_attention": (*C4_H200_ONE, "--config.model.remat=attention"),
     "c4_h200_one_saved": (*C4_H200_ONE, "--config.model.remat=False"),
-    "c4_h200_one_fused_attention": (
-        *C4_H200_ONE,
-        "--config.model.ssm_backend=fused",
-        "--config.model.remat=attention",
-    ),
+    "c4_h200_one_fused_attention": (*C4_H200_ONE, *FUSED_ATTENTION),
+    "c4_h100_one_attention": (*C4_H100_ONE, "--config.model.remat=attention"),
+    "c4_h100_one_fused_attention": (*C4_H100_ONE, *FUSED_ATTENTION),
     # changes of the config with which the step is faster
     "c4_fastest_h200": (*C4_H200, "--fastest"),
     "c4_fastest_v5e": (*C4_V5E[:-1], "--fastest"),
     "c4_fastest_v5p": (*C4_V5P, "--fastest"),
+    "c4_saved_v5p": (*C4_V5P, *SAVED),
     "c4_fastest_v6e": (*C4_V6E, "--fastest"),
     # micro-batches of one document for each chip, the fastest step on four v6e
     "c4_single_v6e": (*C4_V6E, "--config.training.accumulation=64", *SAVED),

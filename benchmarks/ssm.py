@@ -5,6 +5,7 @@ time; its backends.
     python benchmarks/ssm.py --tables=backends --repeats=2 --out=ssm_backends.json
     python benchmarks/ssm.py --tables=gradients --out=ssm_gradients.json
     python benchmarks/ssm.py --tables=gpus --out=ssm_gpus.json
+    python benchmarks/ssm.py --tables=tpus --out=ssm_tpus.json
     python benchmarks/ssm.py --tables=costs --out=ssm_costs.json
 
 Sizes are those of the base model (H = 768 channels, M = 256 modes, B = 1, float32) except where a
@@ -13,10 +14,10 @@ timed at half of it. The table of ``ops.ssm.backends.choose_backend`` comes from
 "backends"; channels do not affect one another, so these have few, unless --size names a model,
 whose channels a GPU needs to be busy. They are of bfloat16, on a CPU of float32; started again with
 the same --out, the script adds missing rows. ``cpu_seconds`` is the processor time of all threads,
-which other work on the machine affects less. "gradients" compiles for a TPU v5e and "gpus" for two
-GPUs, forward and backward together; both run nothing, and need the extras `plan-tpu` and
-`plan-cuda`. "costs" compiles nothing, either: it counts a forward pass of the published model (M =
-128) in bfloat16 by hand, as docs/design/ssm.md derives it.
+which other work on the machine affects less. "gradients" compiles for a TPU v5e, "tpus" for three
+TPUs and "gpus" for two GPUs, forward and backward together; they run nothing, and need the extras
+`plan-tpu` and `plan-cuda`. "costs" compiles nothing, either: it counts a forward pass of the
+published model (M = 256) in bfloat16 by hand, as docs/design/ssm.md derives it.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from common import Statistic, add_median_flag, print_table, rows_before, write_r
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 from models import SIZES
 
-from longsum_jax.ops.ssm import backends, matmul
+from longsum_jax.ops.ssm import backends, convolution, matmul, toeplitz
 from longsum_jax.ops.ssm.convolution import ssm_convolution
 from longsum_jax.ops.ssm.kernel import DiagonalSSM, Modes, ssm_kernel, ssm_kernel_direct
 from longsum_plan.devices import GPUS, TPUS, find_target, set_environment
@@ -53,8 +54,11 @@ BACKEND_CHANNELS, BACKEND_BATCHES, BACKEND_LENGTHS = 96, (1, 8), tuple(4**n for 
 GRADIENT_DEVICE, GRADIENT_LENGTH = "v5e", 4096
 # Devices of "gpus", and batch and length of inputs.
 GPU_NAMES, GPU_INPUTS = ("h200", "a100-80"), ((32, 4096), (8, 16_384), (2, 65_536), (1, 2**20))
+# Devices of "tpus", and numbers of documents of GRADIENT_LENGTH. Errors are of a shorter input: the
+# interpreted kernel of a longer one takes XLA for CPUs too long to compile.
+TPU_NAMES, TPU_BATCHES, TPU_ERROR_LENGTH = ("v5e", "v5p", "v6e"), (1, 8), 1024
 # Devices and backends of "costs".
-COSTS = (("v5e", "matmul"), ("h200", "fft"), ("h200", "matmul"))
+COSTS = (("v5e", "matmul"), ("v5e", "fused"), ("h200", "fft"), ("h200", "matmul"))
 COST_INPUTS = ((1, 4096), *GPU_INPUTS)
 BACKEND_TOKENS = 2**19  # batch times length, at most
 BACKENDS = ("fft", "matmul", "fused")
@@ -227,19 +231,37 @@ def gradient_rows() -> Iterator[Row]:
 
 def gpu_rows() -> Iterator[Row]:
     """Traffic and roofline times of the backends on GPUs, in bfloat16."""
-    yield from gpu_error_rows()
+    yield from error_rows_of(("fft", "fused"), "gpu errors", backends.LONGEST_FUSED)
     for device in GPU_NAMES:
-        set_environment(device, os.environ)
+        describe_device(device)
         for (batch, length), backend in itertools.product(GPU_INPUTS, BACKENDS):
             if backend != "fused" or (device == "h200" and length <= backends.LONGEST_FUSED):
                 row = planned_gradient(device, batch, length, backend)
                 yield {"batch": batch, "backend": backend} | row | {"table": "gpus"}
 
 
-def gpu_error_rows(channels: int = 4) -> Iterator[Row]:
+def tpu_rows() -> Iterator[Row]:
+    """Traffic and roofline times of the backends on TPUs, in bfloat16."""
+    with mock.patch.object(convolution, "_fused_kernels", return_value=toeplitz):
+        yield from error_rows_of(("fused",), "tpu errors", TPU_ERROR_LENGTH)
+    for device, batch in itertools.product(TPU_NAMES, TPU_BATCHES):
+        set_environment(device, os.environ)
+        for backend in ("matmul", "fused"):
+            row = planned_gradient(device, batch, GRADIENT_LENGTH, backend)
+            yield {"batch": batch, "backend": backend} | row | {"table": "tpus"}
+
+
+def describe_device(name: str) -> None:
+    """Prepares this process for programs of a device that is not here."""
+    set_environment(name, os.environ)
+
+
+def error_rows_of(
+    names: Sequence[str], table: str, length: int, channels: int = 4
+) -> Iterator[Row]:
     """Errors of bfloat16 outputs and gradients of inputs from float64, and the share of entries
-    that are the nearest ones. The kernel of "fused" is interpreted."""
-    ssm, length = random_ssm(channels), 4096
+    that are the nearest ones, by backend. Kernels of "fused" are interpreted."""
+    ssm = random_ssm(channels)
     rng = np.random.default_rng(0)
     u, dy = jnp.asarray(rng.normal(size=(2, 2, length, channels)), jnp.bfloat16)
     D = jnp.asarray(rng.normal(size=channels), jnp.float32)
@@ -253,9 +275,9 @@ def gpu_error_rows(channels: int = 4) -> Iterator[Row]:
         return np.fft.ifft(padded * spectrum, axis=2).real[:, :, :length, 0].swapaxes(1, 2)
 
     exact = convolved(u, spectrum), convolved(dy, spectrum.conj())
-    for backend in ("fft", "fused"):
+    for backend in names:
         y, pull_back = jax.vjp(partial(ssm_convolution, ssm=ssm, D=D, backend=backend), u)
-        row = {"table": "gpu errors", "backend": backend, "channels": channels, "length": length}
+        row = {"table": table, "backend": backend, "channels": channels, "length": length}
         for name, value, expected in zip(("y", "du"), (y, *pull_back(dy)), exact, strict=True):
             difference = np.asarray(value, np.float64) - expected
             error = np.linalg.norm(difference) / np.linalg.norm(expected)
@@ -268,6 +290,8 @@ def gpu_error_rows(channels: int = 4) -> Iterator[Row]:
 def cost_rows() -> Iterator[Row]:
     """A forward pass by formulas: operations, bytes, serial steps; and times three dense maps."""
     for (name, backend), (batch, length) in itertools.product(COSTS, COST_INPUTS):
+        if backend == "fused" and length > backends.LONGEST_FUSED:
+            continue
         hardware = (TPUS | GPUS)[name]
         platform = "tpu" if name in TPUS else "gpu"
         device = AbstractDevice(hardware.kinds[0], None, platform)
@@ -283,6 +307,8 @@ def cost_rows() -> Iterator[Row]:
         blocks = -(-CHANNELS // plan.block)
         if backend == "fft":
             costs = fft_costs(batch, length, blocks)
+        elif backend == "fused":
+            costs = toeplitz_costs(batch, length)
         else:
             costs = matmul_costs(batch, length, chunk, plan, blocks)
         work, steps = costs
@@ -302,6 +328,14 @@ def fft_costs(batch: int, length: int, blocks: int) -> tuple[Work, int]:
     operations = 2.5 * rows * padded * np.log2(padded)
     num_bytes = CHANNELS * length * batch * (2 * 2 + 3 * 2 * 8)
     return Work({"float32, highest": operations}, num_bytes), blocks
+
+
+def toeplitz_costs(batch: int, length: int) -> tuple[Work, int]:
+    """Returns the work of a forward pass with "fused" on TPUs, and its serial steps."""
+    positions = batch * length * CHANNELS
+    # Inputs and outputs are read and written in both orders of their axes.
+    num_bytes = 12 * positions + 4 * 2 * length * CHANNELS
+    return Work({"bfloat16": 4.0 * length * positions}, float(num_bytes)), 1
 
 
 def matmul_costs(batch: int, length: int, chunk: int, plan: Any, blocks: int) -> tuple[Work, int]:
@@ -360,6 +394,7 @@ TABLES: dict[str, Callable[[Row, int, Sequence[Row]], Iterator[Row]]] = {
     "backends": backend_rows,
     "gradients": lambda *_: gradient_rows(),
     "gpus": lambda *_: gpu_rows(),
+    "tpus": lambda *_: tpu_rows(),
     "costs": lambda *_: cost_rows(),
 }
 
@@ -381,9 +416,9 @@ def main() -> None:
         choices=SIZES,
         help=f'of a model, whose channels "backends" has; default: {BACKEND_CHANNELS} channels',
     )
-    default = ",".join(list(TABLES)[:-4])
+    default = ",".join(list(TABLES)[:-5])
     parser.add_argument(
-        "--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last four"
+        "--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last five"
     )
     args = parser.parse_args()
     channels = SIZES[args.size][0][0] if args.size else BACKEND_CHANNELS

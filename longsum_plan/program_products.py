@@ -25,8 +25,9 @@ _ATTENTION_PRODUCTS = {
     "triton_attention_keys": 4,
 }
 _TRITON = "__gpu$xla.gpu.triton"
-# Other Triton kernels have the number of their operations in their name.
-_OPERATIONS = re.compile(r"_operations_(\d+)$")
+# Other kernels have the number of their operations in their name, to which XLA
+# for TPUs adds the number of the instruction.
+_OPERATIONS = re.compile(r"_operations_(\d+)(\.\d+)*$")
 _PAIRS = re.compile(r"\bpairs_(\d+)\b")
 
 

@@ -12,14 +12,15 @@ from longsum_jax.layers.partitioning import (
     active_sequence_sharding,
     is_on_one_cpu,
 )
-from longsum_jax.ops.device_memory import times_common_memory
+from longsum_jax.ops.device_memory import times_memory
 from longsum_jax.typing import AnyArray
 
 CPU_ROWS = 512  # maximum rows of a dense map at a time, see ``map_over_length``
-# The same for chunks that are recomputed for their gradients, on devices of at
-# most 32 GiB. More chunks copy more: they are cut from the length, and rows of a
+# The same for chunks that are recomputed for their gradients, for each 16 GiB of
+# a device. More chunks copy more: they are cut from the length, and rows of a
 # batch are not next to each other.
 RECOMPUTED_ROWS = 2**15
+_MEMORY_OF_ROWS = 2**34
 
 
 def map_over_length(
@@ -107,7 +108,7 @@ def _chunk_length(
     elif recompute and jax.sharding.get_abstract_mesh().size <= 1:
         # On a mesh every chunk would gather its weights and reduce their
         # gradients again.
-        rows = RECOMPUTED_ROWS * times_common_memory()
+        rows = RECOMPUTED_ROWS * times_memory(_MEMORY_OF_ROWS)
     if rows:
         chunk = min(chunk or length, max(1, rows // batch))
     # The same number of chunks, but of nearly equal length, needs less padding.

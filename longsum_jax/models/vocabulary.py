@@ -8,15 +8,16 @@ from jaxtyping import Array, Float, Int
 
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.partitioning import rows_per_device
-from longsum_jax.ops.device_memory import times_common_memory
+from longsum_jax.ops.device_memory import times_memory
 from longsum_jax.ops.losses import TokenScores, token_scores
 from longsum_jax.ops.precision import products_of_rows
 from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
 
 Model = TypeVar("Model", bound=nn.Module)
-# maximum float32 logits of labels in a device's memory at once, for at most 32 GiB
+# maximum float32 logits of labels in a device's memory at once, for each 32 GiB
 MAX_LOGIT_BYTES = 2**28
+_MEMORY_OF_LOGITS = 2**35
 
 
 def vocabulary_logits(
@@ -64,7 +65,7 @@ def score_labels(
         )
 
     position_bytes = 4 * rows_per_device(x.shape[0]) * module.config.vocab_size
-    most = MAX_LOGIT_BYTES * times_common_memory()
+    most = MAX_LOGIT_BYTES * times_memory(_MEMORY_OF_LOGITS)
     chunk = max(1, most // position_bytes)
     if x.shape[1] <= chunk:
         return score(module, x, labels)

@@ -25,9 +25,6 @@ DEVICE_MEMORY: Mapping[str, int] = {
     "NVIDIA B200": 191514411008,
 }
 _LEAST_MEMORY = 15 * 2**30  # for devices that are not listed
-# bytes of memory of an accelerator for which limits of temporary arrays are
-# meant, see ``times_common_memory``
-_COMMON_MEMORY = 2**35
 
 
 def target_memory() -> int:
@@ -38,9 +35,13 @@ def target_memory() -> int:
     return _listed_memory(target_kind()) or _LEAST_MEMORY
 
 
-def times_common_memory() -> int:
-    """Returns the factor by which devices with more than 32 GiB have larger temporary arrays."""
-    return max(1, target_memory() // _COMMON_MEMORY)
+def times_memory(num_bytes: int) -> int:
+    """Returns how many times a device has so many bytes of memory: a whole number, at least 1.
+
+    Limits of temporary arrays that are meant for devices with ``num_bytes`` are
+    multiplied by it.
+    """
+    return max(1, target_memory() // num_bytes)
 
 
 def local_memory() -> int:

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import math
 import re
 import shutil
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import time
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -252,7 +250,7 @@ def test_a_finished_report_is_not_checked_again(accelerator, monkeypatch, checke
     report = json.loads(checked.read_text())
     report["rows"].append({"case": "train led 4096", "seconds": 1.0})
     checked.write_text(json.dumps(report))
-    monkeypatch.setattr(accelerator, "check_rows", None)
+    monkeypatch.setattr(accelerator, "write_checks", None)
     assert started(accelerator, monkeypatch, checked, "--only_checks") == report["rows"]
 
 
@@ -374,67 +372,18 @@ def wait_until(holds):
         time.sleep(0.05)
 
 
-def test_nothing_is_measured_on_a_device_that_computes_wrongly(accelerator, monkeypatch, tmp_path):
+def test_nothing_is_measured_on_a_device_that_computes_wrongly(
+    accelerator, scripts, monkeypatch, tmp_path
+):
+    checks = scripts("accelerator_checks")
     out, wrong = tmp_path / "report.json", {"check": "t5", "error": 0.5, "holds": False}
-    monkeypatch.setattr(accelerator, "check_rows", lambda *given: iter([wrong]))
+    monkeypatch.setattr(checks, "check_rows", lambda *given: iter([wrong]))
     with pytest.raises(SystemExit, match="nothing is measured"):
         started(accelerator, monkeypatch, out, "--only_checks")
     assert not accelerator._has_checks(json.loads(out.read_text())["rows"])
     optional = wrong | {"optional": True}  # of an operation that no model uses
-    monkeypatch.setattr(accelerator, "check_rows", lambda *given: iter([optional]))
+    monkeypatch.setattr(checks, "check_rows", lambda *given: iter([optional]))
     assert accelerator._has_checks(started(accelerator, monkeypatch, out, "--only_checks"))
-
-
-def test_an_error_of_a_check_leaves_the_others(accelerator, monkeypatch):
-    def fail(*given):
-        raise ValueError("no such instruction")
-
-    monkeypatch.setattr(accelerator, "loss_and_norm", lambda *given: (1.0, float("nan")))
-    monkeypatch.setattr(accelerator, "backends_error", fail)
-    monkeypatch.setattr(accelerator, "kernel_checks", lambda *given: iter([("kernel", fail)]))
-    rows = list(accelerator.check_rows(("t5",)))
-    assert [row["check"] for row in rows] == [
-        "t5, float32",
-        "state-space products beside FFT",
-        "state-space kernel beside FFT",
-        "kernel",
-        "PyTorch",
-        "t5, bfloat16",
-    ]
-    assert [row["check"] for row in rows if row["holds"]] == ["PyTorch"]
-    assert [row.get("note") for row in rows[1:4]] == 3 * ["ValueError: no such instruction"]
-    optional = [row["check"] for row in rows if row.get("optional")]
-    assert optional == ["state-space kernel beside FFT", accelerator.PEER_CHECK]
-
-
-def test_pytorch_must_use_the_device_of_jax(accelerator):
-    assert accelerator._same_device(SimpleNamespace(platform="cpu"))["holds"]
-    for platform in ("gpu", "tpu"):
-        assert not accelerator._same_device(SimpleNamespace(platform=platform))["holds"]
-
-
-def test_backends_of_the_state_space_operation_agree(accelerator):
-    import jax
-
-    assert 0 < accelerator.backends_error(jax.devices()[0], "matmul", "float32") < 1e-5
-    assert 0 < accelerator.backends_error(jax.devices()[0], "fused", "bfloat16") < 2**-7
-
-
-def test_gradients_that_are_no_numbers_are_found(accelerator, monkeypatch):
-    """After values that agree."""
-    import jax
-    import jax.numpy as jnp
-
-    nan = float("nan")
-    assert accelerator.largest([0.5, 1.0]) == 1.0
-    for errors in ([0.0, nan], [nan, 0.0]):
-        assert not accelerator._error(accelerator.largest(errors), "float32")["holds"]
-
-    def attend(q, k, v, mask, kernel):
-        # The gradient of the root at 0 is not a number, its value is.
-        return q + k + v + (jnp.sqrt(0 * v) if kernel else 0)
-
-    assert math.isnan(accelerator.kernel_error(jax.devices()[0], "some kernel", attend))
 
 
 def test_backends_that_are_stopped_continue_after_their_rows(scripts, monkeypatch, tmp_path):
@@ -466,38 +415,6 @@ def test_backends_that_are_stopped_continue_after_their_rows(scripts, monkeypatc
     assert [row["length"] for row in rows] == [16, 16, 64, 64]
     assert set(made) == {(2, 16, 32), (2, 64, 32)}  # of the model's channels
     assert all(given["statistic"]([1.0, 3.0, 9.0]) == 3.0 for given in options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["splash", "mosaic", "triton"])
-def test_kernels_are_compared_with_the_reference(accelerator, backend, monkeypatch):
-    """Interpreted here; a kernel that computes something else is found."""
-    import jax
-
-    from longsum_jax.ops.attention import fused
-
-    cpu = jax.devices()[0]
-    assert not list(accelerator.kernel_checks(cpu))  # CPUs have none
-    names, errors = zip(*accelerator.kernel_checks(cpu, backend), strict=True)
-    expected = ["all keys, masked", "causal", "causal, masked", "window"]
-    if backend != "splash":
-        expected.append("position bias, dropout")
-    assert list(names) == [f"attention, {x}: {backend}" for x in expected]
-    most = accelerator.MOST["bfloat16"]
-    assert all(0 < error() < most for error in errors)
-    exact = fused._attend
-    monkeypatch.setattr(
-        fused, "_attend", lambda q, *rest, **options: exact(1.2 * q, *rest, **options)
-    )
-    assert all(error() > most for error in errors)
-
-
-@pytest.mark.slow
-def test_losses_of_a_family_agree_with_themselves(accelerator):
-    [float32, products, kernel, _, bfloat16] = accelerator.check_rows(("t5",))
-    assert float32["error"] == 0.0
-    assert all(row["holds"] for row in (float32, products, kernel, bfloat16))
-    assert abs(bfloat16["values"][0]) > 0
 
 
 def test_rows_fill_a_share_of_the_device(accelerator):

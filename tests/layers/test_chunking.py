@@ -147,7 +147,7 @@ def test_pieces_are_about_equal_and_small_on_cpus():
 
 def test_recomputed_pieces_are_larger_on_devices_with_more_memory(monkeypatch):
     sizes = (0, 8, 16384)
-    for memory, times in ((2**34, 1), (2**35, 1), (80 * 2**30, 2)):
+    for memory, times in ((2**33, 1), (2**34, 1), (31 * 2**30, 1), (2**35, 2), (79 * 2**30, 4)):
         monkeypatch.setattr(device_memory, "target_memory", lambda memory=memory: memory)
         with jax.default_device("gpu"):
             assert _chunk_length(*sizes, recompute=True) == times * RECOMPUTED_ROWS // 8

@@ -25,9 +25,21 @@ from longsum_jax.ops.ssm.options import Backend
 
 # Longest inputs of "fused", and prefixes of JAX's names of GPUs that its kernel
 # is compiled for. Complex arrays of 64 x 64 take half of the registers of such a
-# GPU; on older ones, whose products read only registers, they do not fit.
+# GPU; on older ones, whose products read only registers, they do not fit. On
+# TPUs the positions of all documents are in on-chip memory, 24 bytes for each.
 LONGEST_FUSED = 4096
-_FUSED_GPUS = ("NVIDIA H100", "NVIDIA H200", "NVIDIA GH200", "NVIDIA B200")
+_FUSED_GPUS = (
+    "NVIDIA H100",
+    "NVIDIA H200",
+    "NVIDIA GH200",
+    "NVIDIA B200",
+    "NVIDIA GB200",
+)
+_MOST_POSITIONS_ON_TPU = 2**20
+# TPUs, by JAX's names, for which "auto" is "fused" if it supports the inputs:
+# the two cores of a v5p exchange arrays of "matmul" through memory. This is an
+# expectation, too (docs/design/ssm.md).
+_FUSED_TPUS = ("TPU v5", "TPU v5p")
 # Platform to batch size to the first length at which "matmul" is faster. On
 # CPUs the FFT was always faster, see benchmarks/results/ssm_backends.json. For
 # TPUs this is an expectation, not a measurement: XLA's FFT is slow there.
@@ -91,7 +103,8 @@ def plan_convolution(
         shape: shape of the inputs, [batch, length, channels].
         modes: modes of the channels; only their number matters.
         backend, block: see ``convolution.ssm_convolution``; "fused" has no
-            blocks, and is "fft" for inputs that its kernel does not support.
+            blocks, and is the faster of the others for inputs that its kernel
+            does not support.
         dtype: type of the inputs.
 
     Raises:
@@ -103,11 +116,11 @@ def plan_convolution(
             f"block={block} of a convolution must be a whole number of channels, at least 1; leave "
             "it out for a block that fits the device"
         )
-    if backend == "auto":
-        backend = choose_backend(target_platform(), length, batch)
+    if backend == "auto" and target_kind() in _FUSED_TPUS:
+        backend = "fused"
     precision = product_precision(target_platform(), dtype)
     if backend == "fused":
-        if can_fuse(length, dtype):
+        if can_fuse(batch, length, dtype):
             return ConvolutionPlan(
                 backend,
                 channels,
@@ -117,7 +130,9 @@ def plan_convolution(
                 jnp.dtype(dtype),
                 False,
             )
-        backend = "fft"
+        backend = "auto"
+    if backend == "auto":
+        backend = choose_backend(target_platform(), length, batch)
     if block is None:
         block = channels_per_block(shape, modes, backend)
         gradient_block = _channels_of_gradient(block)
@@ -150,13 +165,16 @@ def choose_backend(platform: str, length: int, batch: int) -> Backend:
     return "fft"
 
 
-def can_fuse(length: int, dtype: Any) -> bool:
-    """Returns True if "fused" supports inputs of this length and type on the target's devices."""
+def can_fuse(batch: int, length: int, dtype: Any) -> bool:
+    """Returns True if "fused" supports inputs of this size and type on the target's devices."""
+    platform = target_platform()
     is_supported = (
-        target_platform() != "gpu"  # interpreted
+        platform != "gpu"  # a TPU, or interpreted
         or target_kind().startswith(_FUSED_GPUS)
     )
-    is_short = length <= LONGEST_FUSED
+    is_short = length <= LONGEST_FUSED and (
+        platform != "tpu" or batch * length <= _MOST_POSITIONS_ON_TPU
+    )
     return is_supported and is_short and jnp.dtype(dtype) == jnp.bfloat16
 
 

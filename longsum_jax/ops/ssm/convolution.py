@@ -3,16 +3,17 @@
     y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
 
 A loop runs over blocks of channels, so that temporary memory is for a single
-block. ``fft.py`` and ``matmul.py`` are the two backends that convolve a block,
-``fused.py`` convolves all channels in one kernel; ``backends.py`` selects the
-backend and the size of blocks. The backward pass recomputes blocks; its
-residuals are inputs and parameters, and on CPUs the spectra of kernels of
-moderate length.
+block. ``fft.py`` and ``matmul.py`` are the two backends that convolve a block;
+``fused.py`` (GPUs) and ``toeplitz.py`` (TPUs) convolve all channels in one
+kernel; ``backends.py`` selects the backend and the size of blocks. The backward
+pass recomputes blocks; its residuals are inputs and parameters, and on CPUs the
+spectra of kernels of moderate length.
 """
 
 import math
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Complex, Float
 
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.ssm.backends import (
@@ -72,10 +74,10 @@ def ssm_convolution(
         discretization: see ``kernel.discretize``.
         block: number of channels that are convolved at a time, at most all;
             by default derived from the memory that one channel needs.
-        backend: "fft"; "matmul"; "fused" for a kernel on recent GPUs, where
-            it supports the inputs (``backends.can_fuse``), else "fft";
-            or "auto" for the fastest that was measured, see
-            ``backends.choose_backend``.
+        backend: "fft"; "matmul"; "fused" for a kernel on TPUs and recent GPUs
+            if it supports the inputs (``backends.can_fuse``), else the faster
+            of the others; or "auto" for the fastest that was measured or is
+            expected, see ``backends.plan_convolution``.
 
     Returns:
         The outputs in the type of ``u``.
@@ -248,10 +250,8 @@ def _convolve(
 ) -> Array:
     """Convolves block by block."""
     if plan.backend == "fused":
-        from longsum_jax.ops.ssm.fused import convolve_fused
-
         modes = _modes(floats, high, low)
-        return convolve_fused(floats.u, modes, floats.D)
+        return _fused_kernels().convolve_fused(floats.u, modes, floats.D)
 
     def convolve_block(start: AnyArray | int) -> tuple[Array]:
         block = _slice_block(plan.block, start, floats, high, low)
@@ -287,10 +287,8 @@ def _convolve_backward(
 ) -> tuple[_Floats, None, None]:
     inputs, spectrum = residuals
     if plan.backend == "fused":
-        from longsum_jax.ops.ssm.fused import fused_gradients
-
         floats, high, low = inputs
-        du, dmodes, dD = fused_gradients(
+        du, dmodes, dD = _fused_kernels().fused_gradients(
             floats.u, _modes(floats, high, low), floats.D, dy
         )
         of_floats = _Floats(du, dmodes.decay, dmodes.theta, dmodes.Ct, dD)
@@ -341,6 +339,17 @@ def _block_gradients(
 
 
 define_gradient(_convolve, _convolve_forward, _convolve_backward)
+
+
+def _fused_kernels() -> ModuleType:
+    """Returns the module of kernels for the target's devices."""
+    if target_platform() == "tpu":
+        from longsum_jax.ops.ssm import toeplitz
+
+        return toeplitz
+    from longsum_jax.ops.ssm import fused
+
+    return fused
 
 
 def _modes(floats: _Floats, high: Array, low: Array) -> Modes:

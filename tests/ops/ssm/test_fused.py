@@ -1,4 +1,4 @@
-"""The kernel that convolves by products, interpreted: compared with float64 and with the FFT."""
+"""The kernels that convolve by products, interpreted: compared with float64 and with the FFT."""
 
 from functools import partial
 
@@ -9,8 +9,11 @@ import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.ops.precision import bfloat16_parts
-from longsum_jax.ops.ssm import backends, fused
+from longsum_jax.ops.ssm import backends, convolution, fused, toeplitz
 from longsum_jax.ops.ssm.convolution import ssm_convolution
+from longsum_jax.ops.ssm.kernel import discretize
+from longsum_plan.devices import find_target
+from longsum_plan.program_work import program_work
 
 CHANNELS = 2
 
@@ -26,15 +29,21 @@ def share_of_nearest(value, exact):
     return np.mean(np.asarray(value) == np.asarray(exact.astype(jnp.bfloat16)))
 
 
-# Matrices of 16 x 16 and 16 x 32; one document alone, and three, of which one has no partner.
-CASES = [(5, 1, 1), (256, 3, 2), (300, 2, 2)]
-CASES += [pytest.param(4096, 3, 2, marks=pytest.mark.weekly)]
+# FFTs: matrices of 16 x 16 and 16 x 32; one document alone, and three, of which one has no
+# partner. Toeplitz matrices: one block, two, and three.
+CASES = [(fused, 5, 1, 1), (fused, 256, 3, 2), (fused, 300, 2, 2)]
+CASES += [(toeplitz, 5, 1, 1), (toeplitz, 256, 3, 2), (toeplitz, 700, 2, 2)]
+CASES += [
+    pytest.param(fused, 4096, 3, 2, marks=pytest.mark.weekly),
+    pytest.param(toeplitz, 1500, 3, 2, marks=pytest.mark.weekly),
+]
 
 
-@pytest.mark.parametrize(("length", "batch", "directions"), CASES)
+@pytest.mark.parametrize(("kernels", "length", "batch", "directions"), CASES)
 def test_the_kernel_is_exact_to_bfloat16(
-    make_ssm, kernel_float64, length, batch, directions, relative_error
+    make_ssm, kernel_float64, kernels, length, batch, directions, relative_error, monkeypatch
 ):
+    monkeypatch.setattr(convolution, "_fused_kernels", lambda: kernels)
     u, D, dy = draw(length, batch)
     ssm = make_ssm(CHANNELS, 4, directions)
     convolve = partial(ssm_convolution, backend="fused")
@@ -89,10 +98,64 @@ def test_what_the_kernel_does_not_support_takes_the_fft(make_ssm, length, dtype,
     assert ("pallas_call" in program) == (backend == "fused")
 
 
+def on(kind, platform):
+    """The mesh of one device that is not here."""
+    device = AbstractDevice(kind, None, platform)
+    axes = {"axis_types": (AxisType.Auto,), "abstract_device": device}
+    return use_abstract_mesh(AbstractMesh((1,), ("batch",), **axes))
+
+
 @pytest.mark.parametrize(("kind", "has_kernel"), [("NVIDIA H100", True), ("NVIDIA A100", False)])
 def test_the_kernel_is_for_gpus_whose_registers_suffice(kind, has_kernel):
-    device = AbstractDevice(kind, None, "gpu")
-    mesh = AbstractMesh((1,), ("batch",), axis_types=(AxisType.Auto,), abstract_device=device)
-    with use_abstract_mesh(mesh):
-        assert backends.can_fuse(16, jnp.bfloat16) == has_kernel
-        assert not backends.can_fuse(16, jnp.float32)
+    with on(kind, "gpu"):
+        assert backends.can_fuse(1, 16, jnp.bfloat16) == has_kernel
+        assert not backends.can_fuse(1, 16, jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch", "length", "dtype", "backend"),
+    [
+        ("TPU v5", 8, 4096, jnp.bfloat16, "fused"),
+        ("TPU v5p", 256, 4096, jnp.bfloat16, "fused"),
+        ("TPU v5p", 257, 4096, jnp.bfloat16, "matmul"),  # beyond its memory
+        ("TPU v5p", 1, 4097, jnp.bfloat16, "matmul"),
+        ("TPU v5p", 1, 4096, jnp.float32, "matmul"),
+        ("TPU v5 lite", 8, 4096, jnp.bfloat16, "matmul"),
+    ],
+)
+def test_tpus_of_two_cores_prefer_the_kernel(make_ssm, kind, batch, length, dtype, backend):
+    modes = jax.eval_shape(discretize, make_ssm(CHANNELS, 4))
+    shape = (batch, length, CHANNELS)
+    with on(kind, "tpu"):
+        plan = backends.plan_convolution(shape, modes, backend="auto", block=None, dtype=dtype)
+        assert plan.backend == backend
+        asked = backends.plan_convolution(shape, modes, backend="fused", block=None, dtype=dtype)
+        is_possible = backend == "fused" or kind == "TPU v5 lite"
+        assert asked.backend == ("fused" if is_possible else "matmul")
+
+
+@pytest.mark.weekly
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize(("name", "batch", "length"), [("v5p", 3, 4096), ("v6e", 256, 4096)])
+def test_the_kernel_compiles_for_a_tpu(make_ssm, name, batch, length):
+    """With as many documents as are allowed, and with a number that fills no tiles."""
+    device, *_ = find_target(name).devices
+    sharding = jax.sharding.SingleDeviceSharding(device)
+
+    def on_device(x):
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    ssm = jax.tree.map(on_device, jax.eval_shape(partial(make_ssm, CHANNELS, 4)))
+    u = on_device(jax.ShapeDtypeStruct((batch, length, CHANNELS), jnp.bfloat16))
+    D = on_device(jax.ShapeDtypeStruct((CHANNELS,), jnp.float32))
+
+    def gradients(u, ssm, D, dy):
+        # The precision of a model, which Mosaic refuses for products of bfloat16.
+        with jax.default_matmul_precision("highest"):
+            y, pull_back = jax.vjp(partial(ssm_convolution, backend="fused"), u, ssm, D)
+            return y, pull_back(dy)
+
+    with jax.default_device(device):
+        text = jax.jit(gradients).lower(u, ssm, D, u).compile().as_text()
+    padded = 2 * batch * CHANNELS * length**2
+    assert program_work(text).products["bfloat16"] == 5 * padded
