@@ -36,10 +36,10 @@ def target_memory() -> int:
 
 
 def times_memory(num_bytes: int) -> int:
-    """Returns how many times a device has so many bytes of memory: a whole number, at least 1.
+    """Returns the ratio of a device's memory to ``num_bytes``, rounded down, but at least 1.
 
-    Limits of temporary arrays that are meant for devices with ``num_bytes`` are
-    multiplied by it.
+    It multiplies limits of temporary arrays that are meant for devices with
+    ``num_bytes`` of memory.
     """
     return max(1, target_memory() // num_bytes)
 

@@ -7,7 +7,7 @@ depends only on the distance d of the blocks:
     y[n] = sum_d  u[n - d] W[d],        W[d][j, i] = c[d T + i - j]
 
 for a kernel c of lags in both directions. Rows of a matrix are rotated rows of
-lags, those of distance d above the diagonal and those of d - 1 below it:
+lags: above the diagonal lags of distance d, below it lags of distance d - 1:
 
               lags of d      of d - 1     matrix       d = 0, T = 3
     j = 0     0  1  2       -3 -2 -1      0  1  2
