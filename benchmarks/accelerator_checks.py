@@ -29,6 +29,8 @@ def check_rows(families: tuple[str, ...], backend: str = "auto") -> Iterator[Row
     """Yields what the device computes beside the CPU; a row that does not hold says so."""
     import jax
 
+    from longsum_jax.ops.ssm.backends import FUSED_TPUS
+
     device = jax.devices()[0]
     with jax.default_matmul_precision("highest"):
         for name in families:
@@ -41,8 +43,8 @@ def check_rows(families: tuple[str, ...], backend: str = "auto") -> Iterator[Row
             "state-space kernel beside FFT",
             lambda: _error(backends_error(device, "fused", "bfloat16"), "bfloat16"),
         )
-        # On GPUs no model uses it unless it is asked for.
-        yield row | {"optional": device.platform != "tpu"}
+        # Other devices use it only if it is asked for.
+        yield row | {"optional": device.device_kind not in FUSED_TPUS}
         for name, compute in kernel_checks(device, backend):
             yield _checked(name, lambda compute=compute: _error(compute(), "bfloat16"))
     row = _checked(PEER_CHECK, lambda: _same_device(device))
@@ -131,7 +133,10 @@ def loss_and_norm(name: str, dtype: str, device: Any, backend: str = "auto") -> 
 
 
 def backends_error(device: Any, backend: str, dtype: str) -> float:
-    """Returns the difference of a backend and the FFT, as a share of the largest output."""
+    """Returns the largest difference of a backend's outputs and gradients from the FFT.
+
+    It is a share of the largest entry of an array.
+    """
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -148,10 +153,16 @@ def backends_error(device: Any, backend: str, dtype: str) -> float:
         log_dt = draw(1, channels) - 4
         inputs = (decay, frequency, draw(1, channels, modes, 2), draw(2, channels, modes, 2))
         ssm, u, D = DiagonalSSM(log_dt, *inputs), draw(2, length, channels), draw(channels)
-        convolve = jax.jit(ssm_convolution, static_argnames="backend")
-        u = u.astype(dtype)
-        outputs = [convolve(u, ssm, D, backend=name) for name in ("fft", backend)]
-        return float(jnp.abs(outputs[0] - outputs[1]).max() / jnp.abs(outputs[0]).max())
+
+        @partial(jax.jit, static_argnames="backend")
+        def with_gradients(u: jax.Array, dy: jax.Array, *, backend: str) -> Any:
+            y, pull_back = jax.vjp(partial(ssm_convolution, backend=backend), u, ssm, D)
+            return y, pull_back(dy)
+
+        u, dy = u.astype(dtype), draw(2, length, channels).astype(dtype)
+        results = (with_gradients(u, dy, backend=name) for name in (backend, "fft"))
+        pairs = zip(*map(jax.tree.leaves, results), strict=True)
+        return largest(jnp.abs(a - b).max() / jnp.abs(b).max() for a, b in pairs)
 
 
 def kernel_checks(device: Any, backend: str = "auto") -> Iterator[tuple[str, Callable[[], float]]]:

@@ -178,7 +178,7 @@ def time_rows(timing: Row) -> Iterator[Row]:
 
 
 def backend_rows(timing: Row, channels: int, before: Sequence[Row]) -> Iterator[Row]:
-    """Yields the times of both backends; with a ``ratio`` above 1 the FFT takes longer.
+    """Yields the times of all backends; ``ratio`` is the time of "fft" divided by "matmul".
 
     Args:
         timing: options of ``seconds``.
@@ -203,7 +203,9 @@ def backend_rows(timing: Row, channels: int, before: Sequence[Row]) -> Iterator[
                 continue
             row = {"table": "backends", "what": what} | settings
             row |= {"batch": batch, "length": length}
-            for backend in ("fft", "matmul"):
+            for backend in BACKENDS:
+                if backend == "fused" and not backends.can_fuse(batch, length, dtype):
+                    continue
                 compiled = jax.jit(partial(fn, backend=backend))
                 row[f"{backend}_{unit}"] = seconds(compiled, u, ssm, D, **timing, clock=clock)
             yield row | {"ratio": row[f"fft_{unit}"] / row[f"matmul_{unit}"]}
@@ -233,7 +235,7 @@ def gpu_rows() -> Iterator[Row]:
     """Traffic and roofline times of the backends on GPUs, in bfloat16."""
     yield from error_rows_of(("fft", "fused"), "gpu errors", backends.LONGEST_FUSED)
     for device in GPU_NAMES:
-        describe_device(device)
+        compile_for(device)
         for (batch, length), backend in itertools.product(GPU_INPUTS, BACKENDS):
             if backend != "fused" or (device == "h200" and length <= backends.LONGEST_FUSED):
                 row = planned_gradient(device, batch, length, backend)
@@ -251,8 +253,8 @@ def tpu_rows() -> Iterator[Row]:
             yield {"batch": batch, "backend": backend} | row | {"table": "tpus"}
 
 
-def describe_device(name: str) -> None:
-    """Prepares this process for programs of a device that is not here."""
+def compile_for(name: str) -> None:
+    """Prepares this process to compile programs for a device that is not here."""
     set_environment(name, os.environ)
 
 

@@ -130,4 +130,5 @@ def _entry(lowered: Lowered, target: Target) -> Path | None:
 
 def _compiler_options(lowered: Lowered) -> Sequence[tuple[str, Any]]:
     """Returns the ``compiler_options`` of ``jax.jit``; JAX has no public name for them."""
-    return getattr(lowered._lowering, "_compiler_options_kvs", ())
+    lowering = getattr(lowered, "_lowering", None)
+    return getattr(lowering, "_compiler_options_kvs", ())

@@ -27,7 +27,7 @@ _ATTENTION_PRODUCTS = {
 _TRITON = "__gpu$xla.gpu.triton"
 # Other kernels have the number of their operations in their name, to which XLA
 # for TPUs adds the number of the instruction.
-_OPERATIONS = re.compile(r"_operations_(\d+)(\.\d+)*$")
+_OPERATIONS = re.compile(r"_operations_(\d+)(\.\w+)*$")
 _PAIRS = re.compile(r"\bpairs_(\d+)\b")
 
 

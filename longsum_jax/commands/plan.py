@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longsum_jax.commands import console, flags
-from longsum_jax.errors import InputError, counted
+from longsum_jax.errors import InputError, counted, first_line
 
 if TYPE_CHECKING:
     from longsum_jax.experiment.config import RunConfig
@@ -549,7 +549,13 @@ def _compiled(
     """Yields plans of programs, with the kernel of each attention among their notes.
 
     ``changes`` is shown while they are compiled.
+
+    Raises:
+        InputError: XLA cannot compile a program for another reason than the
+            memory of the device.
     """
+    import jax
+
     from longsum_jax.ops.attention.fused import noted_choices
     from longsum_plan.devices import HERE
     from longsum_plan.plan import plan_program
@@ -563,7 +569,14 @@ def _compiled(
             console.spinner(f"compiling {program.name} for {name}{changes}"),
             noted_choices() as choices,
         ):
-            plan = plan_program(program, target)
+            try:
+                plan = plan_program(program, target)
+            except jax.errors.JaxRuntimeError as error:
+                raise InputError(
+                    f"XLA cannot compile {program.name} for {name}{changes} "
+                    f"({first_line(error)}); if a kernel is named, leave it out by "
+                    "--config.model.attention_backend=reference"
+                ) from error
         if program.name == "search":
             # It attends from so few tokens that no kernel would help.
             choices = {

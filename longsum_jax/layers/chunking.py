@@ -16,11 +16,12 @@ from longsum_jax.ops.device_memory import times_memory
 from longsum_jax.typing import AnyArray
 
 CPU_ROWS = 512  # maximum rows of a dense map at a time, see ``map_over_length``
-# The same for chunks that are recomputed for their gradients, for each 16 GiB of
-# a device. More chunks copy more: they are cut from the length, and rows of a
-# batch are not next to each other.
+# The same for chunks that are recomputed for their gradients, for each 32 GiB of
+# a device; twice as many rows of several documents. More chunks of these copy
+# more: they are cut from the length, and rows of a batch are not next to each
+# other.
 RECOMPUTED_ROWS = 2**15
-_MEMORY_OF_ROWS = 2**34
+_MEMORY_OF_ROWS, _MEMORY_OF_ROWS_OF_DOCUMENTS = 2**35, 2**34
 
 
 def map_over_length(
@@ -53,8 +54,8 @@ def map_over_length(
             would only add copies, so that CPUs then use none.
         recompute: True to recompute every chunk in the backward pass, so that
             only one chunk's intermediate values are in memory. On one device a
-            chunk then has at most RECOMPUTED_ROWS rows, or more if its memory
-            is large.
+            chunk then has at most RECOMPUTED_ROWS rows for each 32 GiB of its
+            memory, or for each 16 GiB if there are several documents.
 
     Returns:
         The outputs of ``fn`` at all positions.
@@ -108,7 +109,11 @@ def _chunk_length(
     elif recompute and jax.sharding.get_abstract_mesh().size <= 1:
         # On a mesh every chunk would gather its weights and reduce their
         # gradients again.
-        rows = RECOMPUTED_ROWS * times_memory(_MEMORY_OF_ROWS)
+        if batch > 1:
+            memory = _MEMORY_OF_ROWS_OF_DOCUMENTS
+        else:
+            memory = _MEMORY_OF_ROWS
+        rows = RECOMPUTED_ROWS * times_memory(memory)
     if rows:
         chunk = min(chunk or length, max(1, rows // batch))
     # The same number of chunks, but of nearly equal length, needs less padding.

@@ -352,6 +352,18 @@ def test_options_for_segments_are_left_out_of_plans_and_refused_there(small_mode
         plan.main(["--config=configs/quickstart.py", "--device=cpu", option])
 
 
+def test_a_program_that_xla_refuses_is_one_sentence(monkeypatch):
+    def refuse(*_):
+        raise jax.errors.JaxRuntimeError("INTERNAL: Mosaic failed to compile\nmore")
+
+    monkeypatch.setattr("longsum_plan.plan.plan_program", refuse)
+    sentence = (
+        r"XLA cannot compile train for v5p \(INTERNAL: Mosaic failed to compile\); if a kernel"
+    )
+    with pytest.raises(InputError, match=sentence):
+        list(plan._compiled([SimpleNamespace(name="train")], SimpleNamespace(name="v5p")))
+
+
 def test_the_longest_document_that_fits(small_model, monkeypatch):
     compiled = []
 

@@ -152,6 +152,8 @@ def test_recomputed_pieces_are_larger_on_devices_with_more_memory(monkeypatch):
         with jax.default_device("gpu"):
             assert _chunk_length(*sizes, recompute=True) == times * RECOMPUTED_ROWS // 8
             assert _chunk_length(*sizes) == 16384
+            single = RECOMPUTED_ROWS * max(1, times // 2)
+            assert _chunk_length(0, 1, 2**17, recompute=True) == single
         assert _chunk_length(*sizes, recompute=True) == CPU_ROWS // 8
 
 

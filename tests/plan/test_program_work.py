@@ -521,7 +521,7 @@ backend_config={name = "convolution_operations_1234", num_warps = 8}
     assert work.products == {"bfloat16": 1234.0}
     assert work.num_bytes == 2 * 64 + 16
     assert not program_work(text.replace("_operations_", "_of_")).operations
-    for name in ("x_operations_1234", "x_operations_1234.5"):  # as XLA for TPUs numbers it
+    for name in ("x_operations_1234", "x_operations_1234.remat.5"):  # as XLA for TPUs numbers it
         on_tpu = text.replace("%y", f"%{name}").replace("__gpu$xla.gpu.triton", "tpu_custom_call")
         assert program_work(on_tpu).products == {"bfloat16": 1234.0}
 

@@ -167,6 +167,7 @@ WITHOUT_OPTIONS = {
     "ops/attention/mosaic.py": "inside a program",
     "ops/attention/triton.py": "inside a program",
     "ops/ssm/fused.py": "inside a program",
+    "ops/ssm/toeplitz.py": "inside a program",
     "training/gradients.py": "inside the step",
     "training/mesh.py": "parameters are drawn; the options themselves",
     "training/state.py": "the optimizer's state is created",

@@ -23,23 +23,28 @@ from longsum_jax.ops.ssm.kernel import Modes, inner_steps
 from longsum_jax.ops.ssm.matmul import chunk_length, count_chunks
 from longsum_jax.ops.ssm.options import Backend
 
-# Longest inputs of "fused", and prefixes of JAX's names of GPUs that its kernel
-# is compiled for. Complex arrays of 64 x 64 take half of the registers of such a
-# GPU; on older ones, whose products read only registers, they do not fit. On
-# TPUs the positions of all documents are in on-chip memory, 24 bytes for each.
+# Longest inputs of "fused", and prefixes of JAX's names of devices that its
+# kernels are compiled for. Complex arrays of 64 x 64 take half of the registers
+# of such a GPU; on older ones, whose products read only registers, they do not
+# fit. Older TPUs have too little on-chip memory.
 LONGEST_FUSED = 4096
-_FUSED_GPUS = (
+_FUSED_DEVICES = (
     "NVIDIA H100",
     "NVIDIA H200",
     "NVIDIA GH200",
     "NVIDIA B200",
     "NVIDIA GB200",
+    "TPU v5",
+    "TPU v6",
 )
+# On TPUs the positions of all documents, padded to whole lanes, are in on-chip
+# memory, with 24 bytes for each.
 _MOST_POSITIONS_ON_TPU = 2**20
+_LANES = 128
 # TPUs, by JAX's names, for which "auto" is "fused" if it supports the inputs:
 # the two cores of a v5p exchange arrays of "matmul" through memory. This is an
-# expectation, too (docs/design/ssm.md).
-_FUSED_TPUS = ("TPU v5", "TPU v5p")
+# expectation, not a measurement (docs/design/ssm.md).
+FUSED_TPUS = ("TPU v5", "TPU v5p")
 # Platform to batch size to the first length at which "matmul" is faster. On
 # CPUs the FFT was always faster, see benchmarks/results/ssm_backends.json. For
 # TPUs this is an expectation, not a measurement: XLA's FFT is slow there.
@@ -116,7 +121,7 @@ def plan_convolution(
             f"block={block} of a convolution must be a whole number of channels, at least 1; leave "
             "it out for a block that fits the device"
         )
-    if backend == "auto" and target_kind() in _FUSED_TPUS:
+    if backend == "auto" and block is None and target_kind() in FUSED_TPUS:
         backend = "fused"
     precision = product_precision(target_platform(), dtype)
     if backend == "fused":
@@ -169,13 +174,14 @@ def can_fuse(batch: int, length: int, dtype: Any) -> bool:
     """Returns True if "fused" supports inputs of this size and type on the target's devices."""
     platform = target_platform()
     is_supported = (
-        platform != "gpu"  # a TPU, or interpreted
-        or target_kind().startswith(_FUSED_GPUS)
+        platform not in ("gpu", "tpu")  # interpreted
+        or target_kind().startswith(_FUSED_DEVICES)
     )
-    is_short = length <= LONGEST_FUSED and (
-        platform != "tpu" or batch * length <= _MOST_POSITIONS_ON_TPU
+    padded = -(-length // _LANES) * _LANES
+    is_small = length <= LONGEST_FUSED and (
+        platform != "tpu" or batch * padded <= _MOST_POSITIONS_ON_TPU
     )
-    return is_supported and is_short and jnp.dtype(dtype) == jnp.bfloat16
+    return is_supported and is_small and jnp.dtype(dtype) == jnp.bfloat16
 
 
 def product_precision(platform: str, dtype: Any) -> lax.Precision:

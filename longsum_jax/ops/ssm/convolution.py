@@ -73,7 +73,8 @@ def ssm_convolution(
             on inputs 0..j; implied if ``ssm`` has one direction.
         discretization: see ``kernel.discretize``.
         block: number of channels that are convolved at a time, at most all;
-            by default derived from the memory that one channel needs.
+            by default derived from the memory that one channel needs. "fused"
+            convolves all of them.
         backend: "fft"; "matmul"; "fused" for a kernel on TPUs and recent GPUs
             if it supports the inputs (``backends.can_fuse``), else the faster
             of the others; or "auto" for the fastest that was measured or is

@@ -15,8 +15,8 @@ lags: above the diagonal lags of distance d, below it lags of distance d - 1:
     j = 2     1  2  0       -2 -1 -3     -2 -1  0      rotated by two
 
 A matrix is made on the chip and multiplies the blocks of all documents that
-are d apart. There are no states, so that nothing but inputs, lags and outputs
-is in memory, and no loop over chunks; but the number of operations grows with
+are d apart. There are no states, so that the kernel reads and writes nothing
+but inputs, lags and outputs, and no loop over chunks; but the number of operations grows with
 the length: 2 L for each input, twice, because lags have two bfloat16 parts.
 
 The gradient of the lags is the same sum in reverse: the sums over documents and
@@ -56,7 +56,7 @@ def convolve_fused(
     """Convolves all channels.
 
     Args:
-        u: inputs of at most ``backends.LONGEST_FUSED`` positions.
+        u: inputs that ``backends.can_fuse`` accepts.
         modes: modes of the channels.
         D: skip weights, float32.
     """
@@ -216,8 +216,8 @@ def _correlate(
     )
     # Column t of distance d is lag d T + t - (T - 1).
     first, second = jnp.split(sums, 2, axis=2)
-    edge = ((0, 0), (0, 1), (0, 0)), ((0, 0), (1, 0), (0, 0))
-    total = jnp.pad(first, edge[0]) + jnp.pad(second, edge[1])
+    total = jnp.pad(first, ((0, 0), (0, 1), (0, 0)))
+    total += jnp.pad(second, ((0, 0), (1, 0), (0, 0)))
     lags: Array = total.reshape(channels, -1)
     return jnp.roll(lags, 1 - num_blocks * _BLOCK, axis=1)
 
