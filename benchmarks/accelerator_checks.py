@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 def check_rows(families: tuple[str, ...], backend: str = "auto") -> Iterator[Row]:
-    """Yields what the device computes beside the CPU; a row that does not hold says so."""
+    """Yields a row for each comparison of the device with the CPU, and whether it holds."""
     import jax
 
     from longsum_jax.ops.ssm.backends import FUSED_TPUS
@@ -168,7 +168,7 @@ def backends_error(device: Any, backend: str, dtype: str) -> float:
 def kernel_checks(device: Any, backend: str = "auto") -> Iterator[tuple[str, Callable[[], float]]]:
     """Yields names, and functions of the error, of attentions that a kernel of a device computes.
 
-    Values and gradients in bfloat16 are compared with those of the reference on the CPU, in
+    Values and gradients in bfloat16 are compared with the reference on the CPU, in
     float32; the error is a share of the largest entry.
 
     Args:
@@ -249,7 +249,7 @@ def _attentions() -> Iterator[tuple[str, Any, Row]]:
 
     def biased(q: Any, k: Any, v: Any, mask: Any, kernel: Any) -> Any:
         starts, buckets = bucket_steps(bidirectional=True, num_buckets=32, max_distance=128)
-        # Made of queries, whose gradients then contain those of the bias.
+        # Made of queries, whose gradients then include the gradient of the bias.
         values = q[0, : len(buckets), :, 0].T.astype(jnp.float32)
         dropout = WeightDropout(jax.random.key(0), 0.1)
         if kernel is not None:

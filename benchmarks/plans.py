@@ -10,8 +10,8 @@ compiled again for the same device. On two cores the largest cases take up to an
 
 --configs plans the training step of every shipped config, all modes except the tiny ones, on one
 device of each kind. If it does not fit, its row has the changes of the config with which it fits,
-or the smallest mesh. --parts compares the bytes of each part of a training step, in cases of a
-million tokens of reading a document, with a count by hand (``least_bytes.py``).
+or the smallest mesh. --parts compares the bytes of each part of a training step, or of reading a
+million tokens, with a count by hand (``least_bytes.py``).
 """
 
 import argparse

@@ -28,7 +28,7 @@ second.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -107,8 +107,15 @@ def _from_rows(rows: Array, like: AnyArray) -> Array:
     return x[:, :length]
 
 
-def _distances(num_blocks: int) -> list[int]:
-    return list(range(1 - num_blocks, num_blocks))
+def _pairs(num_blocks: int, batch: int) -> Iterator[tuple[int, Any, Any]]:
+    """Yields every distance of blocks, with the rows of inputs and of outputs at the distance."""
+    for d in range(1 - num_blocks, num_blocks):
+        count = (num_blocks - abs(d)) * batch
+        yield (
+            d,
+            pl.ds(max(-d, 0) * batch, count),
+            pl.ds(max(d, 0) * batch, count),
+        )
 
 
 def _convolve(
@@ -124,17 +131,14 @@ def _convolve(
         total[...] = jnp.zeros_like(total)
         is_above = _is_above_diagonal()
         below = _rotated(lags_ref, -num_blocks, num_blocks)
-        for d in _distances(num_blocks):
-            after = max(d, 0) * batch
-            before = max(-d, 0) * batch
-            count = num_rows - abs(d) * batch
+        for d, inputs, outputs in _pairs(num_blocks, batch):
             # Slices of float32 rows need not be whole tiles.
-            inputs = u[pl.ds(before, count)].astype(jnp.bfloat16)
+            factor = u[inputs].astype(jnp.bfloat16)
             above = _rotated(lags_ref, d, num_blocks)
             matrix = jnp.where(is_above, above, below)
             below = above
             for part in bfloat16_parts(matrix):
-                total[pl.ds(after, count)] += _dot(inputs, part, 1, 0)
+                total[outputs] += _dot(factor, part, 1, 0)
         y_ref[...] = total[...].astype(y_ref.dtype)
 
     pairs = num_blocks**2 * batch * _BLOCK**2
@@ -178,18 +182,15 @@ def _correlate(
     """Returns the sums of products at every lag of ``others`` after ``rows``, circular."""
     channels, num_blocks, batch, _ = rows.shape
     num_rows = num_blocks * batch
-    distances = _distances(num_blocks)
 
     def run(u_ref: Any, dy_ref: Any, result: Any, u: Any, dy: Any) -> None:
         u[...] = u_ref[...].astype(jnp.float32)
         dy[...] = dy_ref[...].astype(jnp.float32)
         is_above = _is_above_diagonal()
-        for n, d in enumerate(distances):
-            after = max(d, 0) * batch
-            before = max(-d, 0) * batch
-            count = num_rows - abs(d) * batch
-            a = u[pl.ds(before, count)].astype(jnp.bfloat16)
-            b = dy[pl.ds(after, count)].astype(jnp.bfloat16)
+        pairs_of_blocks = _pairs(num_blocks, batch)
+        for n, (_, inputs, outputs) in enumerate(pairs_of_blocks):
+            a = u[inputs].astype(jnp.bfloat16)
+            b = dy[outputs].astype(jnp.bfloat16)
             products = _dot(a, b, 0, 0)  # [inputs, outputs]
             # The last input is not rotated, the first one furthest.
             rotated = pltpu.roll(products, 0, 1, stride=1, stride_axis=0)
@@ -201,7 +202,7 @@ def _correlate(
     pairs = num_blocks**2 * batch * _BLOCK**2
     scratch = pltpu.VMEM((num_rows, _BLOCK), jnp.float32)
     of_channel = pl.BlockSpec((None, num_rows, _BLOCK), lambda h: (h, 0, 0))
-    shape = (channels, len(distances), 2 * _BLOCK)
+    shape = (channels, 2 * num_blocks - 1, 2 * _BLOCK)
     sums = _call(
         f"ssm_correlation_operations_{2 * channels * pairs}",
         run,
