@@ -92,7 +92,6 @@ POSITIONS = {
     "bart": "--config.model.max_position_embeddings",
 }
 READ = ("--programs=read", "--config.evaluation.batch_size=1", "--tries=0")
-MILLION = 1_048_576
 
 
 def family_arguments(family: str, length: int) -> tuple[str, ...]:
@@ -111,6 +110,15 @@ def family_step(family: str, length: int, device: str) -> tuple[str, ...]:
     return (*family_arguments(family, length), *rows, target, *flags)
 
 
+# families that read a million tokens
+MILLION = {
+    "c4": (
+        *(C4, "--config.task.max_source_length=1048576"),
+        "--config.training.accumulation=1",
+    ),
+    "longt5": family_arguments("longt5", 1_048_576),
+    "led": family_arguments("led", 1_048_576),
+}
 # Name -> arguments of longsum plan.
 CASES = {
     "c4_v5e": C4_V5E,
@@ -172,20 +180,15 @@ CASES = {
         for device in ("v5e", "v5p", "h100", "h200")
     },
     **{
-        f"{family}_base_{length // 1024}k_{device.partition('-')[0]}": family_step(
-            family, length, device
-        )
-        for device in ("h200", "h100", "a100-80", "v5e")
+        f"{family}_base_{length // 1024}k_{device}": family_step(family, length, device)
+        for device in ("h200", "h100", "v5e", "v5p", "v6e")
         for length in (4096, 16_384)
         for family in FAMILIES
     },
-    "c4_1m_h200": (
-        *(C4, "--device=h200", *READ, f"--config.task.max_source_length={MILLION}"),
-        "--config.training.accumulation=1",
-    ),
     **{
-        f"{family}_1m_h200": (*family_arguments(family, MILLION), "--device=h200", *READ)
-        for family in ("longt5", "led")
+        f"{family}_1m_{device}": (*arguments, f"--device={device}", *READ)
+        for device in ("h200", "v5p")
+        for family, arguments in MILLION.items()
     },
 }
 # Classes of data sets that are not at hand (Condevaux and Harispe 2022, section 4.2; LexGLUE), and

@@ -45,7 +45,8 @@ from jaxtyping import Array, BFloat16, Float
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import bfloat16_parts
 from longsum_jax.ops.ssm.fft import circular_kernel
-from longsum_jax.ops.ssm.kernel import Modes, Planes, plus, times
+from longsum_jax.ops.ssm.kernel import Modes
+from longsum_jax.ops.ssm.planes import Planes, add, multiply
 from longsum_jax.typing import AnyArray
 
 # Positions of the shortest FFT: Triton multiplies matrices of at least 16 rows.
@@ -199,13 +200,13 @@ def _convolve(pairs: AnyArray, spectrum: AnyArray) -> Array:
 
         # A loop, because Triton would compute both halves at the same time,
         # which needs more registers.
-        def add(half: Any, total: Planes) -> Planes:
+        def add_half(half: Any, total: Planes) -> Planes:
             fft = _FFT(half, *constants)
             states = fft.forward(Planes(x[0], x[1]))
             factor = Planes(spectrum[half, 0], spectrum[half, 1])
-            return plus(total, fft.inverse(times(states, factor)))
+            return add(total, fft.inverse(multiply(states, factor)))
 
-        total = lax.fori_loop(0, _HALVES, add, _zeros(rows, columns))
+        total = lax.fori_loop(0, _HALVES, add_half, _zeros(rows, columns))
         y[0] = total.real.astype(y.dtype)
         y[1] = total.imag.astype(y.dtype)
 
@@ -241,13 +242,13 @@ def _correlate(
         *constants, result = others
         fft = _FFT(lax.rem(pl.program_id(0), _HALVES), *constants)
 
-        def add(i: Any, sums: Planes) -> Planes:
+        def add_pair(i: Any, sums: Planes) -> Planes:
             a = fft.forward(Planes(x[i, 0], x[i, 1]))
             b = fft.forward(Planes(other[i, 0], other[i, 1]))
-            product = times(b, Planes(a.real, -a.imag))
-            return plus(sums, product)
+            product = multiply(b, Planes(a.real, -a.imag))
+            return add(sums, product)
 
-        sums = lax.fori_loop(0, num_pairs, add, _zeros(rows, columns))
+        sums = lax.fori_loop(0, num_pairs, add_pair, _zeros(rows, columns))
         result[0], result[1] = sums
 
     of_channel = pl.BlockSpec(
@@ -365,14 +366,14 @@ class _FFT:
     def forward(self, x: Planes) -> Planes:
         """Returns the frequencies [k1, k2] of bfloat16 positions [n1, n2]."""
         inner = _product(self._first, Planes((x.real,), (x.imag,)))
-        turned = times(inner, self._turn)
+        turned = multiply(inner, self._turn)
         return _product(_complex_parts(turned), self._second)
 
     def inverse(self, x: Planes) -> Planes:
         """Returns L times the positions of frequencies [k1, k2], float32."""
         inner = _product(_complex_parts(x), self._second, conjugate="b")
         turn = self._turn
-        turned = times(inner, Planes(turn.real, -turn.imag))
+        turned = multiply(inner, Planes(turn.real, -turn.imag))
         return _product(self._first, _complex_parts(turned), conjugate="a")
 
 

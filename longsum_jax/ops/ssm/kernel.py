@@ -377,28 +377,3 @@ def ssm_step(
     """
     state = recurrence.w[direction] * state + u[..., None]
     return state, 2.0 * (recurrence.Ct[direction] * state).sum(-1).real
-
-
-class Planes(NamedTuple):
-    """Real and imaginary parts as two arrays, because hardware multiplies real matrices.
-
-    Either may also be a tuple of arrays that sum to it.
-    """
-
-    real: Any
-    imag: Any
-
-
-def times(a: Planes, b: Planes) -> Planes:
-    """Returns the product of every pair of entries."""
-    return Planes(
-        a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real
-    )
-
-
-def plus(*terms: Planes) -> Planes:
-    """Returns the sum, added from the first to the last."""
-    total, *others = terms
-    for term in others:
-        total = Planes(total.real + term.real, total.imag + term.imag)
-    return total

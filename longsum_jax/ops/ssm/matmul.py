@@ -34,13 +34,11 @@ from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.ssm.kernel import (
     Modes,
-    Planes,
     inner_steps,
     kernel_of_modes,
     mode_powers,
-    plus,
-    times,
 )
+from longsum_jax.ops.ssm.planes import Planes, add, multiply
 from longsum_jax.typing import AnyArray
 
 CHUNK_ON_CPU = 128  # positions of a chunk, T
@@ -295,7 +293,7 @@ def _from_other_chunks_backward(
             (states, gradients),
         )
         sums = [
-            plus(total, _sum_of_products(*pair))
+            add(total, _sum_of_products(*pair))
             for total, pair in zip(sums, pairs, strict=True)
         ]
         return (adjoint, sums), dx
@@ -310,12 +308,12 @@ def _from_other_chunks_backward(
     (_, sums), dx = lax.scan(retreat, carry, groups, reverse=True)
     of_Ct, of_out, of_into, of_step = sums
     step = _power(modes, chunk)
-    by_step = times(Planes(*(chunk * plane for plane in step)), of_step)
-    of_log = plus(times(scale, plus(of_out, of_Ct)), of_into, by_step)
+    by_step = multiply(Planes(*(chunk * plane for plane in step)), of_step)
+    of_log = add(multiply(scale, add(of_out, of_Ct)), of_into, by_step)
     # In JAX the gradient of a + i b is (gradient of a) - i (gradient of b), and
     # log w is decay + i theta.
     ddecay, negative_dtheta = (plane.sum((0, 1)) for plane in of_log)
-    of_Ct = times(_power(modes, 1), of_Ct)
+    of_Ct = multiply(_power(modes, 1), of_Ct)
     dCt = 2 * jnp.moveaxis(lax.complex(*of_Ct)[:, 0], 0, 2)
     dmodes = Modes(ddecay, -negative_dtheta, None, None, dCt)  # type: ignore[arg-type] # integers have no gradients
     return _sum_of_directions(dx, _COUNTED_DOWN), dmodes
@@ -337,7 +335,7 @@ def _powers(modes: Modes, chunk: int) -> Planes:
     first_steps = inner * jnp.arange(outer, dtype=jnp.int32)
     rows = _planes(mode_powers(modes, first_steps)[..., None])
     columns = _planes(mode_powers(modes, steps)[..., None, :])
-    powers = times(rows, columns)  # [..., outer, inner]
+    powers = multiply(rows, columns)  # [..., outer, inner]
     shape = *modes.decay.shape, outer * inner
     return Planes(*(x.reshape(shape)[..., :chunk] for x in powers))
 
@@ -351,7 +349,7 @@ def _power(modes: Modes, exponent: int) -> Planes:
 def _scale(modes: Modes) -> Planes:
     """Returns 2 Ct w, [directions, 1, sets, channels, modes]."""
     coefficients = jnp.moveaxis(2 * modes.Ct, 2, 0)[:, None]
-    return times(_planes(coefficients), _power(modes, 1))
+    return multiply(_planes(coefficients), _power(modes, 1))
 
 
 def _by_direction(
@@ -451,10 +449,10 @@ def _states(
     step = _power(modes, chunk)
 
     def advance(state: Planes, entering: Planes) -> tuple[Planes, Planes]:
-        end = plus(times(step, state), entering)
+        end = add(multiply(step, state), entering)
         if scale is None:
             return end, state
-        return end, times(scale, state)
+        return end, multiply(scale, state)
 
     def total(state: Planes, entering: Planes) -> tuple[Planes, None]:
         return advance(state, entering)[0], None
@@ -490,7 +488,7 @@ def _chunks_per_segment(count: int) -> int:
 
 def _sum_of_products(a: Planes, b: Planes) -> Planes:
     """Returns sums over chunks and batch, [directions, 1, sets, channels, modes]."""
-    return Planes(*(x.sum((0, 2))[:, None] for x in times(a, b)))
+    return Planes(*(x.sum((0, 2))[:, None] for x in multiply(a, b)))
 
 
 def _planes(x: Complex[AnyArray, "*axes"]) -> Planes:

@@ -12,15 +12,12 @@ from longsum_jax.ops.ssm.fft import circular_kernel
 from longsum_jax.ops.ssm.kernel import (
     MAX_LENGTH,
     DiagonalSSM,
-    Planes,
     discretize,
     inner_steps,
-    plus,
     ssm_kernel,
     ssm_kernel_direct,
     ssm_recurrence,
     ssm_step,
-    times,
 )
 
 ssm_scan = runpy.run_path(str(Path(__file__).with_name("slow_twins.py")))["ssm_scan"]
@@ -232,11 +229,3 @@ def test_scan_equals_the_sum_of_the_definition(make_ssm, kernel_float64):
                 expected[:, j] += backward[:, i - j] * u[:, i]
     scanned = jax.jit(ssm_scan)(np.float32(u), ssm, np.float32(D))
     np.testing.assert_allclose(scanned, expected, rtol=0, atol=1e-5)
-
-
-def test_planes_are_added_and_multiplied_as_complex_numbers():
-    rng = np.random.default_rng(0)
-    a, b, c = rng.normal(size=(3, 4)) + 1j * rng.normal(size=(3, 4))
-    x, y, z = (Planes(number.real, number.imag) for number in (a, b, c))
-    for result, expected in ((plus(x), a), (plus(x, y, z), a + b + c), (times(x, y), a * b)):
-        np.testing.assert_allclose(result.real + 1j * result.imag, expected, rtol=1e-14)
