@@ -11,11 +11,18 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float
 
 from longsum_jax.layers.partitioning import Initializer, is_on_one_cpu, logical
 from longsum_jax.ops.platform import target_platform
-from longsum_jax.ops.random_masks import drop_entries, keep_mask
+from longsum_jax.ops.random_masks import (
+    RowWords,
+    drop_entries,
+    keep_entries,
+    keep_mask,
+    module_words,
+    row_words,
+)
 from longsum_jax.ops.remat import HIDDEN, PROJECTION, save_for_backward
 from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
@@ -374,32 +381,13 @@ FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
     "gated-silu": ("silu", True),
     "gated-gelu_pytorch_tanh": ("gelu_pytorch_tanh", True),
 }
-_POSITION_KEYS = "threefry2x32"
-
-
-def position_keys(
-    rng: PRNGKeyArray, batch: int, length: int
-) -> UInt32[Array, "batch length words"]:
-    """Returns the data of a PRNG key for every position, the same in every row, for ``Dropout``.
-
-    They are Threefry keys for any kind of ``rng``: the numbers drawn with other
-    keys depend on how many are drawn at once.
-    """
-    # RBG keys begin with the words of a Threefry key
-    words = jax.random.key_data(rng)[..., :2]
-    key = jax.random.wrap_key_data(words, impl=_POSITION_KEYS)
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
-        key, jnp.arange(length)
-    )
-    data = jax.random.key_data(keys)
-    return jnp.broadcast_to(data, (batch, *data.shape))
 
 
 class Dropout(nn.Module):
-    """Dropout like ``nn.Dropout``, or with one key per position if ``keys`` are given.
+    """Dropout like ``nn.Dropout``, with masks of ``ops.random_masks``.
 
-    With keys, the dropped entries do not depend on how a sequence is divided:
-    into chunks of any length, or over several devices.
+    The dropped entries do not depend on the number of devices. With ``words``,
+    they do not depend on how a sequence is divided into chunks either.
 
     Attributes:
         rate: fraction of the entries that become zero, below 1.
@@ -410,30 +398,28 @@ class Dropout(nn.Module):
     @nn.compact
     def __call__(
         self,
-        x: Float[AnyArray, "*batch d_model"],
+        x: Float[AnyArray, "*rows d_model"],
         deterministic: bool = True,
-        keys: UInt32[AnyArray, "rows length words"] | None = None,
-    ) -> Float[AnyArray, "*batch d_model"]:
-        """Drops entries of ``x``; ``keys`` is the result of ``position_keys``."""
+        words: RowWords | None = None,
+    ) -> Float[AnyArray, "*rows d_model"]:
+        """Drops entries of ``x``.
+
+        Args:
+            x: states.
+            deterministic: False in training.
+            words: result of ``row_words`` for these rows, which several modules
+                may share; None to draw it.
+        """
         if deterministic or self.rate == 0:
             return x
-        share = 1 - self.rate
-        # The path of the module is mixed in, so that other modules with the
-        # same keys differ.
-        path_hash = zlib.crc32("/".join(self.path).encode())
-
-        def draw(data: Array) -> Array:
-            key = jax.random.fold_in(
-                jax.random.wrap_key_data(data, impl=_POSITION_KEYS), path_hash
-            )
-            return jax.random.bernoulli(key, share, (x.shape[0], x.shape[-1]))
-
-        if keys is None:
-            keep = keep_mask(self.make_rng("dropout"), share, x.shape)
+        if words is None:
+            words = row_words(self.make_rng("dropout"), x.shape[:-1])
         else:
-            # [batch, length, d_model]; the keys are the same for all rows.
-            keep = jax.vmap(draw, out_axes=1)(keys[0])
-        return drop_entries(x, keep, share)
+            # the path of the module, so that others with the same words differ
+            path = zlib.crc32("/".join(self.path).encode())
+            words = module_words(words, path)
+        share = 1 - self.rate
+        return drop_entries(x, keep_entries(words, x.shape[-1], share), share)
 
 
 class FeedForward(nn.Module):
@@ -460,9 +446,9 @@ class FeedForward(nn.Module):
         self,
         x: Float[AnyArray, "*batch d_model"],
         deterministic: bool = True,
-        keys: UInt32[AnyArray, "rows length words"] | None = None,
+        words: RowWords | None = None,
     ) -> Float[Array, "*batch d_model"]:
-        """Applies both maps; ``deterministic`` is False in training; ``keys``: see ``Dropout``."""
+        """Applies both maps; ``deterministic`` is False in training; ``words``: see ``Dropout``."""
         activation, is_gated = FEED_FORWARD_KINDS[self.kind]
         d_model = x.shape[-1]
         hidden = self._linear("wi_0" if is_gated else "wi", d_model, self.d_ff)(
@@ -472,7 +458,7 @@ class FeedForward(nn.Module):
         if is_gated:
             # [..., d_ff], elementwise: act(wi_0 x) gates wi_1 x.
             hidden = hidden * self._linear("wi_1", d_model, self.d_ff)(x)
-        dropped = Dropout(self.dropout_rate)(hidden, deterministic, keys)
+        dropped = Dropout(self.dropout_rate)(hidden, deterministic, words)
         return self._linear("wo", self.d_ff, d_model)(dropped)
 
     def _linear(self, name: str, num_inputs: int, num_outputs: int) -> Linear:

@@ -23,7 +23,7 @@ from longsum_jax.layers.attention.multi_head import (
 )
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
-from longsum_jax.layers.dense import Dropout, Linear, position_keys
+from longsum_jax.layers.dense import Dropout, Linear
 from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
 from longsum_jax.layers.layer_groups import (
     LayerGroup,
@@ -35,7 +35,7 @@ from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.random_masks import has_own_generator
+from longsum_jax.ops.random_masks import RowWords, row_words
 from longsum_jax.typing import AnyArray
 
 # States of important tokens elsewhere in a document [batch, num_salient,
@@ -120,31 +120,30 @@ class EncoderLayer(Layer):
             x, inputs, attended, state, memories, mask, deterministic
         )
 
-        # Feed-forward, in chunks along the length. With position keys, dropout
-        # does not depend on the chunks; devices with a hardware generator do
-        # not use them.
+        # Feed-forward, in chunks along the length. Dropout depends on words of
+        # the positions, so that the same entries drop in chunks of any length.
         def feed_forward(
-            layer: EncoderLayer, x: AnyArray, keys: AnyArray | None = None
+            layer: EncoderLayer, x: AnyArray, *words: Array
         ) -> AnyArray:
+            of_rows = RowWords(*words) if words else None
             inputs = layer.sublayer_input(layer.ff_norm, x)
-            outputs = layer.feed_forward(inputs, deterministic, keys)
+            outputs = layer.feed_forward(inputs, deterministic, of_rows)
             return layer.add_residual(
-                layer.ff_norm, x, outputs, deterministic, keys
+                layer.ff_norm, x, outputs, deterministic, of_rows
             )
 
-        # One key per position, so that the same entries drop in chunks of any
-        # length.
-        arrays = [x]
+        words: tuple[Array, ...] = ()
         is_dropping = not deterministic and (
             self.dropout.rate or self.feed_forward.dropout_rate
         )
-        if is_dropping and not has_own_generator():
-            arrays.append(position_keys(self.make_rng("dropout"), *x.shape[:2]))
+        if is_dropping:
+            words = row_words(self.make_rng("dropout"), x.shape[:2])
         x = map_over_length(
             self,
             feed_forward,
             self.stack.length_chunk,
-            *arrays,
+            x,
+            *words,
             is_trained=not deterministic,
             recompute=self.stack.recomputes_hidden,
         )

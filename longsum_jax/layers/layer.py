@@ -15,7 +15,7 @@ which normalizes before the sublayer (pre-norm) or after the sum (post-norm):
 import dataclasses
 
 import flax.linen as nn
-from jaxtyping import Bool, Float, UInt32
+from jaxtyping import Bool, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues
@@ -33,6 +33,7 @@ from longsum_jax.layers.memory import (
     memory_layers,
 )
 from longsum_jax.layers.stack import MemoryOptions, StackConfig
+from longsum_jax.ops.random_masks import RowWords
 from longsum_jax.typing import AnyArray
 
 # The memories of a stack: one state for each group of layers, () for groups
@@ -61,7 +62,7 @@ class Layer(nn.Module):
         x: Float[AnyArray, "batch length d_model"],
         y: Float[AnyArray, "batch length d_model"],
         deterministic: bool = True,
-        keys: UInt32[AnyArray, "rows length words"] | None = None,
+        words: RowWords | None = None,
     ) -> Float[AnyArray, "batch length d_model"]:
         """Adds the output ``y`` of a sublayer to ``x``; normalizes the sum in post-norm stacks, and
         ``y`` in stacks with ``sandwich_norm``.
@@ -69,14 +70,14 @@ class Layer(nn.Module):
         Args:
             norm, x, y: norm, input and output of the sublayer.
             deterministic: False in training.
-            keys: PRNG keys of positions, see ``layers.dense.Dropout``.
+            words: words of the positions, see ``layers.dense.Dropout``.
         """
         if self.stack.sandwich_norm:
             y = norm.of_output(y)
         # pre-norm   x + f(norm(x))
         # post-norm  norm(x + f(x))
         # sandwich   x + norm(f(norm(x)))
-        x = x + self.dropout(y, deterministic, keys)
+        x = x + self.dropout(y, deterministic, words)
         return x if self.stack.pre_norm else norm(x)
 
     def make_memory(self) -> None:

@@ -1,32 +1,79 @@
-"""Random masks for dropout, drawn by the cheapest generator of the target's devices.
+"""Random masks for dropout, drawn by hashes of positions.
 
-Threefry, JAX's default, draws the same numbers on any number of devices, and
-takes 139 operations per entry in a program for TPUs; their hardware generator
-takes 11 (compiled for a v5e). A step of the base model drops some 40,000
-entries per token, twice if layers are rematerialized. The hardware generator's
-numbers depend on the size of a device's part of an array.
+JAX's default generator, Threefry, takes 139 operations per entry in a program
+for TPUs, and a step of the base model drops some 40,000 entries per token,
+twice if layers are rematerialized. The generators of hardware take fewer, but
+write their numbers to memory, and the numbers depend on the size of a device's
+part of an array. A hash takes eleven operations inside the loop that drops the
+entries, and draws the same numbers on any number of devices.
 
-Fused kernels drop attention weights by a hash of their position, in eight
-operations for each weight.
+The key of a module gives every row of an array two numbers, its start and its
+step. Entry i of the row is the hash of start + i step: the row is a stream of
+SplitMix (Steele, Lea and Flood 2014, section 3), in 32 bits and with the
+finalizer of MurmurHash3 (Appleby 2011). Fused attention kernels hash the
+position of the query and that of the key instead.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
 from longsum_jax.ops.padding import zero_unless
-from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
 
-_WORDS_OF_RBG = 4
+
+class RowWords(NamedTuple):
+    """The start and the step of the numbers of each row."""
+
+    start: UInt32[Array, "*rows"]
+    step: UInt32[Array, "*rows"]
 
 
-def has_own_generator() -> bool:
-    """Returns True if the target's devices have a hardware generator."""
-    return target_platform() == "tpu"
+def row_words(rng: PRNGKeyArray, shape: Sequence[int]) -> RowWords:
+    """Returns two words for each row, from which masks are drawn.
+
+    Args:
+        rng: PRNG key, of any kind.
+        shape: numbers of rows along each axis, on all devices.
+    """
+    number = jnp.zeros(shape, jnp.uint32)
+    for axis, size in enumerate(shape):
+        index = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
+        number = number * jnp.uint32(size) + index
+    # RBG keys begin with the words of a Threefry key.
+    start, step = jax.random.key_data(rng)[..., :2]
+    return RowWords(_hashed(number ^ start), _hashed(number ^ step))
+
+
+def module_words(words: RowWords, number: int) -> RowWords:
+    """Returns words for one of several modules with the same rows.
+
+    Args:
+        words: result of ``row_words``.
+        number: number of the module, less than 2**32.
+    """
+    return RowWords(*(_hashed(word ^ jnp.uint32(number)) for word in words))
+
+
+def keep_entries(
+    words: RowWords, size: int, share: float
+) -> Bool[Array, "*rows size"]:
+    """Draws ``size`` entries for each row, True with probability ``share``.
+
+    Args:
+        words: result of ``row_words``.
+        size: number of entries of a row.
+        share: probability of True, less than 1.
+    """
+    start, step = (word[..., None] for word in words)
+    index = jax.lax.broadcasted_iota(
+        jnp.uint32, (*start.shape[:-1], size), start.ndim - 1
+    )
+    # Streams with an odd step repeat only after 2**32 entries.
+    return _hashed(start + index * (step | 1)) < _limit(share)
 
 
 def keep_mask(
@@ -36,15 +83,11 @@ def keep_mask(
 
     Args:
         rng: PRNG key, of any kind.
-        share: probability of True.
-        shape: shape of the array.
+        share: probability of True, less than 1.
+        shape: shape of the array on all devices.
     """
-    if has_own_generator():
-        # RBG keys have four words, Threefry keys two.
-        words = jax.random.key_data(rng)
-        words = jnp.tile(words, _WORDS_OF_RBG // words.size)
-        rng = jax.random.wrap_key_data(words, impl="rbg")
-    return jax.random.bernoulli(rng, share, shape)
+    *rows, size = shape
+    return keep_entries(row_words(rng, rows), size, share)
 
 
 def head_words(
@@ -56,11 +99,7 @@ def head_words(
         rng: PRNG key, of any kind.
         rows, heads: numbers of rows and heads on all devices.
     """
-    numbers = jnp.arange(rows * heads).reshape(rows, heads)
-    keys = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (None, 0))(
-        rng, numbers
-    )
-    return jax.random.key_data(keys)[..., :2]
+    return jnp.stack(row_words(rng, (rows, heads)), -1)
 
 
 def keep_pairs(
@@ -84,9 +123,12 @@ def keep_pairs(
         _hashed(jnp.asarray(indices).astype(jnp.uint32) ^ word)
         for indices, word in zip((queries, keys), words, strict=True)
     )
+    return _hashed(of_queries + of_keys) < _limit(share)
+
+
+def _limit(share: float) -> Array:
     # The share of the smallest rates rounds to 2**32, which exceeds uint32.
-    limit = jnp.uint32(min(round(share * 2**32), 2**32 - 1))
-    return _hashed(of_queries + of_keys) < limit
+    return jnp.uint32(min(round(share * 2**32), 2**32 - 1))
 
 
 def _hashed(x: Array) -> Array:

@@ -52,9 +52,6 @@ PRESETS: Mapping[str, Rules] = {
 # Options of XLA for all programs of a mesh, by platform.
 _COMPILER_OPTIONS: Mapping[str, Mapping[str, str | bool]] = {
     "tpu": {
-        # Each TPU of a mesh draws its own part of a random array; otherwise
-        # each draws the whole array.
-        "xla_tpu_spmd_rng_bit_generator_unsafe": True,
         # Weights are gathered before a product. Otherwise XLA multiplies with
         # the shard of one device after another, each time over all outputs,
         # which are larger than the weights.

@@ -16,9 +16,10 @@ from longsum_jax.layers.chunking import (
     _chunk_length,
     map_over_length,
 )
-from longsum_jax.layers.dense import Dropout, FeedForward, position_keys
+from longsum_jax.layers.dense import Dropout, FeedForward
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops import device_memory
+from longsum_jax.ops.random_masks import RowWords, row_words
 
 X = np.random.default_rng(0).normal(size=(2, 11, 6)).astype(np.float32)
 
@@ -78,14 +79,13 @@ class ChunkedLayer(nn.Module):
         self.inner, self.outer = FeedForward(16, dropout_rate=0.3), Dropout(0.3)
 
     def __call__(self, x, deterministic=False):
-        def fn(module, x, keys=None):
-            y = module.inner(x, deterministic, keys)
-            return module.outer(y, deterministic, keys)
+        def fn(module, x, *words):
+            words = RowWords(*words) if words else None
+            y = module.inner(x, deterministic, words)
+            return module.outer(y, deterministic, words)
 
-        arrays = [x]
-        if not deterministic:
-            arrays.append(position_keys(self.make_rng("dropout"), *x.shape[:2]))
-        return map_over_length(self, fn, self.chunk, *arrays)
+        words = () if deterministic else row_words(self.make_rng("dropout"), x.shape[:2])
+        return map_over_length(self, fn, self.chunk, x, *words)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,10 @@ def test_dropout_by_positions_is_the_same_in_chunks_of_any_length(draw_params, c
     np.testing.assert_array_equal(pieces == 0, whole == 0)
     np.testing.assert_allclose(pieces, whole, rtol=1e-5, atol=1e-6)
     assert 0.15 < (whole == 0).mean() < 0.45
-    dropped = (whole == 0).swapaxes(0, 1).reshape(11, -1)
-    assert len({row.tobytes() for row in dropped}) == 11  # every position has draws of its own
-
-
-def test_dropout_without_positions_is_that_of_flax():
-    rngs = {"dropout": jax.random.key(1)}
-    expected = nn.Dropout(0.3).apply({}, X, deterministic=False, rngs=rngs)
-    np.testing.assert_array_equal(Dropout(0.3).apply({}, X, False, rngs=rngs), expected)
+    dropped = whole == 0
+    assert (dropped[0] != dropped[1]).any()
+    positions = dropped.swapaxes(0, 1).reshape(11, -1)
+    assert len({row.tobytes() for row in positions}) == 11  # each has draws of its own
 
 
 @pytest.mark.slow

@@ -1,41 +1,80 @@
-import re
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops import random_masks
-from longsum_jax.ops.random_masks import drop_entries, head_words, keep_mask, keep_pairs
+from longsum_jax.ops.random_masks import (
+    drop_entries,
+    head_words,
+    keep_entries,
+    keep_mask,
+    keep_pairs,
+    module_words,
+    row_words,
+)
 
-SHAPE = (64, 500)
-
-
-@pytest.fixture
-def for_tpu(monkeypatch):
-    monkeypatch.setattr(random_masks, "target_platform", lambda: "tpu")
-
-
-def test_masks_of_cpus_are_those_of_jax():
-    rng = jax.random.key(3)
-    expected = jax.random.bernoulli(rng, 0.7, SHAPE)
-    np.testing.assert_array_equal(keep_mask(rng, 0.7, SHAPE), expected)
-
-
-@pytest.mark.parametrize(
+KINDS = pytest.mark.parametrize(
     "rng",
     [jax.random.key(3), jax.random.key(3, impl="rbg"), jax.random.PRNGKey(3)],
     ids=["threefry", "rbg", "array"],
 )
-def test_tpus_draw_with_their_own_generator(for_tpu, rng):
-    result = np.asarray(keep_mask(rng, 0.7, SHAPE))
-    assert abs(result.mean() - 0.7) < 0.02  # 8 standard deviations
-    np.testing.assert_array_equal(keep_mask(rng, 0.7, SHAPE), result)
-    other = np.asarray(keep_mask(jax.random.fold_in(rng, 1), 0.7, SHAPE))
-    assert abs((result == other).mean() - (0.7**2 + 0.3**2)) < 0.02  # as of independent masks
-    text = str(jax.make_jaxpr(lambda rng: keep_mask(rng, 0.7, SHAPE))(rng))
-    assert re.search(r"key<rbg>|impl=rbg|rng_bit_generator", text)
-    assert "threefry2x32[" not in text
+
+
+def _hash(x):
+    """The finalizer of MurmurHash3 in Python's integers."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        x = (x ^ x >> shift) * factor % 2**32
+    return x ^ x >> 16
+
+
+@KINDS
+def test_rows_are_streams_of_hashes(rng):
+    start, step = (int(word) for word in np.asarray(jax.random.key_data(rng))[:2])
+    mask = np.asarray(keep_mask(rng, 0.7, (2, 3, 50)))
+    for number, row in enumerate(mask.reshape(6, 50)):
+        first, distance = _hash(number ^ start), _hash(number ^ step) | 1
+        drawn = [_hash((first + i * distance) % 2**32) < 0.7 * 2**32 for i in range(50)]
+        np.testing.assert_array_equal(row, drawn)
+
+
+@KINDS
+@pytest.mark.parametrize("share", [0.9, 0.5])
+def test_entries_are_as_independent_draws(rng, share):
+    shape = (8, 128, 768)
+    draw = jax.jit(keep_mask, static_argnums=(1, 2))
+    others = jax.random.fold_in(rng, 1)
+    entries, other = (
+        (np.asarray(draw(key, share, shape)) - share) / np.sqrt(share * (1 - share))
+        for key in (rng, others)
+    )
+    # Standard scores of the mean, and of products of neighbors along each axis and of two keys.
+    products = [entries, entries * other, entries[1:] * entries[:-1]]
+    products += [entries[:, 1:] * entries[:, :-1], entries[..., 1:] * entries[..., :-1]]
+    for x in products:
+        assert abs(x.mean() * np.sqrt(x.size)) < 4.5
+    # The largest correlation of two rows, and of two columns, of half a million products each.
+    rows = entries.reshape(-1, shape[-1])
+    for x in (rows, rows.T):
+        correlations = x @ x.T / np.sqrt(x.shape[1])
+        assert np.abs(np.triu(correlations, 1)).max() < 8
+    # as many dropped entries of a row, and of a column, as of independent draws
+    for axis in (0, 1):
+        sums = rows.sum(axis) / np.sqrt(rows.shape[axis])
+        assert abs(sums.std() - 1) < 0.15
+
+
+def test_modules_that_share_words_draw_other_entries():
+    words = row_words(jax.random.key(0), (64,))
+    masks = [keep_entries(module_words(words, number), 500, 0.7) for number in (0, 1, 2**32 - 1)]
+    for a, b in itertools.combinations([*masks, keep_entries(words, 500, 0.7)], 2):
+        assert abs((a == b).mean() - (0.7**2 + 0.3**2)) < 0.02  # as of independent masks
+
+
+def test_an_array_without_rows_is_one_row():
+    rng = jax.random.key(0)
+    np.testing.assert_array_equal(keep_mask(rng, 0.5, (9,)), keep_mask(rng, 0.5, (2, 9))[0])
 
 
 @pytest.mark.parametrize("share", [0.95, 0.9, 0.8, 0.7])
@@ -46,41 +85,6 @@ def test_dropped_bfloat16_has_the_expected_mean(share):
     assert retained.dtype == jnp.bfloat16
     means = [np.asarray(values, np.float64).mean() for values in (x, retained)]
     assert means[1] * share == pytest.approx(means[0], rel=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.tpu_compiler
-def test_each_tpu_of_a_mesh_draws_its_own_part():
-    import optax
-    from jax.sharding import NamedSharding, PartitionSpec
-
-    from longsum_jax.training.loss import LossOutput
-    from longsum_jax.training.mesh import MeshOptions, make_mesh
-    from longsum_jax.training.state import init_state
-    from longsum_jax.training.step import make_train_step
-    from longsum_plan import devices
-
-    mesh = make_mesh(MeshOptions(), devices.find_target("v5e:2x2").devices)
-    optimizer = optax.chain(optax.sgd(0.1))
-
-    def loss_fn(params, batch, rng):
-        x = batch["x"]
-        retained = jnp.where(keep_mask(rng, 0.9, x.shape), x / 0.9, 0)
-        return LossOutput((retained @ params["w"]).sum(), jnp.float32(len(x)))
-
-    replicated = NamedSharding(mesh, PartitionSpec())
-    state = jax.eval_shape(lambda: init_state({"w": jnp.ones(256)}, optimizer))
-    shardings = jax.tree.map(lambda _: replicated, state)
-    state = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated), state
-    )
-    rows = NamedSharding(mesh, PartitionSpec(("batch",)))
-    batch = {"x": jax.ShapeDtypeStruct((8, 128, 256), jnp.float32, sharding=rows)}
-    with jax.set_mesh(mesh):
-        step = make_train_step(loss_fn, optimizer, shardings=shardings)
-        text = step.lower(state, batch).compile().as_text()
-    drawn = re.findall(r"= u32\[([\d,]+)\]\S* rng-bit-generator", text)
-    assert drawn == ["2,128,256"]
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
