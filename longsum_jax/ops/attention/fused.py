@@ -5,7 +5,8 @@ biases, by distance (``StepBias``), dropout, and segments of packed rows:
 
     "splash"    JAX's Pallas kernel for TPUs
     "mosaic"    a Pallas kernel of this package for TPUs, for position biases,
-                dropout and packed rows
+                dropout, packed rows, and heads of fewer than 128 dimensions,
+                which splash pads to 128 and XLA copies to its order of axes
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs in ``_GPUS``
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
                 cuDNN does not support: windows and other patterns, masks in
@@ -49,6 +50,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.dense import Scale, product_factor
+from longsum_jax.ops.attention.kernel_blocks import LANES, tpu_block
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import SegmentIds
@@ -178,7 +180,9 @@ def choose_kernel(
         or head_dim > _CUDNN_MAX_HEAD_DIM
     )
     if backend == "auto":
-        kernel = _kernel_of_target(dtype, is_extended, needs_triton)
+        kernel = _kernel_of_target(
+            dtype, num_queries, head_dim, is_extended, needs_triton
+        )
     else:
         kernel = backend
     if kernel is None:
@@ -219,12 +223,10 @@ def _refusal_of_gpus(
 
 def _refusal_of_mosaic(num_queries: int, head_dim: int, itemsize: int) -> str:
     """Returns why our kernel of TPUs does not support an attention; "" if it does."""
-    from longsum_jax.ops.attention.kernel_blocks import tpu_block
-
     if tpu_block(num_queries, head_dim, itemsize) is None:
         return (
-            f"with biases or dropout, {num_queries} queries of {head_dim} "
-            "dimensions do not fit in the on-chip memory of a TPU"
+            f"{num_queries} queries of {head_dim} dimensions do not fit in the "
+            "on-chip memory of a TPU"
         )
     return ""
 
@@ -245,11 +247,18 @@ def _refusal_of_splash(
 
 
 def _kernel_of_target(
-    dtype: Any, is_extended: bool, needs_triton: bool
+    dtype: Any,
+    num_queries: int,
+    head_dim: int,
+    is_extended: bool,
+    needs_triton: bool,
 ) -> Kernel | None:
     platform = target_platform()
     if platform == "tpu" and dtype == jnp.bfloat16:
-        return "mosaic" if is_extended else "splash"
+        is_small = head_dim < LANES and not _refusal_of_mosaic(
+            num_queries, head_dim, dtype.itemsize
+        )
+        return "mosaic" if is_extended or is_small else "splash"
     is_capable = target_kind().removeprefix("NVIDIA ").startswith(_GPUS)
     if platform == "gpu" and is_capable and dtype in _GPU_DTYPES:
         return "triton" if needs_triton else "cudnn"

@@ -17,6 +17,7 @@ from longsum_jax.ops.attention.key_sets import (
 from longsum_jax.ops.attention.local import local_attention
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.padding import zero_unless
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.sequence_sharding import Axes, first_position, sum_over
 from longsum_jax.typing import AnyArray
 
@@ -34,10 +35,13 @@ def gather_positions(
         axes: mesh axes that shard the sequence; every device gets all rows.
     """
     indices = _shard_positions(indices, x.shape[1], axes)
-    gather = jax.vmap(
-        lambda x, indices: x.at[indices].get(mode="fill", fill_value=0)
-    )
-    rows = gather(x, indices)
+    if _uses_products(x):
+        rows = _selected("bgl,bl...->bg...", indices, x.shape[1], x)
+    else:
+        gather = jax.vmap(
+            lambda x, indices: x.at[indices].get(mode="fill", fill_value=0)
+        )
+        rows = gather(x, indices)
     if axes and x.dtype == bool:
         # Devices cannot sum booleans.
         return sum_over(rows.astype(jnp.int8), axes).astype(bool)
@@ -59,7 +63,12 @@ def scatter_positions(
     """
     indices = _shard_positions(indices, x.shape[1], axes)
     is_new = _are_at(indices, x.shape[1])
-    other_rows = zero_unless(~jnp.expand_dims(is_new, range(2, x.ndim)), x)
+    is_new = jnp.expand_dims(is_new, range(2, x.ndim))
+    if _uses_products(x):
+        rows = rows.astype(x.dtype)
+        new_rows = _selected("bgl,bg...->bl...", indices, x.shape[1], rows)
+        return jnp.where(is_new, new_rows, x)
+    other_rows = zero_unless(~is_new, x)
     # Added to zeros, because a program of a mesh in which XLA (of JAX 0.10)
     # sets rows at unique indices has wrong gradients if a shard has none.
     scatter = jax.vmap(
@@ -68,6 +77,27 @@ def scatter_positions(
         )
     )
     return scatter(other_rows, rows, indices)
+
+
+def _uses_products(x: AnyArray) -> bool:
+    """Returns True if rows are selected by products with zeros and ones.
+
+    XLA for TPUs copies all of ``x`` to another layout for a gather or a scatter.
+    """
+    return target_platform() == "tpu" and jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _selected(
+    axes: str, indices: AnyArray, length: int, x: AnyArray
+) -> Shaped[Array, "batch rows ..."]:
+    """Returns the product of ``x`` with ones at ``indices`` [batch, num_globals, length].
+
+    It is exact, because every sum has one term that is not zero.
+    """
+    ones = indices[:, :, None] == jnp.arange(length)
+    return jnp.einsum(
+        axes, ones.astype(x.dtype), x, precision=jax.lax.Precision.HIGHEST
+    )
 
 
 def _are_at(

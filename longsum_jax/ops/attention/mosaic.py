@@ -1,4 +1,4 @@
-"""Attention with position biases, dropout and packed rows on TPUs, by Pallas kernels.
+"""Attention on TPUs by Pallas kernels, also with position biases, dropout and packed rows.
 
 Mosaic compiles them; other devices interpret them, for tests. They compute what
 the kernels of ``triton`` do, with the same masks of dropout.

@@ -20,6 +20,7 @@ from sparse_twins import (
     tokens,
 )
 
+from longsum_jax.ops.attention import longformer
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.local import local_attention, local_distances
 from longsum_jax.ops.attention.longformer import (
@@ -29,6 +30,24 @@ from longsum_jax.ops.attention.longformer import (
 )
 
 
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+@pytest.mark.parametrize("dtype", ["int32", "float32", "bfloat16"])
+def test_gather_and_scatter_are_exact(monkeypatch, platform, dtype):
+    """TPUs select rows of floats by products with zeros and ones."""
+    monkeypatch.setattr(longformer, "target_platform", lambda: platform)
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(1e3 * rng.normal(size=(2, 30, 3)), dtype)
+    rows = jnp.asarray(1e3 * rng.normal(size=(2, 3, 3)), dtype)
+    indices = np.array([[29, -1, 4], [0, 7, 30]])
+    expected, gathered = np.array(x), np.zeros_like(rows)
+    for batch, number in ((0, 0), (0, 2), (1, 0), (1, 1)):
+        position = indices[batch, number]
+        gathered[batch, number] = x[batch, position]
+        expected[batch, position] = rows[batch, number]
+    np.testing.assert_array_equal(gather_positions(x, jnp.asarray(indices)), gathered)
+    np.testing.assert_array_equal(scatter_positions(x, rows, jnp.asarray(indices)), expected)
+
+
 def test_gather_and_scatter_leave_out_absent_positions():
     x, indices = np.arange(1, 11).reshape(2, 5), jnp.array([[3, -1], [-1, 0]])
     np.testing.assert_array_equal(gather_positions(jnp.asarray(x), indices), [[4, 0], [0, 6]])
@@ -36,7 +55,9 @@ def test_gather_and_scatter_leave_out_absent_positions():
     np.testing.assert_array_equal(out, [[1, 2, 3, 40, 5], [60, 7, 8, 9, 10]])
 
 
-def test_gradients_of_scatter_number_no_entries():
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_gradients_of_scatter_number_no_entries(monkeypatch, platform):
+    monkeypatch.setattr(longformer, "target_platform", lambda: platform)
     x, rows = jnp.ones((2, 5)), jnp.ones((2, 2))
     indices = jnp.array([[3, -1], [-1, 0]])
     run = jax.grad(lambda *arrays: scatter_positions(*arrays, indices).sum(), argnums=(0, 1))
