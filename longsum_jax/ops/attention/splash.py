@@ -162,7 +162,8 @@ def _call(
     Mosaic rejects bfloat16 operands under a default precision higher than
     bfloat16, although their products are exact anyway.
     """
-    return _call_forward(kernel, q, k, v, mask)[0]
+    with _products_of(q.dtype):
+        return _of_rows(kernel, q, mask)(q, k, v)
 
 
 def _call_forward(
@@ -172,6 +173,14 @@ def _call_forward(
     v: Array,
     mask: Array | None,
 ) -> tuple[Array, Any]:
+    with _products_of(q.dtype):
+        return jax.vjp(_of_rows(kernel, q, mask), q, k, v)
+
+
+def _of_rows(
+    kernel: Callable[..., Array], q: Array, mask: Array | None
+) -> Callable[..., Array]:
+    """Returns a kernel of one row as a function of the arrays of all rows."""
     segments = axes = None
     if mask is not None:
         # Queries see the keys of their segment: all of them are in segment 1.
@@ -187,8 +196,7 @@ def _call_forward(
         of_rows = jax.vmap(kernel, in_axes=(0, 0, 0, axes, None))
         return of_rows(q, k, v, segments, sinks)
 
-    with _products_of(q.dtype):
-        return jax.vjp(call, q, k, v)
+    return call
 
 
 def _call_backward(pull_back: Any, gradient: Array) -> tuple[Any, ...]:
