@@ -19,8 +19,7 @@ class Trial(NamedTuple):
     Attributes:
         values: all changes of the config, dotted key -> value.
         says: description of the last change and its cost.
-        plan: plan of the changed program; None if the config is invalid, or
-            XLA cannot compile the program.
+        plan: plan of the changed program; None if it was refused.
         refusal: reason why there is no plan.
     """
 
@@ -100,7 +99,7 @@ def find_fit(
 
     Args:
         plan_with: function from changes of the config to the plan of the
-            program.
+            program; it raises InputError to refuse them.
         current: plan without changes.
         changes: values with descriptions of their costs, cheapest first.
         tries: maximum number of attempts, each of which compiles the program.

@@ -279,7 +279,7 @@ class Batches(Iterator[NumpyBatch]):
         """Returns this host's rows of a batch."""
         num_rows = group.num_rows // self._host_count
         # Adjacent rows: concatenating the hosts' rows gives the batch of a
-        # single host, so dropout, whose keys depend on the row, does not depend
+        # single host, so dropout, whose masks depend on the row, does not depend
         # on the number of hosts.
         start = self._host_index * num_rows
         rows = [

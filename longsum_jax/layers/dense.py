@@ -386,8 +386,9 @@ FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
 class Dropout(nn.Module):
     """Dropout like ``nn.Dropout``, with masks of ``ops.random_masks``.
 
-    The dropped entries do not depend on the number of devices. With ``words``,
-    they do not depend on how a sequence is divided into chunks either.
+    The dropped entries do not depend on the number of devices if XLA divides the
+    arrays. With ``words``, they do not depend on how a sequence is divided into
+    chunks either.
 
     Attributes:
         rate: fraction of the entries that become zero, below 1.

@@ -24,6 +24,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 from longsum_jax.ops.padding import zero_unless
 from longsum_jax.typing import AnyArray
 
+_GOLDEN_RATIO = 0x9E3779B9  # its fraction in 32 bits, as in SplitMix
+
 
 class RowWords(NamedTuple):
     """The start and the step of the numbers of each row."""
@@ -36,7 +38,8 @@ def row_words(rng: PRNGKeyArray, shape: Sequence[int]) -> RowWords:
     """Returns two words for each row, from which masks are drawn.
 
     Args:
-        rng: PRNG key, of any kind.
+        rng: PRNG key, of any kind; inside of ``shard_map``, a different one on
+            every device.
         shape: numbers of rows along each axis, on all devices.
     """
     number = jnp.zeros(shape, jnp.uint32)
@@ -45,6 +48,8 @@ def row_words(rng: PRNGKeyArray, shape: Sequence[int]) -> RowWords:
         number = number * jnp.uint32(size) + index
     # RBG keys begin with the words of a Threefry key.
     start, step = jax.random.key_data(rng)[..., :2]
+    # The first word of a key is 0 for all small seeds.
+    start ^= _hashed(step ^ jnp.uint32(_GOLDEN_RATIO))
     return RowWords(_hashed(number ^ start), _hashed(number ^ step))
 
 
@@ -84,7 +89,7 @@ def keep_mask(
     Args:
         rng: PRNG key, of any kind.
         share: probability of True, less than 1.
-        shape: shape of the array on all devices.
+        shape: shape of the array on all devices, with at least one axis.
     """
     *rows, size = shape
     return keep_entries(row_words(rng, rows), size, share)
@@ -111,7 +116,7 @@ def keep_pairs(
     """Draws a mask of pairs of queries and keys inside a kernel, True with probability ``share``.
 
     The mask depends on the words and positions only, not on blocks and devices.
-    It is a hash, which takes eight operations for each pair.
+    It is a hash, which takes ten operations for each pair.
 
     Args:
         words: the two words of a row and head.

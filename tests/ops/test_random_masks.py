@@ -32,6 +32,7 @@ def _hash(x):
 @KINDS
 def test_rows_are_streams_of_hashes(rng):
     start, step = (int(word) for word in np.asarray(jax.random.key_data(rng))[:2])
+    start ^= _hash(step ^ 0x9E3779B9)
     mask = np.asarray(keep_mask(rng, 0.7, (2, 3, 50)))
     for number, row in enumerate(mask.reshape(6, 50)):
         first, distance = _hash(number ^ start), _hash(number ^ step) | 1
@@ -63,6 +64,14 @@ def test_entries_are_as_independent_draws(rng, share):
     for axis in (0, 1):
         sums = rows.sum(axis) / np.sqrt(rows.shape[axis])
         assert abs(sums.std() - 1) < 0.15
+
+
+def test_masks_of_seeds_have_no_entry_in_common():
+    """The first word of their keys is the same."""
+    masks = np.stack([keep_mask(jax.random.key(seed), 0.5, (64, 50)) for seed in range(32)])
+    shares = masks.mean(0)
+    assert 0.05 < shares.min() < shares.max() < 0.95
+    assert np.abs(shares.mean(0) - 0.5).max() < 0.05  # of each column
 
 
 def test_modules_that_share_words_draw_other_entries():

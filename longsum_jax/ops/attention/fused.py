@@ -5,8 +5,8 @@ biases, by distance (``StepBias``), dropout, and segments of packed rows:
 
     "splash"    JAX's Pallas kernel for TPUs
     "mosaic"    a Pallas kernel of this package for TPUs, for position biases,
-                dropout, packed rows, and heads of fewer than 128 dimensions,
-                which splash pads to 128 and XLA copies to its order of axes
+                dropout, packed rows, and heads of fewer than 128 dimensions
+                (splash pads these to 128, and XLA copies them for it)
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs in ``_GPUS``
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
                 cuDNN does not support: windows and other patterns, masks in
@@ -50,7 +50,6 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.dense import Scale, product_factor
-from longsum_jax.ops.attention.kernel_blocks import LANES, tpu_block
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import SegmentIds
@@ -105,6 +104,8 @@ MAX_ROW = 4096
 # GPUs with compute capability 8 or higher, by prefixes of JAX's device names.
 _GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
 _CUDNN_MAX_HEAD_DIM, _TRITON_MAX_HEAD_DIM = 128, 256
+# Splash attention pads heads to the lanes of a TPU, ours does not.
+_MOSAIC_MIN_HEAD_DIM, _SPLASH_HEAD_DIM = 8, 128
 _GPU_DTYPES = (jnp.bfloat16, jnp.float16)
 
 
@@ -223,6 +224,13 @@ def _refusal_of_gpus(
 
 def _refusal_of_mosaic(num_queries: int, head_dim: int, itemsize: int) -> str:
     """Returns why our kernel of TPUs does not support an attention; "" if it does."""
+    from longsum_jax.ops.attention.kernel_blocks import tpu_block
+
+    if head_dim < _MOSAIC_MIN_HEAD_DIM:
+        return (
+            f"the kernel of TPUs has no heads of fewer than {_MOSAIC_MIN_HEAD_DIM} "
+            "dimensions"
+        )
     if tpu_block(num_queries, head_dim, itemsize) is None:
         return (
             f"{num_queries} queries of {head_dim} dimensions do not fit in the "
@@ -255,10 +263,10 @@ def _kernel_of_target(
 ) -> Kernel | None:
     platform = target_platform()
     if platform == "tpu" and dtype == jnp.bfloat16:
-        is_small = head_dim < LANES and not _refusal_of_mosaic(
+        is_padded = head_dim < _SPLASH_HEAD_DIM and not _refusal_of_mosaic(
             num_queries, head_dim, dtype.itemsize
         )
-        return "mosaic" if is_extended or is_small else "splash"
+        return "mosaic" if is_extended or is_padded else "splash"
     is_capable = target_kind().removeprefix("NVIDIA ").startswith(_GPUS)
     if platform == "gpu" and is_capable and dtype in _GPU_DTYPES:
         return "triton" if needs_triton else "cudnn"

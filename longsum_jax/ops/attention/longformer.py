@@ -65,7 +65,10 @@ def scatter_positions(
     is_new = _are_at(indices, x.shape[1])
     is_new = jnp.expand_dims(is_new, range(2, x.ndim))
     if _uses_products(x):
-        rows = rows.astype(x.dtype)
+        is_absent = (indices < 0) | (indices >= x.shape[1])
+        rows = zero_unless(
+            ~jnp.expand_dims(is_absent, range(2, x.ndim)), rows
+        ).astype(x.dtype)
         new_rows = _selected("bgl,bg...->bl...", indices, x.shape[1], rows)
         return jnp.where(is_new, new_rows, x)
     other_rows = zero_unless(~is_new, x)
@@ -82,9 +85,11 @@ def scatter_positions(
 def _uses_products(x: AnyArray) -> bool:
     """Returns True if rows are selected by products with zeros and ones.
 
-    XLA for TPUs copies all of ``x`` to another layout for a gather or a scatter.
+    XLA for TPUs copies arrays with heads to another layout for a gather or a
+    scatter.
     """
-    return target_platform() == "tpu" and jnp.issubdtype(x.dtype, jnp.floating)
+    has_heads = x.ndim > 3 and jnp.issubdtype(x.dtype, jnp.floating)
+    return has_heads and target_platform() == "tpu"
 
 
 def _selected(
@@ -92,7 +97,8 @@ def _selected(
 ) -> Shaped[Array, "batch rows ..."]:
     """Returns the product of ``x`` with ones at ``indices`` [batch, num_globals, length].
 
-    It is exact, because every sum has one term that is not zero.
+    Finite entries are exact, because every sum has at most one term that is not
+    zero. Others make all sums over their position NaN.
     """
     ones = indices[:, :, None] == jnp.arange(length)
     return jnp.einsum(

@@ -46,7 +46,7 @@ from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import bfloat16_parts
 from longsum_jax.ops.ssm.fft import circular_kernel
 from longsum_jax.ops.ssm.kernel import Modes
-from longsum_jax.ops.ssm.planes import Planes, add, multiply
+from longsum_jax.ops.ssm.matmul import Planes, add, multiply
 from longsum_jax.typing import AnyArray
 
 # Positions of the shortest FFT: Triton multiplies matrices of at least 16 rows.

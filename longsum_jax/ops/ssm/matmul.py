@@ -38,7 +38,6 @@ from longsum_jax.ops.ssm.kernel import (
     kernel_of_modes,
     mode_powers,
 )
-from longsum_jax.ops.ssm.planes import Planes, add, multiply
 from longsum_jax.typing import AnyArray
 
 CHUNK_ON_CPU = 128  # positions of a chunk, T
@@ -55,6 +54,31 @@ _LEAST_CHUNK, _LARGEST_CHUNK = 64, 1024
 _TILE, _LEAST_TILE = 64, 8
 # Chunks of a group that pass states one by one; more are divided into segments.
 _MOST_STEPS = 64
+
+
+class Planes(NamedTuple):
+    """Real and imaginary parts as two arrays, because hardware multiplies real matrices.
+
+    Either may also be a tuple of arrays that sum to it.
+    """
+
+    real: Any
+    imag: Any
+
+
+def multiply(a: Planes, b: Planes) -> Planes:
+    """Returns the product of every pair of entries."""
+    return Planes(
+        a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real
+    )
+
+
+def add(*terms: Planes) -> Planes:
+    """Returns the sum, added from the first to the last."""
+    total, *others = terms
+    for term in others:
+        total = Planes(total.real + term.real, total.imag + term.imag)
+    return total
 
 
 def convolve_by_matmul(

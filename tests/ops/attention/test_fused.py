@@ -723,6 +723,8 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("mosaic", {"has_dropout": True, "dtype": "float32"}, True),
         ("mosaic", {"has_bias": True, "causal": True}, True),
         ("mosaic", {"dtype": "float16"}, False),
+        ("mosaic", {"head_dim": 8}, True),
+        ("mosaic", {"head_dim": 7}, False),
         ("mosaic", {"num_queries": 65536}, True),
         ("mosaic", {"num_queries": 65537}, False),
         ("mosaic", {"head_dim": 512, "num_queries": 8192}, True),

@@ -36,8 +36,8 @@ def test_gather_and_scatter_are_exact(monkeypatch, platform, dtype):
     """TPUs select rows of floats by products with zeros and ones."""
     monkeypatch.setattr(longformer, "target_platform", lambda: platform)
     rng = np.random.default_rng(0)
-    x = jnp.asarray(1e3 * rng.normal(size=(2, 30, 3)), dtype)
-    rows = jnp.asarray(1e3 * rng.normal(size=(2, 3, 3)), dtype)
+    x = jnp.asarray(1e3 * rng.normal(size=(2, 30, 3, 4)), dtype)
+    rows = jnp.asarray(1e3 * rng.normal(size=(2, 3, 3, 4)), dtype)
     indices = np.array([[29, -1, 4], [0, 7, 30]])
     expected, gathered = np.array(x), np.zeros_like(rows)
     for batch, number in ((0, 0), (0, 2), (1, 0), (1, 1)):
@@ -45,6 +45,8 @@ def test_gather_and_scatter_are_exact(monkeypatch, platform, dtype):
         gathered[batch, number] = x[batch, position]
         expected[batch, position] = rows[batch, number]
     np.testing.assert_array_equal(gather_positions(x, jnp.asarray(indices)), gathered)
+    if dtype != "int32":
+        rows = rows.at[0, 1].set(np.nan)  # of an absent position
     np.testing.assert_array_equal(scatter_positions(x, rows, jnp.asarray(indices)), expected)
 
 
@@ -58,13 +60,13 @@ def test_gather_and_scatter_leave_out_absent_positions():
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
 def test_gradients_of_scatter_number_no_entries(monkeypatch, platform):
     monkeypatch.setattr(longformer, "target_platform", lambda: platform)
-    x, rows = jnp.ones((2, 5)), jnp.ones((2, 2))
+    x, rows = jnp.ones((2, 5, 1, 1)), jnp.ones((2, 2, 1, 1))
     indices = jnp.array([[3, -1], [-1, 0]])
     run = jax.grad(lambda *arrays: scatter_positions(*arrays, indices).sum(), argnums=(0, 1))
     of_x, of_rows = run(x, rows)
-    np.testing.assert_array_equal(of_x, [[1, 1, 1, 0, 1], [0, 1, 1, 1, 1]])
-    np.testing.assert_array_equal(of_rows, [[1, 0], [0, 1]])
-    assert "u32[2,5]" not in str(jax.make_jaxpr(run)(x, rows))
+    np.testing.assert_array_equal(of_x[..., 0, 0], [[1, 1, 1, 0, 1], [0, 1, 1, 1, 1]])
+    np.testing.assert_array_equal(of_rows[..., 0, 0], [[1, 0], [0, 1]])
+    assert "u32[2,5" not in str(jax.make_jaxpr(run)(x, rows))
 
 
 @pytest.mark.parametrize(("length", "traced"), [(16, False), (13, True), (3, False)])

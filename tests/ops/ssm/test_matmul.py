@@ -7,6 +7,7 @@ from jax import lax
 
 from longsum_jax.ops.ssm import matmul
 from longsum_jax.ops.ssm.kernel import discretize
+from longsum_jax.ops.ssm.matmul import Planes, add, multiply
 
 
 @pytest.mark.parametrize("size", [1, 3, 64, 96, 128])
@@ -63,3 +64,11 @@ def test_a_text_shorter_than_a_chunk_has_whole_tiles(length, size, make_ssm, mon
     y = jax.eval_shape(matmul.convolve_by_matmul, u, discretize(make_ssm(3, 4)), D)
     assert y.shape == u.shape
     assert sizes == [size]
+
+
+def test_planes_are_added_and_multiplied_as_complex_numbers():
+    rng = np.random.default_rng(0)
+    a, b, c = rng.normal(size=(3, 4)) + 1j * rng.normal(size=(3, 4))
+    x, y, z = (Planes(number.real, number.imag) for number in (a, b, c))
+    for result, expected in ((add(x), a), (add(x, y, z), a + b + c), (multiply(x, y), a * b)):
+        np.testing.assert_allclose(result.real + 1j * result.imag, expected, rtol=1e-14)
