@@ -99,8 +99,9 @@ _CHOICES: ContextVar[dict[str, KernelChoice] | None] = ContextVar(
 # Below these sizes, as with the beams of a document, there are too few scores to
 # fill a block of a kernel.
 MIN_QUERIES, MIN_KEYS = 64, 128
-# maximum number of queries of a row; longer rows share fewer keys
-MAX_ROW = 4096
+# Maximum number of queries of a row. Tables of blocks grow with it; but rows copy
+# their margins, and XLA for TPUs copies a text several times to divide it.
+MAX_ROW, _MAX_ROW_OF_TPUS = 2**12, 2**14
 # GPUs with compute capability 8 or higher, by prefixes of JAX's device names.
 _GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
 _CUDNN_MAX_HEAD_DIM, _TRITON_MAX_HEAD_DIM = 128, 256
@@ -459,7 +460,8 @@ def row_size(length: int, *, margin: int, multiple: int = 8) -> int:
             together.
         multiple: divisor of the result.
     """
-    num_rows = max(1, min(-(-length // MAX_ROW), length // max(margin, 1)))
+    largest = _MAX_ROW_OF_TPUS if target_platform() == "tpu" else MAX_ROW
+    num_rows = max(1, min(-(-length // largest), length // max(margin, 1)))
     size = -(-length // num_rows)
     return size + -size % multiple
 

@@ -651,6 +651,12 @@ def test_rows_are_equal_and_hold_their_margins(length, margin, size):
     assert row_size(length, margin=margin, multiple=8) == size
 
 
+def test_rows_are_longer_on_tpus():
+    with target("TPU v5 lite", "tpu"):
+        assert row_size(16384, margin=1024) == 16384
+        assert row_size(32768, margin=1024) == 16384
+
+
 def target(kind, platform):
     device = AbstractDevice(kind, None, platform)
     mesh = AbstractMesh((1,), ("batch",), axis_types=(AxisType.Auto,), abstract_device=device)
