@@ -8,8 +8,10 @@ from result_pages.tables import Row, Rows
 
 Read = Callable[[str], Mapping[str, Any]]
 
-# Values of the rows of meshes whose largest one counts.
 ENCODERS = ("full", "transient_global", "lsg", "local", "s4d")  # of all probes
+# Names of plans such as "led_base_16k_v5e".
+FAMILY_STEP = re.compile(r"(\w+)_base_(\d+)k_")
+# Values of the rows of meshes whose largest one counts.
 DIFFERENCES = ("loss_difference", "gradient_difference", "parameter_difference")
 
 
@@ -57,15 +59,30 @@ def equal_plans(rows: Rows, device: str) -> Rows:
     return list(result.values())
 
 
-def furthest_parts(rows: Rows) -> Rows:
-    """Returns the three parts of every plan that move most bytes above their least, and the sum."""
+def furthest_parts(rows: Rows, device: str) -> Rows:
+    """Returns the three parts of every plan that move most bytes above their least, and the sum.
+
+    Steps of other families than LOCOST are left out if they are for another device than
+    ``device``.
+    """
     plans: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        plans.setdefault((row["case"], row["device"]), []).append(row)
+        if row["device"] == device or not FAMILY_STEP.match(row["case"]):
+            plans.setdefault((row["case"], row["device"]), []).append(row)
     result: list[Row] = []
     for *parts, whole in plans.values():
         parts.sort(key=lambda row: row["least_gb"] - row["moved_gb"])
         result += [*parts[:3], whole]
+    return result
+
+
+def family_steps(rows: Rows) -> Rows:
+    """Returns the sums of the steps of other families than LOCOST, with family and length."""
+    result = []
+    for row in rows:
+        step = FAMILY_STEP.match(row["case"])
+        if step and row["part"] == "all":
+            result.append(row | {"family": step[1], "length": 1024 * int(step[2])})
     return result
 
 

@@ -11,7 +11,7 @@ The key of a module gives every row of an array two numbers, its start and its
 step. Entry i of the row is the hash of start + i step: the row is a stream of
 SplitMix (Steele, Lea and Flood 2014, section 3), in 32 bits and with the
 finalizer of MurmurHash3 (Appleby 2011). Fused attention kernels hash the
-position of the query and that of the key instead.
+positions of query and key instead.
 """
 
 from collections.abc import Sequence
