@@ -112,10 +112,7 @@ def family_step(family: str, length: int, device: str) -> tuple[str, ...]:
 
 # families that read a million tokens
 MILLION = {
-    "c4": (
-        *(C4, "--config.task.max_source_length=1048576"),
-        "--config.training.accumulation=1",
-    ),
+    "c4": (C4, "--config.task.max_source_length=1048576", "--config.training.accumulation=1"),
     "longt5": family_arguments("longt5", 1_048_576),
     "led": family_arguments("led", 1_048_576),
 }

@@ -105,8 +105,7 @@ MAX_ROW, _MAX_ROW_OF_TPUS = 2**12, 2**14
 # GPUs with compute capability 8 or higher, by prefixes of JAX's device names.
 _GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
 _CUDNN_MAX_HEAD_DIM, _TRITON_MAX_HEAD_DIM = 128, 256
-# Splash attention pads heads to the lanes of a TPU, ours does not.
-_MOSAIC_MIN_HEAD_DIM, _SPLASH_HEAD_DIM = 8, 128
+_MOSAIC_MIN_HEAD_DIM = 8
 _GPU_DTYPES = (jnp.bfloat16, jnp.float16)
 
 
@@ -264,7 +263,10 @@ def _kernel_of_target(
 ) -> Kernel | None:
     platform = target_platform()
     if platform == "tpu" and dtype == jnp.bfloat16:
-        is_padded = head_dim < _SPLASH_HEAD_DIM and not _refusal_of_mosaic(
+        from longsum_jax.ops.attention.kernel_blocks import LANES
+
+        # splash pads heads to whole lanes, ours does not
+        is_padded = head_dim < LANES and not _refusal_of_mosaic(
             num_queries, head_dim, dtype.itemsize
         )
         return "mosaic" if is_extended or is_padded else "splash"
