@@ -18,8 +18,8 @@ from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.random_masks import (
     RowWords,
     drop_entries,
+    drop_randomly,
     keep_entries,
-    keep_mask,
     module_words,
     row_words,
 )
@@ -153,9 +153,7 @@ class Linear(nn.Module):
     def _low_rank_update(self, x: AnyArray, a: AnyArray, b: AnyArray) -> Array:
         scale, rate = _LOW_RANK.get()
         if rate and self.has_rng("dropout"):
-            share = 1 - rate
-            keep = keep_mask(self.make_rng("dropout"), share, x.shape)
-            x = drop_entries(x, keep, share)
+            x = drop_randomly(x, self.make_rng("dropout"), rate)
         x, a, b = (array.astype(self.dtype) for array in (x, a, b))
         axes = tuple(range(x.ndim - self.inputs, x.ndim))
         # x A: [..., rank], by summing over all input axes at once.

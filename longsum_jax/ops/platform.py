@@ -10,6 +10,7 @@ from longsum_jax.errors import InputError, first_line
 # XLA's other names of platforms, mapped to the names that JAX gives their
 # devices.
 _ALIASES = {"cuda": "gpu", "rocm": "gpu"}
+LANES = 128  # entries in a row of a TPU's vector register; last axes are padded to them
 
 
 def require_devices() -> None:

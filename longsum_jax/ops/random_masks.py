@@ -155,3 +155,11 @@ def drop_entries(
     """
     scaled = x.astype(jnp.float32) / share
     return zero_unless(keep, scaled).astype(x.dtype)
+
+
+def drop_randomly(
+    x: Float[AnyArray, "*shape"], rng: PRNGKeyArray, rate: float
+) -> Float[Array, "*shape"]:
+    """Sets entries of ``x`` to zero at a rate in [0, 1), and scales the others to have its mean."""
+    share = 1 - rate
+    return drop_entries(x, keep_mask(rng, share, x.shape), share)

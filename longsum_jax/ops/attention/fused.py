@@ -54,7 +54,7 @@ from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.ops.padding import append_zeros, zero_unless
-from longsum_jax.ops.platform import target_kind, target_platform
+from longsum_jax.ops.platform import LANES, target_kind, target_platform
 from longsum_jax.ops.random_masks import head_words
 from longsum_jax.typing import AnyArray
 
@@ -263,8 +263,6 @@ def _kernel_of_target(
 ) -> Kernel | None:
     platform = target_platform()
     if platform == "tpu" and dtype == jnp.bfloat16:
-        from longsum_jax.ops.attention.kernel_blocks import LANES
-
         # splash pads heads to whole lanes, ours does not
         is_padded = head_dim < LANES and not _refusal_of_mosaic(
             num_queries, head_dim, dtype.itemsize

@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Bool
 
 from longsum_jax.ops.attention.relative_position import StepBias
+from longsum_jax.ops.platform import LANES
 from longsum_jax.typing import AnyArray
 
-LANES = 128  # blocks of TPUs are multiples of it
 # Sizes of a block of our kernel of TPUs, and bytes of on-chip memory that it may
 # use. The largest numbers of queries compile for a v5e, v5p and v6e.
 TPU_BLOCKS = (512, 256)

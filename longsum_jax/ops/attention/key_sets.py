@@ -18,7 +18,7 @@ from longsum_jax.ops.attention.dense import (
     scaled_scores,
     weighted_values,
 )
-from longsum_jax.ops.random_masks import drop_entries, keep_mask
+from longsum_jax.ops.random_masks import drop_randomly
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
 
@@ -111,10 +111,7 @@ class WeightDropout(NamedTuple):
         """Sets weights to zero at the given rate, and scales the others by 1 / (1 - rate)."""
         if self.rate == 0:
             return weights
-        share = 1 - self.rate
-        return drop_entries(
-            weights, keep_mask(self.rng, share, weights.shape), share
-        )
+        return drop_randomly(weights, self.rng, self.rate)
 
     def fold(self, number: Int[AnyArray, ""] | int) -> "WeightDropout":
         """Returns an independent dropout with the same rate."""

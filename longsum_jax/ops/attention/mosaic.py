@@ -51,7 +51,6 @@ from longsum_jax.ops.attention.dense import (
     score_cap,
 )
 from longsum_jax.ops.attention.kernel_blocks import (
-    LANES,
     TPU_BLOCKS,
     TPU_MEMORY,
     Steps,
@@ -66,7 +65,7 @@ from longsum_jax.ops.attention.kernel_blocks import (
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import SegmentIds
-from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.platform import LANES, target_platform
 from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.random_masks import keep_pairs
 from longsum_jax.ops.remat import save_for_backward

@@ -17,7 +17,7 @@ from jax import lax
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.device_memory import target_memory
-from longsum_jax.ops.platform import target_kind, target_platform
+from longsum_jax.ops.platform import LANES, target_kind, target_platform
 from longsum_jax.ops.ssm.fft import smooth_length
 from longsum_jax.ops.ssm.kernel import Modes, inner_steps
 from longsum_jax.ops.ssm.matmul import chunk_length, count_chunks
@@ -40,7 +40,6 @@ _FUSED_DEVICES = (
 # On TPUs the positions of all documents, padded to whole lanes, are in on-chip
 # memory, with 24 bytes for each.
 _MOST_POSITIONS_ON_TPU = 2**20
-_LANES = 128
 # TPUs, by JAX's names, for which "auto" is "fused" if it supports the inputs:
 # the two cores of a v5p exchange arrays of "matmul" through memory. This is an
 # expectation, not a measurement (docs/design/ssm.md).
@@ -177,7 +176,7 @@ def can_fuse(batch: int, length: int, dtype: Any) -> bool:
         platform not in ("gpu", "tpu")  # interpreted
         or target_kind().startswith(_FUSED_DEVICES)
     )
-    padded = -(-length // _LANES) * _LANES
+    padded = -(-length // LANES) * LANES
     is_small = length <= LONGEST_FUSED and (
         platform != "tpu" or batch * padded <= _MOST_POSITIONS_ON_TPU
     )
