@@ -21,7 +21,7 @@ Single letters are only used for dimensions in einsum strings and formulas:
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -33,6 +33,39 @@ Params = Mapping[str, Any]  # a Flax parameter tree
 NumpyBatch = dict[str, np.ndarray]  # one host's rows of one batch
 
 IGNORED_LABEL = -100  # label ignored by losses, as in PyTorch and transformers
+
+
+class RowShards(NamedTuple):
+    """The rows of every batch that one host reads.
+
+    Rows are divided into shards of adjacent rows, equally many for each device
+    or group of devices. The shards of a host need not be adjacent: on a 4x4
+    slice of TPUs, the first of four hosts may have 0, 1, 6 and 15 of 16.
+
+    Attributes:
+        numbers: numbers of the host's shards, ascending.
+        total: number of shards of a batch.
+    """
+
+    numbers: tuple[int, ...]
+    total: int
+
+    @property
+    def num_hosts(self) -> int:
+        """The number of hosts that read different rows."""
+        return self.total // len(self.numbers)
+
+    def rows_of(self, num_rows: int) -> list[int]:
+        """Returns the indices of the host's rows in a batch of ``num_rows``, ascending."""
+        size = num_rows // self.total
+        return [
+            row
+            for number in self.numbers
+            for row in range(number * size, (number + 1) * size)
+        ]
+
+
+ALL_ROWS = RowShards((0,), 1)  # a single host reads all rows
 
 
 class BatchIterator(Protocol):

@@ -37,7 +37,7 @@ from longsum_jax.data.order import ExampleOrder, Shuffle
 from longsum_jax.data.padding import ClassLabels, SegmentShape, pad_batch
 from longsum_jax.data.stores import ExampleStream, StreamMark
 from longsum_jax.errors import InputError
-from longsum_jax.typing import IGNORED_LABEL, NumpyBatch
+from longsum_jax.typing import ALL_ROWS, IGNORED_LABEL, NumpyBatch, RowShards
 
 
 class Batches(Iterator[NumpyBatch]):
@@ -58,8 +58,8 @@ class Batches(Iterator[NumpyBatch]):
                         token's example in its row, from 1; 0 on padding; with ``packed``
     Examples with segments make [batch, segments, length], and their number of
     segments determines the bucket; see ``padding.SegmentShape``. Each host has
-    an equal number of adjacent rows of the global batch. From a store of known
-    length, it only reads these rows; from a stream, every host has to make all
+    an equal number of rows of the global batch. From a store of known length,
+    it only reads these rows; from a stream, every host has to make all
     examples.
 
     Args:
@@ -81,16 +81,15 @@ class Batches(Iterator[NumpyBatch]):
         seed: random seed of the order, 0 to 2**32 - 1.
         shuffle: "all", a block size, or None; see ``order.ExampleOrder``.
         epochs: passes over the examples; None never ends.
-        host_index: index of this host among ``host_count``.
-        host_count: number of hosts that share the batch.
+        host_rows: the rows of this host; all by default.
         pad_id: padding of ``input_ids``.
         label_pad_id: padding of ``labels``; ignored by the loss.
 
     Raises:
-        InputError: batch_size is not divisible by host_count, there are more
-            hosts than prepared shards, the store is empty, buckets are not
-            ascending, or an example is longer than the last bucket or the
-            target length.
+        InputError: batch_size is not divisible by the shards of ``host_rows``,
+            there are more hosts than prepared shards, the store is empty,
+            buckets are not ascending, or an example is longer than the last
+            bucket or the target length.
     """
 
     def __init__(
@@ -109,8 +108,7 @@ class Batches(Iterator[NumpyBatch]):
         seed: int = 0,
         shuffle: Shuffle = "all",
         epochs: int | None = None,
-        host_index: int = 0,
-        host_count: int = 1,
+        host_rows: RowShards = ALL_ROWS,
         pad_id: int = 0,
         label_pad_id: int = IGNORED_LABEL,
     ):
@@ -127,8 +125,7 @@ class Batches(Iterator[NumpyBatch]):
         self._seed = seed
         self._shuffle = shuffle
         self._epochs = epochs
-        self._host_index = host_index
-        self._host_count = host_count
+        self._host_rows = host_rows
         self._pad_id = pad_id
         self._label_pad_id = label_pad_id
         self._check_options()
@@ -277,14 +274,12 @@ class Batches(Iterator[NumpyBatch]):
 
     def _padded(self, group: Group) -> NumpyBatch:
         """Returns this host's rows of a batch."""
-        num_rows = group.num_rows // self._host_count
-        # Adjacent rows: concatenating the hosts' rows gives the batch of a
-        # single host, so dropout, whose masks depend on the row, does not depend
-        # on the number of hosts.
-        start = self._host_index * num_rows
+        # All hosts together have the batch of a single host, so dropout, whose
+        # masks depend on the row, does not depend on the number of hosts.
+        numbers = self._host_rows.rows_of(group.num_rows)
         rows = [
             [self._held[i] if i in self._held else self._store[i] for i in row]
-            for row in group.rows[start : start + num_rows]
+            for row in (group.rows[n] for n in numbers if n < len(group.rows))
         ]
         for row in group.rows:
             for index in row:
@@ -295,7 +290,7 @@ class Batches(Iterator[NumpyBatch]):
             examples = [example for [example] in rows]
         return pad_batch(
             examples,
-            rows=num_rows,
+            rows=len(numbers),
             source_length=group.source_length,
             target_length=self._target_length,
             classes=self._classes,
@@ -308,14 +303,11 @@ class Batches(Iterator[NumpyBatch]):
         )
 
     def _check_options(self) -> None:
-        size, hosts = self._batch_size, self._host_count
-        if size < 1 or hosts < 1 or size % hosts:
+        size, total = self._batch_size, self._host_rows.total
+        hosts = self._host_rows.num_hosts
+        if size < 1 or size % total:
             raise InputError(
-                f"batch_size={size} is not a positive multiple of host_count={hosts}"
-            )
-        if not 0 <= self._host_index < hosts:
-            raise InputError(
-                f"host_index={self._host_index} is not below host_count={hosts}"
+                f"batch_size={size} is not a positive multiple of the {total} shards of its rows"
             )
         shards = getattr(self._store, "num_shards", hosts)
         if shards < hosts:

@@ -76,11 +76,14 @@ def pin_source(source: str, earlier: str = "") -> str:
     parts = mixed_sources(source)
     if parts != (source,):
         earlier_parts = mixed_sources(earlier)
+        end = 0  # of the last pinned part
         for part, earlier_part in zip_longest(
             parts, earlier_parts[: len(parts)], fillvalue=""
         ):
             pinned = pin_source(part, earlier_part)
-            source = source.replace(f"*{part}", f"*{pinned}", 1)
+            start = source.index(f"*{part}", end) + 1
+            source = source[:start] + pinned + source[start + len(part) :]
+            end = start + len(pinned)
         return source
     if not source.startswith(f"{SCHEME}:"):
         return source

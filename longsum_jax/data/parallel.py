@@ -6,11 +6,13 @@ import multiprocessing
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from longsum_jax.atomic import UnfinishedError
 from longsum_jax.data.examples.base import Counts, Example
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.tasks import Task
@@ -84,6 +86,9 @@ def make_chunks(
         auxiliary: functions as for ``make_examples``. With several workers,
             they must be picklable, and load their models at the first call in
             each worker.
+
+    Raises:
+        UnfinishedError: a worker was killed.
     """
     if workers == 1:
         for chunk in chunks:
@@ -99,14 +104,20 @@ def make_chunks(
         initargs=(str(tokenizer_path),),
     )
     running: deque[Future[ExampleChunk]] = deque()
-    with pool:
-        while True:
-            # Bound the queue, because all documents may not fit into memory.
-            for chunk in islice(chunks, 2 * workers - len(running)):
-                running.append(pool.submit(work, chunk))
-            if not running:
-                return
-            yield running.popleft().result()
+    try:
+        with pool:
+            while True:
+                # Bound the queue, because all documents may not fit into memory.
+                for chunk in islice(chunks, 2 * workers - len(running)):
+                    running.append(pool.submit(work, chunk))
+                if not running:
+                    return
+                yield running.popleft().result()
+    except BrokenProcessPool as error:
+        raise UnfinishedError(
+            f"one of the {workers} worker processes was killed, probably because memory ran out; "
+            "give fewer workers, the same command then continues"
+        ) from error
 
 
 def _load_tokenizer(path: str) -> None:

@@ -130,11 +130,8 @@ def write_prepared(
             checksums.write(work)
             # detects a full disk now, not much later
             PreparedExamples(work, tokenizer.fingerprint)
-    except (
-        OSError,
-        RuntimeError,
-    ) as error:  # ArrayRecord raises RuntimeError if the disk is full
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
+        reason = error.strerror or error
         raise InputError(
             f"cannot write {target}: {reason}; nothing was written; free up space or choose "
             "another directory"
@@ -198,13 +195,19 @@ def _check_not_empty(
 
 
 def _write_shard(path: Path, records: Iterable[bytes]) -> None:
-    """Writes the records of a shard."""
+    """Writes the records of a shard.
+
+    Raises:
+        OSError: the disk is full.
+    """
     from array_record.python.array_record_module import ArrayRecordWriter
 
     writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
     try:
         for record in records:
             writer.write(record)
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
     finally:
         writer.close()
 

@@ -53,7 +53,7 @@ from longsum_jax.training.loss import (
     with_context,
     with_frozen,
 )
-from longsum_jax.training.mesh import check_batch_size, feed_of, make_mesh
+from longsum_jax.training.mesh import check_batch_size, host_rows, make_mesh
 from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Array, Params
 
@@ -444,7 +444,6 @@ def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
     """Returns this host's training batches."""
     setup, objective = experiment.setup, experiment.objective
     data = setup.run.data
-    feed = feed_of(make_mesh(setup.run.mesh))
     shuffles: dict[str, Any] = {
         "all": "all",
         "block": data.shuffle_block,
@@ -459,8 +458,7 @@ def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
         seed=setup.run.training.seed,
         shuffle=shuffles[data.shuffle],
         epochs=data.epochs,
-        host_index=feed.index,
-        host_count=feed.count,
+        host_rows=host_rows(make_mesh(setup.run.mesh)),
         pad_id=setup.config.pad_token_id,
     )
 

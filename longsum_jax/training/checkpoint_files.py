@@ -76,10 +76,15 @@ def choose_checkpoint(
     return best, metadata[best]
 
 
-def rank(scores: Mapping[str, float], metric: str) -> float:
-    """Returns the score that ranks a checkpoint; minus infinity for a missing score or NaN."""
-    score = float(scores.get(metric, -math.inf))
-    return -math.inf if math.isnan(score) else score
+def rank(scores: Mapping[str, float | None], metric: str) -> float:
+    """Returns the score that ranks a checkpoint; minus infinity for a missing score or NaN.
+
+    Files have None (null) in place of NaN.
+    """
+    score = scores.get(metric)
+    if score is None or math.isnan(score):
+        return -math.inf
+    return float(score)
 
 
 def set_aside_damaged(directory: Path) -> None:

@@ -11,7 +11,6 @@ intervals, `_WatchedStep` takes a step, and `_Milestones` evaluates and saves.
 """
 
 import contextlib
-import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from jax.sharding import Mesh
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import Count, Positive, Rate, check_ranges
+from longsum_jax.training.checkpoint_files import rank
 from longsum_jax.training.checkpointing import TrainingCheckpoints
 from longsum_jax.training.loss import LossFn, SegmentedLoss
 from longsum_jax.training.mesh import (
@@ -456,10 +456,8 @@ class _Milestones:
     def have_stalled(self) -> bool:
         """True if the last evaluations, as many as the patience, were not better than before."""
         patience = self._options.early_stopping_patience
-        values = [
-            scores.get(self._options.best_metric, -math.inf)
-            for scores in self._history
-        ]
+        metric = self._options.best_metric
+        values = [rank(scores, metric) for scores in self._history]
         if not patience or len(values) <= patience:
             return False
         return max(values[-patience:]) <= max(values[:-patience])
@@ -480,10 +478,12 @@ class _Milestones:
         self._check_best_metric(scores)
         self._reporter.write_evaluation(step, scores)
         self._evaluated_step = step
-        if step:  # the start of a run has no checkpoint
-            self._checkpoints.add_scores(step, scores)
         for hook in self._hooks:
             hook(step, scores, position)
+        # Last: a run that resumes from a checkpoint with scores does not
+        # evaluate it again.
+        if step:  # the start of a run has no checkpoint
+            self._checkpoints.add_scores(step, scores)
         self._reporter.resume_clock()
 
     def save(

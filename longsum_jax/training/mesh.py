@@ -29,7 +29,7 @@ from jax.sharding import PartitionSpec as P
 from jax.stages import Lowered
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.typing import Array, NumpyBatch
+from longsum_jax.typing import Array, NumpyBatch, RowShards
 
 MESH_AXES = ("batch", "fsdp", "tensor", "sequence")
 BATCH_AXES = ("batch", "fsdp")  # the axes that shard the rows of a batch
@@ -194,19 +194,12 @@ def axis_sizes(options: MeshOptions, num_devices: int) -> dict[str, int]:
     return dict(zip(MESH_AXES, sizes, strict=True))
 
 
-class Feed(NamedTuple):
-    """The rows of every batch that a process feeds: one of ``count`` equal parts."""
-
-    index: int  # type: ignore[assignment] # hides tuple.index
-    count: int  # type: ignore[assignment]
-
-
 @functools.lru_cache(maxsize=8)
-def feed_of(mesh: Mesh) -> Feed:
-    """Returns the part of every batch that this process feeds.
+def host_rows(mesh: Mesh) -> RowShards:
+    """Returns the rows of every batch that this process reads.
 
     Processes whose devices share rows, because "tensor" or "sequence" span
-    several hosts, feed the same part.
+    several hosts, read the same ones.
 
     Args:
         mesh: result of `make_mesh`.
@@ -218,25 +211,21 @@ def feed_of(mesh: Mesh) -> Feed:
     sharding = NamedSharding(mesh, P(BATCH_AXES))
     # The set of rows of each process, in order of the processes.
     slices: Mapping[Any, Any] = sharding.devices_indices_map(shards.shape)
-    # Two hosts with two devices each: if "tensor" has size 4, both hosts feed
-    # row 0; if it has size 2, host 0 feeds row 0 and host 1 row 1.
+    # Two hosts with two devices each: if "tensor" has size 4, both hosts read
+    # row 0; if it has size 2, host 0 reads row 0 and host 1 row 1.
     rows: dict[int, set[int]] = {}
     for device, index in slices.items():
         rows.setdefault(device.process_index, set()).update(
             shards[index].tolist()
         )
-    parts: list[frozenset[int]] = []
-    for _, process_rows in sorted(rows.items()):
-        part = frozenset(process_rows)
-        if part not in parts:
-            parts.append(part)
     # Parts are disjoint or equal, unless the topology interleaves hosts.
+    parts = {frozenset(process_rows) for process_rows in rows.values()}
     if sum(map(len, parts)) > len(shards):
         raise InputError(
             "mesh.tensor x mesh.sequence: the devices of hosts share some rows of a batch, but "
             "not all, as the topology orders them; give a divisor of the devices of a host"
         )
-    return Feed(parts.index(frozenset(rows[jax.process_index()])), len(parts))
+    return RowShards(tuple(sorted(rows[jax.process_index()])), len(shards))
 
 
 @contextlib.contextmanager
@@ -567,14 +556,14 @@ def put_batch(
     """Makes global arrays from this process's rows of a batch; rows are sharded over the mesh.
 
     Args:
-        batch: arrays [rows, ...] of the rows that this process feeds, see
-            `feed_of`.
+        batch: arrays [rows, ...] of the rows that this process reads, see
+            `host_rows`.
         mesh: mesh of the run.
         accumulation: number of micro-batches into which a step divides the
             rows.
 
     Returns:
-        Arrays [rows * feeds, ...] by name, with the rows of all processes.
+        Arrays [rows, ...] by name, with the rows of all processes.
 
     Raises:
         InputError: the global number of rows is not divisible by the devices
@@ -582,7 +571,7 @@ def put_batch(
     """
     rows = len(next(iter(batch.values())))
     # Every process passes only its own rows.
-    global_rows = rows * feed_of(mesh).count
+    global_rows = rows * host_rows(mesh).num_hosts
     check_batch_size(global_rows, mesh, accumulation)
     sharding = NamedSharding(mesh, P(BATCH_AXES))
     placed = {}

@@ -119,7 +119,8 @@ class NonfiniteWatch:
         self, params: Any, batch: NumpyBatch, step: Array
     ) -> str | None:
         """Checks the loss and its gradient, one micro-batch at a time."""
-        # The same keys as in the step, so that dropout repeats.
+        # The same keys as in the step, so that dropout repeats, except for
+        # segments on several devices, each of which has a key of its own.
         rng = jax.random.fold_in(
             jax.random.key(self._seed), jax.device_get(step)
         )

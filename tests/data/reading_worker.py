@@ -10,6 +10,7 @@ import sys
 
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.prepared import PreparedExamples
+from longsum_jax.typing import RowShards
 
 
 def read(directory: str, index: int, count: int, stop: int, state: dict | None) -> dict:
@@ -20,8 +21,7 @@ def read(directory: str, index: int, count: int, stop: int, state: dict | None) 
         target_length=12,
         seed=5,
         epochs=3,
-        host_index=index,
-        host_count=count,
+        host_rows=RowShards((index,), count),
     )
     if state:
         batches.restore(state)

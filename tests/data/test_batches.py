@@ -9,6 +9,7 @@ from longsum_jax.data.examples.base import Example
 from longsum_jax.data.padding import ClassLabels, pad_batch
 from longsum_jax.data.stores import ExampleList
 from longsum_jax.errors import InputError
+from longsum_jax.typing import RowShards
 
 OPTIONS = {"batch_size": 4, "source_lengths": (24, 48, 64), "target_length": 12, "seed": 3}
 SHUFFLES = {"list": "all", "prepared": "all", "stream": 8}
@@ -66,7 +67,7 @@ def test_batches_by_tokens_have_more_rows_in_short_buckets(stores, kind):
     assert len(set(seen)) == 25
     if kind == "list":
         assert whole.batches_per_epoch == len(batches) / 2
-    hosts = [Batches(stores[kind](), **options, host_index=i, host_count=2) for i in range(2)]
+    hosts = [Batches(stores[kind](), **options, host_rows=RowShards((i,), 2)) for i in range(2)]
     for batch, *parts in zip(batches, *hosts, strict=True):
         together = np.concatenate([part["input_ids"] for part in parts])
         np.testing.assert_array_equal(together, batch["input_ids"])
@@ -103,7 +104,7 @@ def test_packed_rows_contain_every_example_once_on_any_host_and_after_any_cut(st
     assert 2 * len(batches) < len(list(Batches(store, **plain)))
     for kind in ("prepared", "stream"):
         assert_same(list(Batches(stores[kind](), **options)), batches)
-    hosts = [Batches(store, **options, host_index=i, host_count=2) for i in range(2)]
+    hosts = [Batches(store, **options, host_rows=RowShards((i,), 2)) for i in range(2)]
     together = [
         {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         for parts in zip(*hosts, strict=True)
@@ -197,7 +198,7 @@ def test_hosts_together_have_the_batch_of_one_host(stores, kind, host_count):
     options = {**OPTIONS, "shuffle": SHUFFLES[kind], "epochs": 2}
     whole = list(Batches(stores[kind](), **options))
     parts = [
-        list(Batches(stores[kind](), **options, host_index=host, host_count=host_count))
+        list(Batches(stores[kind](), **options, host_rows=RowShards((host,), host_count)))
         for host in range(host_count)
     ]
     assert {len(part) for part in parts} == {len(whole)}
@@ -209,14 +210,28 @@ def test_hosts_together_have_the_batch_of_one_host(stores, kind, host_count):
                 np.testing.assert_array_equal(host_batch[name], own)
 
 
+def test_a_host_may_have_shards_that_are_not_adjacent(stores):
+    """As on a 4x4 slice of TPUs."""
+    shards = {0: RowShards((0, 3), 4), 1: RowShards((1, 2), 4)}
+    options = {**OPTIONS, "batch_size": 8, "epochs": 1}
+    whole = list(Batches(stores["list"](), **options))
+    assert any(len(batch["input_ids"]) > batch["attention_mask"].any(1).sum() for batch in whole)
+    for host, rows in shards.items():
+        numbers = [2 * shard + row for shard in rows.numbers for row in (0, 1)]
+        own = list(Batches(stores["list"](), **options, host_rows=rows))
+        for part, batch in zip(own, whole, strict=True):
+            for name, value in batch.items():
+                np.testing.assert_array_equal(part[name], value[numbers], err_msg=f"{host} {name}")
+
+
 def test_more_hosts_than_prepared_shards_are_refused(stores):
     with pytest.raises(InputError, match="prepared in 4 shards, fewer than the 5 hosts"):
-        Batches(stores["prepared"](), **OPTIONS | {"batch_size": 5}, host_count=5)
+        Batches(stores["prepared"](), **OPTIONS | {"batch_size": 5}, host_rows=RowShards((0,), 5))
 
 
 def test_a_run_resumes_on_another_number_of_hosts_and_from_another_store(stores):
     options = {**OPTIONS, "shuffle": 8, "epochs": 2}
-    two_hosts = Batches(stores["stream"](), **options, host_index=1, host_count=2)
+    two_hosts = Batches(stores["stream"](), **options, host_rows=RowShards((1,), 2))
     for _ in range(5):
         next(two_hosts)
     one_host = Batches(stores["prepared"](), **options)
@@ -295,11 +310,10 @@ def test_examples_without_labels():
     ("options", "message"),
     [
         (
-            {"batch_size": 3, "host_count": 2},
-            "batch_size=3 is not a positive multiple of host_count=2",
+            {"batch_size": 3, "host_rows": RowShards((0,), 2)},
+            "batch_size=3 is not a positive multiple of the 2 shards of its rows",
         ),
         ({"batch_size": 0}, "batch_size=0"),
-        ({"host_index": 2, "host_count": 2}, "host_index=2 is not below host_count=2"),
         ({"source_lengths": (48, 24)}, "must be positive and ascending"),
         ({"source_lengths": ()}, "must be positive and ascending"),
         ({"epochs": 0}, "epochs=0"),

@@ -108,6 +108,16 @@ def test_conversion_of_other_formats(hub):
         ("hf:org/name", "hf:org/name@" + "a" * 40, "hf:org/name@" + "a" * 40),
         ("hf:org/name@" + "b" * 40, "hf:org/name@" + "a" * 40, "hf:org/name@" + "b" * 40),
         ("hf:org/name", "hf:org/name/c@" + "a" * 40, f"hf:org/name@{COMMIT}"),
+        (  # the name of the second part begins that of the first
+            "mix:1*hf:org/name/c+2*hf:org/name",
+            "",
+            f"mix:1*hf:org/name/c@{COMMIT}+2*hf:org/name@{COMMIT}",
+        ),
+        (
+            "mix:1*hf:org/name+1*json:a.jsonl+1*hf:org/name",
+            "",
+            f"mix:1*hf:org/name@{COMMIT}+1*json:a.jsonl+1*hf:org/name@{COMMIT}",
+        ),
     ],
 )
 def test_revisions_are_pinned(hub, source, earlier, expected):

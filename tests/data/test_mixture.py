@@ -13,6 +13,7 @@ from longsum_jax.data.stores import ExampleStream
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import DataRow
+from longsum_jax.typing import RowShards
 
 SIZES = (5, 12)
 RATES = (Fraction(2), Fraction(1))
@@ -132,7 +133,7 @@ def test_a_stream_of_a_mixture_resumes_at_once_on_other_hosts(sources, tokenizer
     starts = []
     read = stores.documents
     monkeypatch.setattr(stores, "documents", lambda *a: [starts.append(a[2]), read(*a)][1])
-    hosts = [batches(host_index=index, host_count=2) for index in range(2)]
+    hosts = [batches(host_rows=RowShards((index,), 2)) for index in range(2)]
     starts.clear()
     for host in hosts:
         host.restore(state)

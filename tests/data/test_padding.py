@@ -7,6 +7,7 @@ from longsum_jax.data.examples.base import Example, pack, unpack
 from longsum_jax.data.padding import ClassLabels, SegmentShape, pad_batch
 from longsum_jax.data.stores import ExampleList
 from longsum_jax.errors import InputError
+from longsum_jax.typing import RowShards
 
 
 def example(index, lengths, targets=None, labels=()):
@@ -119,7 +120,7 @@ def test_a_host_without_rows_has_the_arrays_of_the_others(segments):
         made.pop("segment_lengths", None)
     options = {"batch_size": 2, "source_lengths": (4,), "segments": segments, "token_types": True}
     hosts = [
-        next(Batches(ExampleList([made]), **options, host_index=i, host_count=2)) for i in (0, 1)
+        next(Batches(ExampleList([made]), **options, host_rows=RowShards((i,), 2))) for i in (0, 1)
     ]
     shapes = [{name: x.shape for name, x in batch.items()} for batch in hosts]
     assert shapes[0] == shapes[1]

@@ -1,5 +1,7 @@
 import dataclasses
+import itertools
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -11,10 +13,12 @@ import numpy as np
 import pytest
 
 from longsum_jax import checksums
+from longsum_jax.atomic import UnfinishedError
 from longsum_jax.data import parallel, preparation, spool
 from longsum_jax.data.examples.base import pack, unpack
 from longsum_jax.data.preparation import write_prepared
 from longsum_jax.data.prepared import PreparedExamples
+from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleStream, load_examples
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
@@ -59,6 +63,19 @@ def test_several_processes_write_the_same(directory, tmp_path, report_task, toke
         json.loads((tmp_path / "two/metadata.json").read_text())
         == PreparedExamples(directory).metadata
     )
+
+
+def test_a_killed_worker_leaves_the_work_to_continue_from(tmp_path, report_task, tokenizer):
+    tokenizer.save(tmp_path / "tokenizer")
+    chunk = next(parallel.document_chunks(documents(report_task, "train")))
+    chunks = parallel.make_chunks(
+        report_task, tokenizer, tmp_path / "tokenizer", itertools.repeat(chunk), seed=0, workers=2
+    )
+    next(chunks)
+    multiprocessing.active_children()[0].kill()
+    with pytest.raises(UnfinishedError, match="one of the 2 worker processes was killed"):
+        for _ in chunks:
+            pass
 
 
 @pytest.mark.parametrize("workers", [1, 2])

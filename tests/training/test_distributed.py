@@ -147,3 +147,12 @@ def test_processes_with_other_configs_are_told_the_key(start_worker, finish_work
     assert said[0] == ["agreed", "agreed"]
     expected = "config.optimizer.learning_rate is 1e-3 in process 0 and 5e-4 in process 1"
     assert all(message.startswith(expected) for message in said[1])
+
+
+@pytest.mark.slow
+def test_hosts_read_the_rows_of_their_devices(start_worker, finish_worker, free_port):
+    port = free_port()
+    workers = [start_worker("interleaved", port, index, devices=2) for index in (0, 1)]
+    first, second = (finish_worker(worker) for worker in workers)
+    assert (first["own"], second["own"]) == ([0, 1, 4, 5], [2, 3, 6, 7])
+    assert first["together"] == second["together"] == list(range(8))

@@ -1,6 +1,7 @@
 import functools
 import itertools
 import json
+import math
 import os
 import signal
 import subprocess
@@ -602,3 +603,17 @@ def test_early_stopping_and_clipped_steps(fit, tmp_path, toy):
     lines = toy.read_lines(tmp_path)
     assert [line["clipped"] for line in lines if "loss" in line] == [1.0, 1.0]
     assert fit(tmp_path, steps=5, **options | {"early_stopping_patience": 0}).step == 5
+
+
+@pytest.mark.slow
+def test_early_stopping_with_scores_that_are_not_numbers(fit, tmp_path):
+    scores = {1: math.nan, 2: math.nan, 3: 0.5, 4: math.nan, 5: 0.2, 6: 0.9}
+    options = {
+        "evaluate": lambda params, step: {"mean_rouge": scores[step]},
+        "eval_every": 1,
+        "early_stopping_patience": 2,
+    }
+    assert fit(tmp_path / "cut", steps=2, **options).stopped_by == "steps"
+    for workdir in ("cut", "whole"):  # in files, null stands for NaN
+        result = fit(tmp_path / workdir, steps=9, **options)
+        assert (result.step, result.stopped_by) == (5, "early_stopping")

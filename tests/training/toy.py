@@ -18,6 +18,7 @@ from longsum_jax.training.checkpointing import TrainingCheckpoints
 from longsum_jax.training.loop import LoopOptions, fit
 from longsum_jax.training.loss import LossOutput
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
+from longsum_jax.typing import RowShards
 
 VOCAB, EMBED, MLP, LENGTH = 12, 8, 16, 5
 
@@ -112,8 +113,7 @@ class Documents:
             source_lengths=(LENGTH,),
             target_length=LENGTH,
             seed=5,
-            host_index=host,
-            host_count=hosts,
+            host_rows=RowShards((host,), hosts),
         )
         self._stop_at = stop_at
         self._number = 0

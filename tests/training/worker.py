@@ -12,10 +12,11 @@ import jax
 import numpy as np
 import optax
 import toy
+from jax.experimental import multihost_utils
 
 from longsum_jax.errors import InputError
 from longsum_jax.training.distributed import Cluster, join, require_agreement
-from longsum_jax.training.mesh import MeshOptions, make_mesh, put_batch
+from longsum_jax.training.mesh import MeshOptions, host_rows, make_mesh, put_batch
 from longsum_jax.training.state import plan_state, shardings_of
 from longsum_jax.training.step import make_train_step
 
@@ -134,6 +135,19 @@ def host(workdir: str, port: str, index: str) -> None:
     )
 
 
+def interleaved(port: str, index: str) -> None:
+    """One of two hosts with two devices each, whose devices alternate in the mesh, as on slices of
+    TPUs: it reads its rows, and sees those of both hosts."""
+    join(Cluster("the test", f"127.0.0.1:{port}", 2, int(index)), timeout=60)
+    devices = np.array(jax.devices())[[0, 2, 1, 3]]
+    axes = make_mesh(MeshOptions()).axis_names
+    mesh = jax.sharding.Mesh(devices.reshape(4, 1, 1, 1), axes)
+    own = host_rows(mesh).rows_of(8)
+    placed = put_batch({"number": np.array(own, np.int32)}, mesh)["number"]
+    together = multihost_utils.process_allgather(placed, tiled=True)
+    print(json.dumps({"own": own, "together": together.tolist()}))
+
+
 def doubled(workdir: str, port: str, index: str, hosts: str, stop_at: str) -> None:
     """One of several hosts that train 12 steps with dropout, unless the last one is stopped."""
     join(Cluster("the test", f"127.0.0.1:{port}", int(hosts), int(index)), timeout=60)
@@ -147,4 +161,5 @@ def doubled(workdir: str, port: str, index: str, hosts: str, stop_at: str) -> No
 
 if __name__ == "__main__":
     modes = {"agree": agree, "cut": cut, "meshes": meshes, "host": host, "doubled": doubled}
+    modes["interleaved"] = interleaved
     modes[sys.argv[1]](*sys.argv[2:])

@@ -36,7 +36,7 @@ from longsum_jax.training.loss import LossFn, LossOutput
 from longsum_jax.training.mesh import (
     MeshJit,
     activate,
-    feed_of,
+    host_rows,
     make_mesh,
     put_batch,
 )
@@ -259,18 +259,12 @@ def _compute(
         for indices, length in _groups(
             store.lengths, objective.source_lengths, rows
         ):
-            feed = feed_of(mesh)
             # Each host reads its share of the rows.
-            num_rows = rows // feed.count
-            examples = [
-                store[i]
-                for i in indices[
-                    feed.index * num_rows : (feed.index + 1) * num_rows
-                ]
-            ]
+            numbers = host_rows(mesh).rows_of(rows)
+            examples = [store[indices[n]] for n in numbers if n < len(indices)]
             batch = pad_batch(
                 examples,
-                rows=num_rows,
+                rows=len(numbers),
                 source_length=length,
                 pad_id=objective.setup.config.pad_token_id,
                 **objective.batch_options(),
