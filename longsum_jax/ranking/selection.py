@@ -97,7 +97,8 @@ def take_sentences(
     selected sentences are skipped, and so are sentences that exceed the
     remaining length; if none fits, the summary is the best sentence. Sentences
     without words, or with a score of minus infinity, are selected only if there
-    is no other.
+    is no other, or, in a document that is within the limit, together with a
+    sentence that depends on them: "Can we? We can."
 
     A dependent sentence is selected together with the sentences before it that
     it depends on, at the mean of their scores, or after them at its own score.
@@ -121,7 +122,14 @@ def take_sentences(
     if dependent is None:
         dependent = np.zeros(len(scores), bool)
     selection = _Selection(
-        document, scores, costs, alike, allowed, dependent, closeness
+        document,
+        scores,
+        costs,
+        alike,
+        allowed,
+        dependent,
+        closeness,
+        is_whole=costs.sum() <= limit,
     )
     words = np.cumsum(document.lengths)
     ends = (
@@ -154,8 +162,9 @@ class _Selection:
 
     Args:
         document: document of n sentences.
-        scores, costs, alike, dependent: see ``take_sentences``.
+        scores, costs, alike, dependent, closeness: see ``take_sentences``.
         allowed: bool [n], True for sentences that may be selected.
+        is_whole: True if the document is within the limit.
     """
 
     def __init__(
@@ -167,6 +176,8 @@ class _Selection:
         allowed: np.ndarray,
         dependent: np.ndarray,
         closeness: float,
+        *,
+        is_whole: bool,
     ) -> None:
         self.selected: set[int] = set()
         # Lists, because reading single array elements is slow.
@@ -175,6 +186,8 @@ class _Selection:
         self._alike = alike
         self._allowed = allowed.tolist()
         self._dependent = dependent.tolist()
+        self._is_whole = is_whole
+        self._longest_group = len(costs) if is_whole else _LONGEST_GROUP
         self._seen = Seen(document)
         finite = scores[np.isfinite(scores)]
         deviation = float(finite.std()) if len(finite) else 0.0
@@ -186,9 +199,7 @@ class _Selection:
         queue = []
         for sentence in range(start, end):
             group = self._group(sentence)
-            if len(group) <= _LONGEST_GROUP and all(
-                self._allowed[number] for number in group
-            ):
+            if self._may_select(group):
                 queue.append((-self._mean_score(group), sentence))
         heapq.heapify(queue)
         while queue and room >= 1:
@@ -215,6 +226,13 @@ class _Selection:
                 best = self._scores[neighbor] + self._bonus
                 heapq.heappush(queue, (-best, neighbor))
         return room
+
+    def _may_select(self, group: Sequence[int]) -> bool:
+        if self._is_whole:
+            return self._allowed[group[-1]]
+        return len(group) <= _LONGEST_GROUP and all(
+            self._allowed[number] for number in group
+        )
 
     def _neighbors(
         self, sentences: Sequence[int], start: int, end: int
@@ -247,9 +265,8 @@ class _Selection:
     def _mean_score(self, sentences: Sequence[int]) -> float:
         if len(sentences) == 1:
             return self._scores[sentences[0]]
-        return sum(self._scores[number] for number in sentences) / len(
-            sentences
-        )
+        scores = [self._scores[n] for n in sentences if self._allowed[n]]
+        return sum(scores) / len(scores)
 
     def _group(self, sentence: int) -> list[int]:
         """Returns a sentence, preceded by the sentences it depends on."""
@@ -257,7 +274,7 @@ class _Selection:
         while (
             first > 0
             and self._dependent[first]
-            and sentence - first < _LONGEST_GROUP
+            and sentence - first < self._longest_group
         ):
             first -= 1
         return list(range(first, sentence + 1))
@@ -279,6 +296,7 @@ class _Selection:
         return any(
             self._seen.highest_cosine(number) > self._alike
             for number in sentences
+            if self._allowed[number]
         )
 
 

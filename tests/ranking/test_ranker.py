@@ -251,3 +251,17 @@ def test_notes_of_short_lines_fill_the_length():
     assert longsum_jax.summarize("\n\n".join(lines), length="100%").text.split("\n") == lines
     prose = "The board approved the new plant in Poland on Monday after a long debate. " * 2
     assert "Delivery" not in longsum_jax.summarize(f"{lines[0]}\n\n{prose}", length="100%").text
+
+
+def test_a_short_chat_has_the_questions_of_its_answers():
+    chat = [
+        "Ann: Did everybody read the proposal?",
+        "Bob: Yes, I did.",
+        "Bob: It looks fine to me, but the price is too high.",
+        "Ann: Can we ask for a discount?",
+        "Bob: We can.",
+        "Bob: They gave one to the Berlin office last spring, about 15 percent.",
+    ]
+    assert longsum_jax.summarize("\n".join(chat)).text.splitlines() == chat
+    review = "Great hotel! It was clean and quiet. They gave us a room with a view of the lake."
+    assert longsum_jax.summarize(review).text.replace("\n", " ") == review

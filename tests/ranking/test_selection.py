@@ -58,7 +58,8 @@ DEPENDENT = "Oak rots. The old bridge fell. It was built of wood. Stone stays. T
         ([0, 1, 2, 9, 0], 2, [1, 3]),  # the mean of both is next, but there is room for one
         ([0, 1, 2, 9, 0], 3, [1, 2, 3]),
         ([0, 8, 2, 1, 0], 2, [1, 2]),  # after its predecessor it has its own score
-        ([0, -np.inf, 9, 2, 1], 5, [0, 3, 4]),
+        ([0, -np.inf, 9, 2, 1], 4, [0, 3, 4]),
+        ([0, -np.inf, 9, 2, 1], 5, [0, 1, 2, 3, 4]),  # there is room for the whole document
     ],
 )
 def test_dependent_sentences_have_the_one_before(scores, count, expected):
