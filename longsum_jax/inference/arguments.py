@@ -32,18 +32,34 @@ def listed(texts: Any, name: str) -> list[Any]:
     return list(texts)
 
 
-def check_counts(number: int, **lists: Sequence[Any]) -> None:
-    """Raises InputError unless each list has ``number`` items, one per document."""
-    for name, items in lists.items():
-        if isinstance(items, str):
-            raise InputError(
-                f"{name} is a text; give a list of one for each document"
-            )
-        if len(items) != number:
-            raise InputError(
-                f"{name} has {counted(len(items), 'item')} for {counted(number, 'document')}; give "
-                "one for each"
-            )
+def one_for_each(
+    documents: Sequence[Any], values: Any, name: str, default: list[Any]
+) -> list[Any]:
+    """Returns a list of one value for each document.
+
+    Args:
+        documents: documents.
+        values: argument to check, of any type that can be iterated over; None
+            or no values for the default.
+        name: name of the argument.
+        default: values if none are given.
+
+    Raises:
+        InputError: another number of values, or a text.
+    """
+    if values is None:
+        return default
+    if isinstance(values, str):
+        raise InputError(
+            f"{name} is a text; give a list of one for each document"
+        )
+    result = listed(values, name) or default
+    if len(result) != len(documents):
+        raise InputError(
+            f"{name} has {counted(len(result), 'item')} for "
+            f"{counted(len(documents), 'document')}; give one for each"
+        )
+    return result
 
 
 def check_document(text: Any, name: str, query: Any = None) -> None:

@@ -68,6 +68,14 @@ def padded_length(
     return max(length, min(padded, limit))
 
 
+def depends_on_padding(config: Any) -> bool:
+    """Returns True if more padding changes what a model computes.
+
+    In BigBird's attention the last block of the input is global.
+    """
+    return bool(get_encoder_attention(config.encoder_attention).pads_to)
+
+
 def input_length(config: Any, length: int, bucket: int = BUCKET) -> int:
     """Returns the padded length of a model's input of ``length`` tokens."""
     attention = get_encoder_attention(config.encoder_attention)

@@ -8,7 +8,7 @@ import numpy as np
 
 from longsum_jax.checkpoints.sentence_modules import SentenceModules
 from longsum_jax.errors import InputError, check_whole
-from longsum_jax.inference.arguments import check_counts, listed
+from longsum_jax.inference.arguments import listed, one_for_each
 from longsum_jax.inference.model import LoadedModel
 from longsum_jax.inference.padding import (
     batches_by_length,
@@ -81,8 +81,9 @@ def extract(
     _check_choice(threshold, top_k)
     check_whole("batch_size", batch_size, 1)
     documents = listed(documents, "documents")
-    queries = queries or [None] * len(documents)
-    check_counts(len(documents), queries=queries)
+    queries = one_for_each(
+        documents, queries, "queries", [None] * len(documents)
+    )
     selected = []
     for number, (document, query) in enumerate(
         zip(documents, queries, strict=True), 1

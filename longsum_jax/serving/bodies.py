@@ -87,7 +87,7 @@ async def read_documents(
         raise HTTPException(
             422, "give either text, a string, or documents, a list of strings"
         )
-    query = fields.pop("query", None)
+    query = fields.pop("query", None) or None
     if "documents" in fields:
         texts = fields.pop("documents")
     else:
@@ -200,12 +200,14 @@ def failure_error(failure: Failure) -> HTTPException:
 
 
 def boolean(fields: Mapping[str, Any], name: str) -> bool:
-    """Returns a boolean field, by default False.
+    """Returns a boolean field; False if it is missing or null.
 
     Raises:
         HTTPException: 422 if the field is neither true nor false.
     """
-    value = fields.get(name, False)
+    value = fields.get(name)
+    if value is None:
+        return False
     if not isinstance(value, bool):
         raise HTTPException(422, f"{name} must be true or false")
     return value

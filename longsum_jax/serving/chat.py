@@ -60,7 +60,8 @@ class ChatRequest(NamedTuple):
 def parse_chat(fields: Mapping[str, Any], *, has_model: bool) -> ChatRequest:
     """Returns the document and the options of a body.
 
-    A temperature above 0 samples with it, 0 or null does not sample. Options of
+    A temperature above 0 samples with it, 0 does not sample; null or no
+    temperature leaves the choice to the model's config. Options of
     ``Model.summaries`` and ``query`` may be added to the body. The ranker counts
     words instead of tokens, and does not sample.
 
@@ -105,6 +106,13 @@ def parse_chat(fields: Mapping[str, Any], *, has_model: bool) -> ChatRequest:
     temperature = options.pop("temperature", None)
     if temperature:
         options |= {"temperature": temperature, "do_sample": True}
+        # Beams and drafts of the model's config cannot be sampled; those of the
+        # body are refused.
+        for name, value in (("num_beams", 1), ("prompt_lookup_num_tokens", 0)):
+            if options.get(name) is None:
+                options[name] = value
+    elif temperature is not None and has_model:
+        options["do_sample"] = False
     query = options.pop("query", None)
     options = {
         name: value for name, value in options.items() if value is not None

@@ -17,7 +17,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -300,7 +300,8 @@ class Engine:
                     f"{unknown} is for a model, not for the ranker {self.name}; "
                     "leave it out"
                 )
-            length = parse_length(options.get("length", DEFAULT_LENGTH))
+            length = options.get("length")
+            length = parse_length(DEFAULT_LENGTH if length is None else length)
             return partial(self._extract, length)
         if "batch_size" in options:
             raise InputError("batch_size is set by the server; leave it out")
@@ -357,7 +358,16 @@ class Engine:
         read = num_tokens if limit is None else min(limit, num_tokens)
         self._check_length(request, read, "tokens")
         room = self._room(self.model.summary_options(**call.generation))
-        summarize = partial(_summarize_whole, call, on_segment, room, request)
+
+        def continue_unless_cancelled(text: str) -> None:
+            if future.done():
+                raise CancelledError  # ends the decoding
+            if on_segment is not None:
+                on_segment(text)
+
+        summarize = partial(
+            _summarize_whole, call, continue_unless_cancelled, room, request
+        )
         return [WholeJob(future, summarize, stream, time.monotonic())]
 
     def _check_length(self, request: Request, length: int, unit: str) -> None:
@@ -410,7 +420,7 @@ def _stream(on_part: Callable[[SummaryPart], None], index: int) -> TextStream:
 
 def _summarize_whole(
     call: SummaryOptions,
-    on_segment: Callable[[str], None] | None,
+    on_segment: Callable[[str], None],
     room: int,
     request: Request,
     model: "Model",

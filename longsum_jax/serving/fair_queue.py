@@ -93,21 +93,30 @@ class FairQueue:
             self._changed.notify_all()
 
     def take_first(
-        self, can_open: Callable[[Work], bool], *, waits: bool
+        self,
+        can_open: Callable[[Work], bool],
+        is_due: Callable[[Work], bool],
+        *,
+        waits: bool,
     ) -> Work | None:
         """Removes and returns the first entry of the line that has waited longest.
 
         Args:
             can_open: function that returns True if the replica can start a
                 piece or job.
+            is_due: see ``take``. If such work has waited too long, no line that
+                arrived later is opened.
             waits: True to wait for work; None is then returned only if the
                 queue is closed.
         """
         with self._changed:
             while True:
+                latest = time.monotonic() - _PATIENCE
                 for line in self._oldest_lines():
                     if can_open(line.first):
                         return self._pop(line)
+                    if line.first.queued < latest and is_due(line.first):
+                        break
                 if not waits or self._is_closed:
                     return None
                 self._changed.wait()

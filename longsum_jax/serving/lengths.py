@@ -19,8 +19,7 @@ others.
 
 from typing import Any
 
-from longsum_jax.inference.padding import input_length
-from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.inference.padding import depends_on_padding, input_length
 from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.registry import max_input_length
 
@@ -36,10 +35,9 @@ _LENGTHS_PER_POWER = 4
 def read_length(config: Any, length: int) -> int:
     """Returns the length to which an input of ``length`` tokens is padded.
 
-    In BigBird's attention the last block of the input is global, so that more
-    padding would change the summary: its inputs have many lengths.
+    If padding changes the summary, inputs have many lengths.
     """
-    if get_encoder_attention(config.encoder_attention).pads_to:
+    if depends_on_padding(config):
         return input_length(config, length)
     return _limited(config, _padded(config, length))
 

@@ -81,7 +81,7 @@ class Worker:
         with self.replica.activate():
             while True:
                 work = self._queue.take_first(
-                    self._can_open, waits=not self._batches
+                    self._can_open, self._is_due, waits=not self._batches
                 )
                 if work is None and not self._batches:  # the queue is closed
                     return

@@ -18,7 +18,11 @@ from longsum_jax.inference.continuous import (
     num_slots,
 )
 from longsum_jax.inference.devices import rows_on_devices
-from longsum_jax.inference.padding import check_kernel_length, padded_rows
+from longsum_jax.inference.padding import (
+    check_kernel_length,
+    depends_on_padding,
+    padded_rows,
+)
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 from longsum_jax.summarization.summary import (
     BatchSize,
@@ -131,6 +135,11 @@ class DocumentSummarizer:
         self._tokenizer = tokenizer
         self._generate = generate
         self._make_slots = make_slots
+
+    @property
+    def depends_on_padding(self) -> bool:
+        """True if more padding changes a summary."""
+        return depends_on_padding(self._config)
 
     def read(
         self,

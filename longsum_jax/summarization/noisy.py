@@ -1,7 +1,8 @@
 """Unfaithful summaries by noisy decoding, as rejected summaries for preference training."""
 
+import contextlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, Unpack
 
@@ -30,7 +31,7 @@ from longsum_jax.summarization.summary_options import (
     SummaryOptions,
     make_options,
 )
-from longsum_jax.typing import Array
+from longsum_jax.typing import Array, Params
 
 
 class NoisySearch:
@@ -99,6 +100,7 @@ class NoisySummarizer(Model):
             )
         # The same model, with its programs; only its search differs.
         vars(self).update(vars(model))
+        self._model = model
         self._unconditional = unconditional or model
         self._noise = noise
         for checked_model in (model, self._unconditional):
@@ -143,6 +145,21 @@ class NoisySummarizer(Model):
             generate=self._generate,
             make_slots=None,
         )
+
+    @contextlib.contextmanager
+    def on_all_devices(
+        self, devices: Sequence[jax.Device] | None = None
+    ) -> Iterator["NoisySummarizer"]:
+        """Yields a summarizer that splits batches over devices, see ``Model.on_all_devices``."""
+        with (
+            self._model.on_all_devices(devices) as model,
+            self._unconditional.on_all_devices(devices) as unconditional,
+        ):
+            yield NoisySummarizer(model, unconditional, noise=self._noise)
+
+    def _replace(self, config: Any, params: Params) -> "NoisySummarizer":
+        model = self._model._replace(config, params)
+        return NoisySummarizer(model, self._unconditional, noise=self._noise)
 
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns generation options with sampling enabled."""

@@ -248,6 +248,8 @@ class StrategyEngine:
         )
 
         def padded_length(length: int) -> int:
+            if self._documents.depends_on_padding:
+                return length
             # At most the limit: padding beyond it would exceed the model's
             # positions.
             coarse = coarse_length(length)

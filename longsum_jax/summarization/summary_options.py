@@ -6,7 +6,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from longsum_jax.decoding.options import check_option_names, with_options
 from longsum_jax.errors import InputError, check_whole, did_you_mean
-from longsum_jax.inference.arguments import check_counts, listed
+from longsum_jax.inference.arguments import listed, one_for_each
 from longsum_jax.summarization.registry import STRATEGIES
 from longsum_jax.summarization.summary import (
     SHORTEST_ROOM,
@@ -216,19 +216,18 @@ def make_requests(
             is not a text, an empty document, or a file name instead of a text.
     """
     texts = listed(texts, "texts")
-    names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
-    queries = queries or [None] * len(texts)
-    check_counts(len(texts), names=names, queries=queries)
+    numbered = [f"document {i}" for i in range(1, len(texts) + 1)]
+    names = one_for_each(texts, names, "names", numbered)
+    queries = one_for_each(texts, queries, "queries", [None] * len(texts))
     requests = []
     all_parts: list[str] = []
     for text, name, query in zip(texts, names, queries, strict=True):
-        is_several = isinstance(text, list) and len(text) > 1
-        parts = text if is_several else [text]
+        parts = text if isinstance(text, list) and text else [text]
         for part in parts:
             request = Request(part, name, query)
             check_text(request)
             check_no_file_name(request)
-        if is_several:
+        if len(parts) > 1:
             joined, borders = join_documents(parts, separator)
             request = Request(joined, name, query, borders=borders)
         requests.append(request)

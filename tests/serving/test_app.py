@@ -19,6 +19,7 @@ from starlette.testclient import TestClient
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.serving.app import Limits, make_app
+from longsum_jax.serving.chat import parse_chat
 from longsum_jax.serving.engine import Engine, _extract
 from longsum_jax.serving.pieces import WholeJob
 from longsum_jax.summarization.summary import Summary
@@ -322,6 +323,8 @@ def test_answers(client):
     assert (
         len(client.post("/v1/summaries", json={"documents": [TEXT] * 2}).json()["summaries"]) == 2
     )
+    for null in ({"length": None}, {"query": ""}, {"sources": None}):
+        assert client.post("/v1/summaries", json={"text": TEXT} | null).status_code == 200
     body = {"inputs": TEXT, "parameters": {"length": "1 sentences"}}
     assert client.post("/summarization", json=body).json() == [{"summary_text": summary["summary"]}]
     files = {"file": ("../a.html", f"<p>{TEXT}</p>".encode())}
@@ -329,7 +332,7 @@ def test_answers(client):
     assert answer["summaries"][0]["summary"] == summary["summary"]
     assert answer["summaries"][0]["document"] == "a.html"
     assert client.get("/health/live").status_code == 200
-    assert 'longsum_requests_total{status="200"} 4' in client.get("/metrics").text
+    assert 'longsum_requests_total{status="200"} 7' in client.get("/metrics").text
 
 
 def test_chat(client):
@@ -351,8 +354,36 @@ def test_chat(client):
     usual |= {"frequency_penalty": 0, "stop": None, "user": "someone"}
     short = client.post("/v1/chat/completions", json=body | usual).json()
     assert short["usage"]["completion_tokens"] <= 6 < answer["usage"]["completion_tokens"]
+    nulls = {"stream": None, "stream_options": {"include_usage": None}, "length": None}
+    assert client.post("/v1/chat/completions", json=body | nulls).json()["choices"]
     body["messages"] *= 2
     assert client.post("/v1/chat/completions", json=body).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, {}),
+        ({"temperature": None}, {}),
+        ({"temperature": 0}, {"do_sample": False}),
+        (  # of a model whose config has beams
+            {"temperature": 0.7},
+            {
+                "temperature": 0.7,
+                "do_sample": True,
+                "num_beams": 1,
+                "prompt_lookup_num_tokens": 0,
+            },
+        ),
+        (
+            {"temperature": 1, "num_beams": 3, "prompt_lookup_num_tokens": 2},
+            {"temperature": 1, "do_sample": True, "num_beams": 3, "prompt_lookup_num_tokens": 2},
+        ),
+    ],
+)
+def test_temperatures_of_chats(fields, options):
+    messages = [{"role": "user", "content": TEXT}]
+    assert parse_chat({"messages": messages} | fields, has_model=True).options == options
 
 
 @pytest.mark.parametrize(

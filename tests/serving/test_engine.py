@@ -20,6 +20,7 @@ from longsum_jax.serving.pieces import BatchKind, Job, JobPiece
 from longsum_jax.summarization.documents import TokenizedDocument
 from longsum_jax.summarization.loading import load
 from longsum_jax.summarization.model import Model
+from longsum_jax.summarization.segments import SegmentSummarizer
 from longsum_jax.summarization.summary import Request
 
 TEXTS = [" ".join(f"Number {i} of {n} is said." for i in range(n)) for n in (3, 2, 1)]
@@ -230,18 +231,44 @@ def test_limits_and_lengths_share_a_program(tiny_tokenizer, draw_params):
         assert summary.ended == alone.ended
 
 
-@pytest.mark.slow
-def test_limits_share_a_program_with_a_memory(tiny_tokenizer, draw_params):
+def model_with_memory(tokenizer, draw_params):
     family = get_family("bart")
     sizes = {name: 16 for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim")}
     sizes |= {"encoder_layers": 1, "decoder_layers": 1, "max_position_embeddings": 64}
     sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
     config = family.config(
-        sizes | {"vocab_size": tiny_tokenizer.vocab_size, "memory": "attentive", "memory_size": 8}
+        sizes | {"vocab_size": tokenizer.vocab_size, "memory": "attentive", "memory_size": 8}
     )
     reading = {"segments": {"segment_length": 48, "min_tokens": 16, "max_tokens": 24}}
     params = draw_params(family.init_params(config))
-    model = Model(family, config, params, tiny_tokenizer, {"max_new_tokens": 12}, reading)
+    return Model(family, config, params, tokenizer, {"max_new_tokens": 12}, reading)
+
+
+@pytest.mark.slow
+def test_a_cancelled_document_is_not_read_further(tiny_tokenizer, draw_params, monkeypatch):
+    engine = Engine(model_with_memory(tiny_tokenizer, draw_params), batch_size=2)
+    has_begun, segments = threading.Event(), []
+    decode = SegmentSummarizer.decode
+
+    def counted(self, *args, **options):
+        for summaries in decode(self, *args, **options):
+            segments.append(summaries)
+            has_begun.set()
+            time.sleep(0.01)
+            yield summaries
+
+    monkeypatch.setattr(SegmentSummarizer, "decode", counted)
+    future = submit(engine, " ".join(TEXTS * 60), {})
+    assert has_begun.wait(600)
+    assert future.cancel()
+    submit(engine, TEXTS[2], {}).result(600)
+    engine.close()
+    assert len(segments) < 60  # of several hundred
+
+
+@pytest.mark.slow
+def test_limits_share_a_program_with_a_memory(tiny_tokenizer, draw_params):
+    model = model_with_memory(tiny_tokenizer, draw_params)
     engine = Engine(model, batch_size=2)
     submit(engine, TEXTS[2], {}).result(600)
     calls = [{"max_new_tokens": 5}, {"min_new_tokens": 7, "max_new_tokens": 9}]
@@ -357,10 +384,23 @@ def test_requests_pass_others_only_for_a_while(age, count):
     short = [waiting_piece() for _ in range(3)]
     queue.put([short[0], book, *short[1:]])
     kind = short[0].kind
-    assert queue.take_first(lambda work: work.kind == kind, waits=False) is short[0]
+    first = queue.take_first(lambda work: work.kind == kind, lambda _: False, waits=False)
+    assert first is short[0]
     assert take_all(queue, kind) == short[1:count]
     assert len(queue) == 4 - count
-    assert queue.take_first(lambda _: True, waits=False) is book
+    assert queue.take_first(lambda _: True, lambda _: True, waits=False) is book
+
+
+@pytest.mark.parametrize("age", [0, 60])
+def test_work_that_needs_the_device_alone_is_passed_only_for_a_while(age):
+    queue = FairQueue()
+    alone = waiting_piece(queued=time.monotonic() - age).single()
+    later = waiting_piece()
+    queue.put([alone, later])
+    is_open = lambda work: work.kind.single is None  # noqa: E731
+    taken = queue.take_first(is_open, lambda _: True, waits=False)
+    assert taken is (None if age else later)
+    assert queue.take_first(lambda _: True, lambda _: True, waits=False) is alone
 
 
 def test_a_letter_does_not_wait_behind_the_pieces_of_a_book():

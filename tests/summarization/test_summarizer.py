@@ -10,10 +10,12 @@ import pytest
 from longsum_jax.data.examples.summarization import make_example
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
+from longsum_jax.inference.padding import input_length
 from longsum_jax.models.registry import model_config, preset
 from longsum_jax.readers import Document
 from longsum_jax.summarization.model import Model
 from longsum_jax.summarization.strategy_engine import StrategyEngine
+from longsum_jax.summarization.stream import coarse_length
 from longsum_jax.summarization.summary import Request
 from longsum_jax.summarization.summary_options import SummaryOptions
 from longsum_jax.text.documents import DataRow, split_row
@@ -355,3 +357,38 @@ def test_a_beginning_without_a_word(make_model):
 def test_segments_that_cannot_be_shown(model, options, problem):
     with pytest.raises(InputError, match=problem):
         model.stream([], on_segment=print, **options)
+
+
+@pytest.mark.slow
+def test_streams_of_bigbird_have_no_more_padding(make_model, tiny_tokenizer):
+    """Its last block is global, and the padded length selects full or sparse attention."""
+    model = make_model("bigbird_pegasus", max_position_embeddings=512)
+    config = model.config
+    texts = [" ".join(f"{i} of {n}." for i in range(n)) for n in (20, 28, 34)]
+    lengths = [len(tiny_tokenizer.encode(text)) for text in texts]
+    assert any(input_length(config, n) != input_length(config, coarse_length(n)) for n in lengths)
+    expected = [summary.text for summary in model.summaries(texts)]
+    stream = model.stream([Request(text, "text", None) for text in texts])
+    result = dict(pair for batch in stream for pair in batch)
+    assert [result[index].text for index in range(3)] == expected
+
+
+def test_one_text_for_a_document_of_several(model):
+    text = "One thing is said. Then another."
+    [expected] = model.summaries([text], max_new_tokens=4)
+    [result] = model.summaries([[text]], max_new_tokens=4)
+    assert result == expected
+
+
+def test_names_and_queries_of_any_type(model):
+    texts = ["One thing is said.", "A dog came in."]
+    expected = model.summaries(texts, queries=["what?", None], max_new_tokens=4)
+    names = np.array(["a", "b"])
+    queries = (query for query in ("what?", None))
+    result = model.summaries(texts, names=names, queries=queries, max_new_tokens=4)
+    assert result == expected
+    assert model.summaries(texts, names=[], queries=None, max_new_tokens=4)
+    with pytest.raises(InputError, match="names is a text; give a list of one for each"):
+        model.summaries(texts, names="ab")
+    with pytest.raises(InputError, match="queries has 1 item for 2 documents; give one for each"):
+        model.summaries(texts, queries=("what?",))
