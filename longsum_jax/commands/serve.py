@@ -194,7 +194,8 @@ def _check_port(host: str, port: int) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as probe:
-            if os.name == "posix":  # as uvicorn does; elsewhere, it shares ports
+            # As uvicorn does; on Windows, it would share the port.
+            if os.name == "posix":
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except (OSError, TypeError) as error:

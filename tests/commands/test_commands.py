@@ -256,7 +256,7 @@ def test_corrected_command_takes_a_failed_start_over(run, tmp_path):
 BAD_CONFIGS = {
     "no.py": "--config=no.py: no such file, neither here nor in ",
     "configs/quickstart.py:tniy": 'quickstart.py: unknown mode "tniy"; did you mean "tiny"?',
-    "{run},data.batch_size=four": 'config.data.batch_size: "four" is not a whole number; give one such as 4',
+    "{run},data.batch_size=four": 'config.data.batch_size: "four" is not a whole number; give one',
     "{run},model.num_heads=3": "d_model 16 is not divisible by num_heads 3; change either",
     "{run},tokenizer.path=bytes,model.vocab_size=99": "bytes: the tokenizer has 259 pieces but",
     "{run},init_from=no-model": "no-model: no such directory; give a model directory or a training",
