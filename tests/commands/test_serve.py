@@ -33,7 +33,7 @@ def test_models_have_different_names(monkeypatch, tmp_path):
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(InputError, match=r"pip install 'longsum_jax\[serve\]'"):
-        serve.main([])
+        serve.make_application([])
 
 
 @pytest.mark.parametrize(
