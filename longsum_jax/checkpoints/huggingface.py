@@ -347,7 +347,7 @@ def write_model(
             checksums.write(work)
     except OSError as error:
         raise InputError(
-            f"{target}: cannot be written ({error.strerror}); nothing was left there"
+            f"{target}: cannot be written ({error.strerror}); give another path"
         ) from error
 
 

@@ -6,6 +6,7 @@ import difflib
 import errno
 import hashlib
 import itertools
+import logging
 import os
 import platform
 import re
@@ -134,6 +135,8 @@ def run_process(main: Callable[[Sequence[str]], int | None]) -> None:
     Threads of a failed checkpoint write may block for minutes; the process does
     not wait for them.
     """
+    # Otherwise absl, which Orbax imports, adds a prefix to notes of the library.
+    logging.basicConfig(format="%(message)s")
     try:
         run(main)
     finally:
@@ -262,6 +265,7 @@ _RANGES: Mapping[str, Range] = {
     "dpi": Range(1, 2400),
     "examples": Range(1, LARGEST),
     "height": Range(0, 200, above=True),
+    "input_length": Range(1, LARGEST),
     "judges": Range(1, 1000),
     "level": Range(0, 1, above=True, below=True),
     "max_bytes": Range(1, 2**50),
@@ -285,6 +289,8 @@ _RANGES: Mapping[str, Range] = {
 }
 
 
+# What argparse calls numbers, and what messages call them.
+_NUMBERS = {"int": "a whole number", "float": "a number"}
 # Placeholders (metavars) of flag values
 _PATHS = ("DIR", "FILE", "PATH")
 _TEXTS = ("NAME", "TEXT")
@@ -342,6 +348,10 @@ class _Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
+        for kind, noun in _NUMBERS.items():
+            message = re.sub(
+                f"invalid {kind} value: (.*)", rf"\1 is not {noun}", message
+            )
         raise InputError(f"{message}; run {self.prog} --help for usage")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -465,20 +475,28 @@ def print_stderr(message: str) -> None:
 
 
 @contextlib.contextmanager
-def spinner(message: str) -> Iterator[None]:
+def spinner(message: str, delay: int = 0) -> Iterator[None]:
     """Shows a message and the elapsed seconds of a block on standard error.
 
-    If standard error is not a terminal, the message is printed once.
+    If standard error is not a terminal, the message is printed once, or not at
+    all with a delay.
+
+    Args:
+        message: what the block does.
+        delay: seconds after which the message appears.
     """
     if not sys.stderr.isatty():
-        print_stderr(f"{message} ...")
+        if not delay:
+            print_stderr(f"{message} ...")
         yield
         return
     message = terminal_text(message)
     done = threading.Event()
 
     def tick() -> None:
-        seconds = 0
+        if delay and done.wait(delay):
+            return
+        seconds = delay
         while not done.wait(1.0):
             seconds += 1
             print(

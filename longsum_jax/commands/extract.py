@@ -155,7 +155,8 @@ def _documents_and_choice(
     if args.oracle:
         return documents, choose_by_reference, None
     if args.length:
-        length = parse_length(args.length)
+        with flags.named_flags(args):
+            length = parse_length(args.length)
 
         def choose_by_ranker(document: "DataRow") -> Chosen:
             extract = builtin_ranker().summarize(

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -218,7 +218,23 @@ def read_options(args: argparse.Namespace) -> "ReadOptions":
     """
     from longsum_jax.readers import ReadOptions
 
-    return ReadOptions(**given(args, ("keep_all", "sandbox", *_FILE_FLAGS)))
+    with named_flags(args):
+        return ReadOptions(**given(args, ("keep_all", "sandbox", *_FILE_FLAGS)))
+
+
+@contextlib.contextmanager
+def named_flags(args: argparse.Namespace) -> Iterator[None]:
+    """Adds dashes to errors of a block that begin with NAME=VALUE, if NAME is a flag.
+
+    Args:
+        args: parsed command line.
+    """
+    try:
+        yield
+    except InputError as error:
+        if str(error).partition("=")[0] in vars(args):
+            raise InputError(f"--{error}") from None
+        raise
 
 
 def check_one(args: argparse.Namespace, **flags: str) -> None:
@@ -516,7 +532,7 @@ def write_report(
             report.write_report(Path(path), content)
     except OSError as error:
         raise console.unwritable(path, error, "report") from error
-    show(f"{path}: the report, to open in a browser")
+    show(f"{path}: the report; open it in a browser")
 
 
 def add_summary_flags(
@@ -720,9 +736,9 @@ def summary_options(
     )
 
     names = [name for name in READING_OPTIONS if hasattr(args, name)]
-    return make_options(
-        **defaults | given(args, names) | generation_options(args)
-    )
+    options = defaults | given(args, names) | generation_options(args)
+    with named_flags(args):
+        return make_options(**options)
 
 
 def generation_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -239,7 +239,7 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
 
 def _numbers(text: str) -> tuple[int, ...]:
     numbers = [part.replace("_", "") for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) for part in numbers):
+    if not all(part.isdecimal() for part in numbers):
         raise argparse.ArgumentTypeError(
             f'"{text}" is not a list of numbers such as 4096,16384'
         )

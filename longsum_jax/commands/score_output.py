@@ -126,10 +126,11 @@ def print_result(
             )
     for name, system_result in result["systems"].items():
         if system_result["empty_predictions"]:
-            empty = counted(
-                system_result["empty_predictions"], "empty prediction"
+            count = system_result["empty_predictions"]
+            verbs = "is empty and was" if count == 1 else "are empty and were"
+            console.print_stdout(
+                f"{name}: {counted(count, 'prediction')} {verbs} scored like the others"
             )
-            console.print_stdout(f"{name}: {empty}, scored as is")
     for described in result["metrics"].values():
         if "signature" in described:
             console.print_stdout(described["signature"])

@@ -3,9 +3,11 @@
 import argparse
 import contextlib
 import dataclasses
+import errno
 import ipaddress
 import logging
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +91,12 @@ def make_application(
         InputError: a flag, the model or the file of keys is invalid, or an
             extra is missing.
     """
+    args = _parse(argv)
+    return _application(args), args
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Returns the values of the flags."""
     args = _parser().parse_args(argv)
     limits = {"port": 65535} | {
         name: largest for name, (_, largest, _) in _COUNTS.items()
@@ -106,6 +114,10 @@ def make_application(
         raise InputError(
             "--no_sandbox is for files that you trust; leave it out of serve"
         )
+    return args
+
+
+def _application(args: argparse.Namespace) -> "Starlette":
     keys = _keys(args.api_keys)
     options = _read_options(args)
     try:
@@ -137,23 +149,26 @@ def make_application(
         )
         for name, copies in replicas.items()
     ]
-    app = make_app(*engines, limits=request_limits, options=options)
-    return app, args
+    return make_app(*engines, limits=request_limits, options=options)
 
 
 def main(argv: Sequence[str]) -> None:
     """Serves until SIGTERM or Ctrl-C; unfinished requests are answered first.
 
     Raises:
-        InputError: see ``make_application``.
+        InputError: the port is in use, or as ``make_application``.
     """
-    app, args = make_application(argv)
+    args = _parse(argv)
+    _check_port(args.host, args.port)
+    app = _application(args)
     import uvicorn
 
     from longsum_jax.serving.connections import TimedProtocol
 
     logging.basicConfig(
-        level=logging.WARNING, format="%(levelname)s: %(message)s"
+        level=logging.WARNING,
+        format="%(levelname)s: %(message)s",
+        force=True,  # replaces the handler of ``console.run_process``
     )
     logging.getLogger("longsum_jax.serving").setLevel(logging.INFO)
     if args.api_keys is None and not _is_loopback(args.host):
@@ -172,6 +187,23 @@ def main(argv: Sequence[str]) -> None:
         # Unfinished requests end at their time limit at the latest.
         timeout_graceful_shutdown=int(args.max_request_seconds) + 1,
     )
+
+
+def _check_port(host: str, port: int) -> None:
+    """Raises InputError if the port is in use, before models are loaded."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            # As uvicorn does; on Windows, it would share the port.
+            if os.name == "posix":
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except (OSError, TypeError) as error:
+        # uvicorn reports other problems, such as an unknown host
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise InputError(
+                f"--port={port} is in use on {host}; stop the other server or give another --port"
+            ) from None
 
 
 def _is_loopback(host: str) -> bool:
@@ -263,9 +295,13 @@ def _keys(path: str | None) -> list[str]:
         return []
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeError) as error:
+    except OSError as error:
         raise InputError(
-            f"--api_keys={path} cannot be read ({error}); give a text file"
+            f"--api_keys={path}: cannot be read ({error.strerror}); give a text file"
+        ) from None
+    except UnicodeError:
+        raise InputError(
+            f"--api_keys={path}: is not UTF-8; give a text file"
         ) from None
     keys = [line.strip() for line in lines if line.strip()]
     if not keys:

@@ -614,7 +614,7 @@ def _print_summaries(
     if not args.out:
         return
     if run.num_finished:
-        finished = f", {run.num_finished} of them before"
+        finished = f", {run.num_finished} of them from an earlier run"
     else:
         finished = ""
     console.print_stderr(

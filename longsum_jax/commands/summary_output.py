@@ -19,6 +19,7 @@ from longsum_jax.summarization.summary_formats import FORMATS, Entry
 
 _MANY_FILES = 1_000_000  # maximum number of files that the bar counts
 _MANY_ROWS = 10  # maximum number of rows listed
+_EXTRACT_DELAY = 2  # seconds before the spinner of an extract
 T = TypeVar("T")
 
 
@@ -100,8 +101,10 @@ class Progress:
         )
         if args.join and len(self._files) > 1:
             self._files = [f"{self._files[0]} and others"]
-        # Streamed segments show progress themselves, and extracts are instant.
-        self._is_quiet = args.stream or args.model is None
+        # Streamed segments show progress themselves.
+        self._is_quiet = args.stream
+        # Most extracts are done sooner.
+        self._delay = _EXTRACT_DELAY if args.model is None else 0
         self._unit = unit
 
     def __enter__(self) -> "Progress":
@@ -131,7 +134,7 @@ class Progress:
             name = "standard input"
         else:
             name = printable(str(self._files[0]))
-        with console.spinner(f"summarizing {name}"):
+        with console.spinner(f"summarizing {name}", self._delay):
             return next(batches, None)
 
     def printing(self) -> contextlib.AbstractContextManager[None]:

@@ -144,7 +144,7 @@ def _train(
     size = _describe_size(experiment, store)
     require_agreement({"tokenizer": fingerprint, "examples": size}, "data")
     initial_params = steps.initial_params(experiment)
-    _announce(experiment, run, size)
+    _announce(experiment, run, size, _num_done(workdir))
 
     # Training
     optimizer = make_optimizer(
@@ -282,9 +282,23 @@ def _join_hosts(args: "argparse.Namespace") -> None:
         )
 
 
-def _announce(experiment: "Experiment", run: "RunConfig", size: str) -> None:
+def _num_done(workdir: str) -> int:
+    """Returns the number of steps that the run in a directory has done."""
+    from longsum_jax.training.workdir import CHECKPOINTS, checkpoint_steps
+
+    return max(checkpoint_steps(Path(workdir) / CHECKPOINTS), default=0)
+
+
+def _announce(
+    experiment: "Experiment", run: "RunConfig", size: str, num_done: int
+) -> None:
     """Prints the inputs of the run and new parts of its model; ``run`` includes its step count."""
     steps, warmup = run.training.steps, run.optimizer.warmup_steps
+    if num_done >= steps:
+        _say(
+            f"the run already has {counted(num_done, 'step')}; raise training.steps to continue it"
+        )
+        return
     if warmup >= steps:
         _say(
             f"the run ends after {counted(steps, 'step')}, within the warm-up of {warmup}; lower "

@@ -199,7 +199,7 @@ def _kind(path: Path) -> _Kind:
         return _Kind(f"as published on the Hub, by {kind}", _read_blob)
     if path.suffix == ".safetensors":
         return _Kind(
-            "with every tensor in its place; nothing proves the numbers",
+            "with every tensor in its place, but no checksum",
             _read_tensors,
         )
     if path.suffix in (".bin", ".pt", ".npz", ".zip") and zipfile.is_zipfile(
@@ -215,8 +215,8 @@ def _kind(path: Path) -> _Kind:
             _read_nothing,
         )
     if is_json or path.suffix == ".jsonl":
-        return _Kind("whole as JSON; nothing proves the values", _read_json)
-    return _Kind("not read: nothing proves the content", _read_nothing)
+        return _Kind("of valid JSON, but without a checksum", _read_json)
+    return _Kind("without a checksum: not checked", _read_nothing)
 
 
 def _proof(path: Path) -> str:

@@ -212,7 +212,7 @@ def own_references(
     for name, prediction in predictions.items():
         if not prediction.references:
             raise InputError(
-                f'{path}: the prediction of "{name}" comes without a "reference"; give '
+                f'{path}: the prediction of "{name}" has no "reference"; give '
                 "--references=FILE"
             )
         first, *others = prediction.references

@@ -141,8 +141,8 @@ class Rouge(PairMetric):
             and self.options.splitter != "lines"
         ):
             result.append(
-                "rougeLsum splits lines into sentences; rouge-score takes each line as a sentence, "
-                "as --metric_option=rouge.splitter=lines does"
+                "rougeLsum was computed on sentences; the package rouge-score takes each line as a "
+                "sentence: for its values, give --metric_option=rouge.splitter=lines"
             )
         return result
 

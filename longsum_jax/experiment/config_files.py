@@ -34,6 +34,7 @@ _PART = re.compile(r"""(?:"[^"]*"|'[^']*'|\([^()]*\)|\[[^\[\]]*\]|[^,])+""")
 _QUOTED = re.compile(r"""(["'])(.*)\1""", re.DOTALL)
 _ATTENTIONS = ("model.encoder_attention", "model.cross_attention")
 _WORDS = {"true": True, "false": False, "none": None}
+_KINDS = {int: "a whole number", float: "a number"}
 
 
 def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
@@ -228,9 +229,12 @@ def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
             return tuple(value)
         return (value,)
     if type(value) is not type(old):
-        raise InputError(
-            f'{where}: "{text}" is not of type {type(old).__name__} like {old!r}'
-        )
+        kind = _KINDS.get(type(old), f"of type {type(old).__name__}")
+        if words:
+            advice = did_you_mean(text, words)
+        else:
+            advice = f"give one such as {old!r}"
+        raise InputError(f'{where}: "{text}" is not {kind}; {advice}')
     return value
 
 

@@ -146,7 +146,7 @@ def _files_below(
             failed, f"cannot read the folder ({error.strerror}); check it"
         )
     if is_empty and not failures:
-        yield _failed(folder, "the folder holds no files")
+        yield _failed(folder, "the folder holds no files; check the path")
 
 
 def _failed(path: str, problem: str) -> Failure:

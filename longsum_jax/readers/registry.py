@@ -263,9 +263,9 @@ def kind_of(source: Source) -> Kind:
     suffix = PurePath(source.file_name).suffix.casefold()
     refused = _refused(head, suffix)
     if refused is not None:
-        raise InputError(
-            f"{source.name}: is {refused}; documents with text can be read"
-        )
+        if ";" not in refused:  # no remedy yet
+            refused += "; give a document with text (scans need OCR first)"
+        raise InputError(f"{source.name}: is {refused}")
     if head.startswith(_ZIP):
         return _kind_of_zip(source)
     for kind in KINDS.values():

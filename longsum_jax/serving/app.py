@@ -279,10 +279,10 @@ def _successful(results: Sequence[Result]) -> list[Summary]:
 def _as_json(request: HttpRequest, error: Exception) -> Response:
     """Answers requests without an endpoint."""
     assert isinstance(error, HTTPException)
-    detail = {404: "there is no such endpoint; see /docs"}.get(
-        error.status_code
-    )
-    message = detail or "the endpoint has another method; see /docs"
+    if error.status_code == 404:
+        message = "there is no such endpoint; see /docs"
+    else:
+        message = f"this endpoint does not accept {request.method}; see /docs for its methods"
     return JSONResponse(error_body(message), error.status_code, error.headers)
 
 

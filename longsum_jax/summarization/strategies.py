@@ -398,9 +398,12 @@ class StrategyInput:
     def draft(self, joiner: Joiner, summaries: Sequence[Summary]) -> Draft:
         """Returns joined summaries as a draft."""
         tokenizer = self.reader.tokenizer
-        tokens = len(
-            tokenizer.add_special_tokens(tokenizer.encode(joiner.text))
-        )
+        if joiner.text:
+            tokens = len(
+                tokenizer.add_special_tokens(tokenizer.encode(joiner.text))
+            )
+        else:  # the model wrote only special tokens
+            tokens = sum(summary.summary_tokens for summary in summaries)
         return Draft(
             joiner.text, tokens, _have_ended(summaries) and not joiner.is_cut
         )

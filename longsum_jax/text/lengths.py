@@ -87,7 +87,8 @@ def parse_length(text: str | int | Length) -> Length:
     match = _LENGTH.fullmatch(name)
     if not match:
         raise InputError(
-            f'length="{text}"; write {", ".join(NAMED)}, "150 words", "7 sentences", "5%" or auto'
+            f'length="{text}"; write {", ".join(NAMED)}, a number of words such as 150, '
+            '"7 sentences", "5%" or auto'
         )
     value, unit = match.groups(default="words")
     if unit in ("%", "percent"):

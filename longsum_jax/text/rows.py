@@ -72,7 +72,7 @@ def read_rows(
     The suffix selects the format: ``.csv`` and ``.tsv`` (UTF-8, with a header
     line), ``.parquet`` (needs pyarrow), ``.json`` with an array of objects;
     every other file has one JSON object per line. All but Parquet may be
-    compressed (``.csv.gz``). The number of a row is its line in the file; of an
+    compressed (``.csv.gz``). The number of a row is its first line in the file; of an
     array or Parquet file, its position.
 
     Raises:
@@ -271,7 +271,7 @@ def table_rows(
     max_cell: int,
     check_header: Callable[[Sequence[str]], object] = lambda names: None,
 ) -> Iterator[tuple[int, Mapping[str, Any] | InputError]]:
-    """Yields the line number and the cells by column of every row, or the error of the row.
+    """Yields the first line and the cells by column of every row, or the error of the row.
 
     Args:
         lines: lines of a table with their line ends. The first line with text
@@ -295,23 +295,29 @@ def table_rows(
         num_lines_before += 1
     if delimiter is None:
         delimiter = max(",;\t|", key=header.count)
-    reader = csv.DictReader(_joined(header, lines), delimiter=delimiter)
+    reader = csv.reader(_joined(header, lines), delimiter=delimiter)
+    columns: list[str] = []
     is_checked = False
     while True:
+        # the first line of the row, whose cells may contain line breaks
+        number = reader.line_num + 1 + num_lines_before
         try:
             with _cells_up_to(min(max_cell, _LARGEST_CELL)):
-                row = next(reader, None)
+                cells = next(reader, None)
         except csv.Error as error:
-            number = reader.line_num + num_lines_before
             yield number, InputError(f"{name}:{number}: damaged CSV ({error})")
             return
-        if row is None:
+        if cells is None:
             return
+        if not cells:  # an empty line
+            continue
+        if not columns:
+            columns = cells
+            continue
         if not is_checked:
-            check_header(reader.fieldnames or ())
+            check_header(columns)
             is_checked = True
-        number = reader.line_num + num_lines_before
-        yield number, _cells(row, f"{name}:{number}", delimiter)
+        yield number, _by_column(columns, cells, f"{name}:{number}", delimiter)
 
 
 def _joined(header: str, lines: Iterator[str]) -> Iterator[str]:
@@ -320,22 +326,17 @@ def _joined(header: str, lines: Iterator[str]) -> Iterator[str]:
     yield from lines
 
 
-def _cells(
-    row: dict[Any, Any], name: str, delimiter: str
+def _by_column(
+    columns: Sequence[str], cells: Sequence[str], name: str, delimiter: str
 ) -> Mapping[str, Any] | InputError:
     """Returns the cells of a row by column, or the error that the row has too many cells."""
-    # cells without a column, as collected by the csv module
-    beyond_columns = row.pop(None, [])
-    if any(beyond_columns):  # programs write empty ones
-        num_cells = len(row) + len(beyond_columns)
-        cells = f"{num_cells} cells in {counted(len(row), 'column')}"
+    if any(cells[len(columns) :]):  # programs write empty ones
+        numbers = f"{len(cells)} cells in {counted(len(columns), 'column')}"
         return InputError(
-            f"{name}: {cells}; quote texts that hold {delimiter!r}"
+            f"{name}: {numbers}; quote texts that hold {delimiter!r}"
         )
-    # Absent cells have the value None.
-    return {
-        key: value for key, value in row.items() if key and value is not None
-    }
+    named = zip(columns, cells, strict=False)  # a row may have fewer cells
+    return {column: cell for column, cell in named if column}
 
 
 @contextlib.contextmanager

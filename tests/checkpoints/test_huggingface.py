@@ -483,7 +483,8 @@ def test_written_in_shards(published, tmp_path, monkeypatch):
 
 def test_failed_write_leaves_nothing(published, tmp_path):
     with pytest.raises(
-        InputError, match=r"target: cannot be written \(No space left on device\); nothing was left"
+        InputError,
+        match=r"target: cannot be written \(No space left on device\); give another path",
     ):
         write(tmp_path / "target", published(), Tokenizer(full=True))
     assert [path.name for path in tmp_path.iterdir()] == ["published"]

@@ -27,7 +27,7 @@ LONG = "n" * 5000
 # with one of them.
 COMMANDS = {
     "serve": (
-        "",
+        "--port=28437",  # unlike the default, hardly ever in use
         "--port=0 --port=eighty --max_queue=0 --max_body_bytes=-1 --max_tokens=0 "
         "--max_new_tokens=1000000 --max_request_seconds=nan --api_keys=nothing.txt --no_sandbox "
         "--replicas=few --mesh.tensor=0",

@@ -256,7 +256,7 @@ def test_corrected_command_takes_a_failed_start_over(run, tmp_path):
 BAD_CONFIGS = {
     "no.py": "--config=no.py: no such file, neither here nor in ",
     "configs/quickstart.py:tniy": 'quickstart.py: unknown mode "tniy"; did you mean "tiny"?',
-    "{run},data.batch_size=four": 'config.data.batch_size: "four" is not of type int like 4',
+    "{run},data.batch_size=four": 'config.data.batch_size: "four" is not a whole number; give one',
     "{run},model.num_heads=3": "d_model 16 is not divisible by num_heads 3; change either",
     "{run},tokenizer.path=bytes,model.vocab_size=99": "bytes: the tokenizer has 259 pieces but",
     "{run},init_from=no-model": "no-model: no such directory; give a model directory or a training",
@@ -319,7 +319,7 @@ def test_evaluate_writes_predictions_and_metrics(evaluated, tmp_path):
     flags = ("--batch_size=3", "--stemmer", "--max_source_length=20", f"--report={report}")
     code, out, _ = evaluated(*flags)
     assert code == 0
-    assert out.endswith(f"{report}: the report, to open in a browser\n")
+    assert out.endswith(f"{report}: the report; open it in a browser\n")
     packed = re.search(r'id="index">(.*?)</script>', report.read_text())[1]
     index = json.loads(gzip.decompress(base64.b64decode(packed)))
     assert [system["name"] for system in index["systems"]] == ["model", "lead", "random"]
@@ -552,7 +552,7 @@ def test_summarize_without_a_model(run, refused, text):
         message = refused("summarize", f"--{flag}", text)
         assert message == f"--{name} is for a model; give one with --model or leave --{name} out"
     message = refused("summarize", "--length=tall", text)
-    assert message.startswith('length="tall"; write short, medium, long')
+    assert message.startswith('--length="tall"; write short, medium,')
 
 
 @pytest.mark.slow
@@ -582,7 +582,7 @@ def test_summarize_by_strategies(run, refused, small_model, text):
     assert 'on_segment (--stream) is for strategy="segments" or "memory", not for ' in message
     message = refused(*flags, "--strategy=memory")
     assert message.startswith('strategy="memory" needs a model with settings')
-    assert refused(*flags, "--length=tall").startswith('length="tall"; write short, medium, long')
+    assert refused(*flags, "--length=tall").startswith('--length="tall"; write short, medium,')
 
 
 @pytest.mark.slow

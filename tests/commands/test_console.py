@@ -98,6 +98,23 @@ def test_an_error_of_the_program_is_shown_whatever_its_threads_wait_for():
     assert done.stderr.endswith("KeyError: 'a fault'\n")
 
 
+NOTING = """
+import logging
+from longsum_jax.commands import console
+
+def main(argv):
+    logging.basicConfig()  # as by absl
+    logging.getLogger("longsum_jax.text").warning("a note")
+
+console.run_process(main)
+"""
+
+
+def test_notes_of_the_library_have_no_prefix():
+    done = subprocess.run([sys.executable, "-c", NOTING], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "a note\n")
+
+
 PRINTING = """
 import sys
 from longsum_jax.commands import console

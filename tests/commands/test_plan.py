@@ -499,7 +499,8 @@ def test_bad_input_is_one_sentence(arguments, sentence):
 def test_lengths_and_names_are_lists(small_model):
     numbers = "is not a list of numbers such as 4096,16384"
     for flag, message in (
-        ("--input_length=0", numbers),
+        ("--input_length=0", "--input_length=0 must be at least 1"),
+        ("--input_length=5,x", numbers),
         ("--input_length=²", numbers),  # a digit, but no number
         ("--batch_size=a", numbers),
         ("--programs=train,reed", "must be one of train, loss, read, search"),

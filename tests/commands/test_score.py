@@ -55,7 +55,7 @@ def test_two_systems_are_compared(files, tmp_path, capsys):
     assert out[-5:-2] == [
         "8 documents, intervals of 95 %",
         "* differs from good.jsonl at p < 0.05 (randomization, 2000 rounds, Holm over 1)",
-        "bad.jsonl: 1 empty prediction, scored as is",
+        "bad.jsonl: 1 prediction is empty and was scored like the others",
     ]
     assert out[-2].startswith("rouge|stem:no|")
     assert "rouge.splitter=lines" in out[-1]
@@ -272,7 +272,7 @@ def test_halves_of_characters_are_shown_as_what_replaces_them(write, tmp_path, c
             ("good.jsonl", "--references=test.jsonl", "--report=no/x.html", "--rounds=10"),
             "--report=no/x.html: directory no does not exist; create it first",
         ),
-        (("good.jsonl",), 'the prediction of "a" comes without a "reference"; give --references'),
+        (("good.jsonl",), 'the prediction of "a" has no "reference"; give --references'),
         (
             ("good.jsonl", "--metrics=rouge,novelty"),
             "--metrics=novelty needs the documents; give --references=FILE",

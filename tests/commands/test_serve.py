@@ -1,3 +1,5 @@
+import logging
+import socket
 import sys
 
 import jax
@@ -31,7 +33,7 @@ def test_models_have_different_names(monkeypatch, tmp_path):
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(InputError, match=r"pip install 'longsum_jax\[serve\]'"):
-        serve.main([])
+        serve.make_application([])
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def test_a_missing_extra_is_named(monkeypatch):
         (["--host=0.0.0.0", "--api_keys=KEYS"], False),
     ],
 )
-def test_a_server_for_everyone_is_mentioned(flags, is_open, tmp_path, monkeypatch, caplog):
+def test_a_server_for_everyone_is_mentioned(flags, is_open, tmp_path, monkeypatch, capsys):
     uvicorn = pytest.importorskip("uvicorn")
     testclient = pytest.importorskip("starlette.testclient")
 
@@ -54,7 +56,23 @@ def test_a_server_for_everyone_is_mentioned(flags, is_open, tmp_path, monkeypatc
             pass  # closes the engine
 
     monkeypatch.setattr(uvicorn, "run", run)
+    monkeypatch.setattr(serve, "_check_port", lambda *_: None)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
     keys = tmp_path / "keys.txt"
     keys.write_text("key\n", encoding="utf-8")
     serve.main([flag.replace("KEYS", str(keys)) for flag in flags])
-    assert ("without --api_keys" in caplog.text) == is_open
+    assert ("WARNING: --host=" in capsys.readouterr().err) == is_open
+
+
+def test_a_port_in_use_is_refused_before_models_are_loaded(monkeypatch):
+    monkeypatch.setattr(serve, "_application", None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        problem = f"--port={port} is in use on 127.0.0.1; stop the other server or give another"
+        with pytest.raises(InputError, match=problem):
+            serve.main([f"--port={port}"])
+
+
+def test_a_missing_file_of_keys_is_named():
+    with pytest.raises(InputError, match=r"--api_keys=no: cannot be read \(No such file or dir"):
+        serve._keys("no")

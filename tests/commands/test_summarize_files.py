@@ -213,7 +213,7 @@ def test_what_cannot_be_read_is_named_at_the_end(run, folder):
     assert head == "4 documents could not be summarized:"
     assert sorted([first, second, third, fourth]) == [
         "  files/a.txt: the file is empty; give a text",
-        "  files/picture.png: is a PNG image; documents with text can be read",
+        "  files/picture.png: is a PNG image; give a document with text (scans need OCR first)",
         "  files/z.txt has 9 tokens, more than it may",
         "  no.txt: no such file; check the path",
     ]
@@ -396,7 +396,7 @@ def test_the_output_inside_of_the_input_is_not_read(run, folder, model):
     model.asked.clear()
     code, _, err = run("--out=files/out", "files")
     assert (code, model.asked) == (0, [])
-    assert err.splitlines()[-1] == "3 summaries in files/out, 3 of them before"
+    assert err.splitlines()[-1] == "3 summaries in files/out, 3 of them from an earlier run"
 
 
 class Terminal(io.TextIOWrapper):
@@ -538,7 +538,7 @@ def reported(monkeypatch):
 def test_a_report_shows_finished_documents_too(run, folder, tmp_path, reported):
     assert run("--out=out", "files/b.txt")[0] == 0
     code, out, _ = run("--out=out", "--report=report.html", "files/a.txt", "files")
-    assert (code, out) == (0, "report.html: the report, to open in a browser\n")
+    assert (code, out) == (0, "report.html: the report; open it in a browser\n")
     expected = [
         ("files/a.txt", "The file a"),
         ("files/b.txt", "The file b"),
@@ -558,7 +558,7 @@ def test_a_report_needs_no_directory(run, folder, tmp_path, reported):
     code, out, err = run("--json", "--report=report.html", "files/a.txt")
     assert code == 0
     assert json.loads(out)["summary"] == "The file a"
-    assert "report.html: the report, to open in a browser\n" in err
+    assert "report.html: the report; open it in a browser\n" in err
     assert reported == [[("files/a.txt", "The file a")]]
 
 
@@ -637,7 +637,7 @@ def test_names_and_titles_that_are_no_text_are_written_in_characters(run, tmp_pa
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
     assert run("--out=out", name, "rows.jsonl")[0] == 0
     *_, err = run("--out=out", name, "rows.jsonl")
-    assert err.splitlines()[-1] == "2 summaries in out, 2 of them before"
+    assert err.splitlines()[-1] == "2 summaries in out, 2 of them from an earlier run"
     sources = [json.loads(path.read_text())["source"] for path in (tmp_path / "out").glob("*.json")]
     assert any(source.endswith(r"r\xe9sum\xe9.txt") for source in sources)
 
@@ -674,7 +674,7 @@ def test_directories_without_a_model(extract, folder, tmp_path):
     assert about["settings"]["model"] is None
     assert about["settings"]["length"] == "auto"
     *_, err = extract("--out=out", "--sources", "files")
-    assert err.splitlines()[-1] == "3 summaries in out, 3 of them before"
+    assert err.splitlines()[-1] == "3 summaries in out, 3 of them from an earlier run"
     *_, err = extract("--out=out", "--sources", "--length=1 sentence", "files")
     assert err.splitlines()[-1] == "3 summaries in out"
 
@@ -759,7 +759,10 @@ def test_formats_without_a_model(extract, folder):
         (["--stream", "--out=o"], "--stream prints text as it comes; leave --out out"),
         (["--json", "--format=html"], "--json is --format=jsonl, but --format=html"),
         (["--batch_size=0"], "--batch_size=0 must be at least 1"),
-        (["--max_pages=0"], "max_pages=0 must be at least 1"),
+        (["--max_pages=0"], "--max_pages=0 must be at least 1"),
+        (["--max_pages=x"], "argument --max_pages: 'x' is not a whole number; run longsum"),
+        (["--max_seconds=x"], "argument --max_seconds: 'x' is not a number; run longsum"),
+        (["-l", "-5"], '--length="-5"; write short, medium, long, a number of words such as 150,'),
         (["--query= "], "--query is blank"),
         (["--generation_option=top_k"], "--generation_option=top_k: write NAME=VALUE"),
         (["--generation_option=top_k=3"], "--generation_option=top_k=3: has its own flag"),

@@ -193,6 +193,19 @@ def test_progress_shows_names_without_control_characters(monkeypatch):
     assert OBEYED.search(shown) is None
 
 
+def test_a_spinner_may_appear_late(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with console.spinner("reading", 60):
+        pass
+    assert "reading" not in terminal.getvalue()
+    terminal.isatty = lambda: False
+    with console.spinner("reading", 60):
+        pass
+    assert "reading" not in terminal.getvalue()
+
+
 @pytest.mark.parametrize("command", [*COMMANDS, "noisy_pairs", "flags", "summary_output"])
 def test_commands_print_by_the_console_alone(command):
     """What ``print`` shows is not cleaned."""

@@ -78,9 +78,17 @@ def test_exit_codes(monkeypatch, tmp_path, stopped_by, flags, code):
 @pytest.mark.parametrize("task", [{}, {"held_out": 0.2}])
 def test_an_evaluation_on_documents_that_are_trained_on_is_said(experiment, rows, capsys, task):
     made = experiment(source=f"json:{rows}", **task)
-    train._announce(made, made.setup.run, "20 examples")
+    train._announce(made, made.setup.run, "20 examples", 0)
     said = 'the evaluation ("validation") reads the documents that are trained on; give task.held'
     assert (said in capsys.readouterr().err) == (not task)
+
+
+def test_a_run_that_has_more_steps_says_only_that(experiment, rows, capsys):
+    made = experiment(source=f"json:{rows}")
+    steps = made.setup.run.training.steps
+    train._announce(made, made.setup.run, "20 examples", steps + 1)
+    said = f"the run already has {steps + 1:,} steps; raise training.steps to continue it\n"
+    assert capsys.readouterr().err == said
 
 
 def test_held_out_documents_are_counted_whatever_the_splits_are_called(rows):

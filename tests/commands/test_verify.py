@@ -37,7 +37,7 @@ def test_what_was_written_is_compared_and_the_rest_is_read(written, capsys):
     assert code == 0
     assert lines == [
         f"{written}: 2 files as written, by SHA-256",
-        f"{written.parent}: 1 file whole as JSON; nothing proves the values",
+        f"{written.parent}: 1 file of valid JSON, but without a checksum",
     ]
 
 
@@ -122,7 +122,7 @@ def test_what_proves_nothing_is_said(tmp_path, capsys):
     code, lines = verified(capsys, tmp_path / "vocab.txt")
     assert (code, lines) == (
         0,
-        [f"{tmp_path / 'vocab.txt'}: 1 file not read: nothing proves the content"],
+        [f"{tmp_path / 'vocab.txt'}: 1 file without a checksum: not checked"],
     )
 
 

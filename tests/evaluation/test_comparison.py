@@ -129,7 +129,7 @@ def test_one_object_of_predictions(tmp_path):
 
 
 def test_predictions_without_references():
-    with pytest.raises(InputError, match='x: the prediction of "a" comes without a "reference"'):
+    with pytest.raises(InputError, match='x: the prediction of "a" has no "reference"'):
         own_references({"a": Prediction("One.")}, "x")
 
 

@@ -106,10 +106,10 @@ def test_values_are_read_as_their_types(config, key, text, value):
             "set one of them",
         ),
         ("mode.x", "1", 'config.mode is a value; it has no key "x"'),
-        ("data.rows", "1.5", 'config.data.rows: "1.5" is not of type int like 8'),
-        ("data.rows", "many", 'config.data.rows: "many" is not of type int like 8'),
-        ("data.rows", "True", 'config.data.rows: "True" is not of type int like 8'),
-        ("data.rate", "fast", 'config.data.rate: "fast" is not of type float like 0.1'),
+        ("data.rows", "1.5", 'config.data.rows: "1.5" is not a whole number; give one such as 8'),
+        ("data.rows", "many", 'config.data.rows: "many" is not a whole number; give one such as 8'),
+        ("data.rows", "True", 'config.data.rows: "True" is not a whole number; give one such as 8'),
+        ("data.rate", "fast", 'config.data.rate: "fast" is not a number; give one such as 0.1'),
         ("data.on", "maybe", 'config.data.on: "maybe" is neither true nor false'),
     ],
 )
@@ -131,7 +131,7 @@ def get_config(mode):
     path = write(tmp_path, written)
     key = "training.eval_every"
     assert read_config(f"{path}:{mode}", {key: text})["training"]["eval_every"] == value
-    with pytest.raises(InputError, match=r'eval_every: "epcoh" is not of type int like'):
+    with pytest.raises(InputError, match=r'"epcoh" is not a whole number; did you mean "epoch"'):
         read_config(f"{path}:{mode}", {key: "epcoh"})
 
 

@@ -2101,6 +2101,12 @@ def test_csv(tmp_path):
     assert csv.field_size_limit() == limit  # of the process, which other code may rely on
     table.write_text('id;text\n1;"One, and\nmore."\n2;Two.\n')
     assert [each.text for each in read(table)] == ["One, and\nmore.", "Two."]
+    table.write_text('id;text\n1;"One, and\nmore."\n\n2;"Three\nlines\nhere."\n3;\n4;\n')
+    failures = []
+    documents = [*read_documents(table, on_failure=failures.append)]
+    assert [document.id for document in documents] == ["1", "2"]
+    # named by the first lines of their rows
+    assert [failure.name for failure in failures] == [f"{table}:8", f"{table}:9"]
     tabs = tmp_path / "a.tsv"
     tabs.write_text("id\tbody\n1\tOne.\n")
     assert [each.text for each in read(tabs)] == ["One."]

@@ -311,6 +311,7 @@ def test_limits_are_flags(monkeypatch):
         "longsum_jax.serving.engine.Engine", lambda *_, **limits: made.update(limits)
     )
     monkeypatch.setattr("uvicorn.run", lambda *_, **options: made.update(port=options["port"]))
+    monkeypatch.setattr("longsum_jax.commands.serve._check_port", lambda *_: None)
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
     values = {"max_body_bytes": 1000, "max_request_seconds": 7.0, "max_queue": 3}
     values |= {"max_tokens": 50, "max_new_tokens": 9, "max_pages": 5, "port": 8001}

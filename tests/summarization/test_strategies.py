@@ -316,6 +316,14 @@ def test_the_length_is_held(name, length):
     assert len(whole.summary.text) >= len(result.summary.text)
 
 
+@pytest.mark.parametrize("length", [None, Length(20)])
+def test_an_empty_summary_has_the_tokens_that_were_written(length):
+    result = Played("segments", document(20), lambda words: "", length=length)
+    assert result.summary.text == ""
+    if length:
+        assert result.summary.summary_tokens == len(result.rounds[0])
+
+
 def test_what_a_length_comes_to():
     text = "One two three. Four five six seven."
     assert budget_of(Length(3), text, 14)[::2] == (3, 6)

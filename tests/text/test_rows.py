@@ -77,7 +77,7 @@ def test_usual_names_are_logged_once(write, caplog):
 
 def test_other_names_are_not_guessed(write):
     path = write("rows.csv", TABLE)
-    with pytest.raises(InputError, match=r'rows.csv:4: no key "body_text"; known: article'):
+    with pytest.raises(InputError, match=r'rows.csv:2: no key "body_text"; known: article'):
         list(read_json_lines(path, document_key="body_text"))
 
 
