@@ -106,8 +106,8 @@ def parse_chat(fields: Mapping[str, Any], *, has_model: bool) -> ChatRequest:
     temperature = options.pop("temperature", None)
     if temperature:
         options |= {"temperature": temperature, "do_sample": True}
-        # Beams and drafts of the model's config cannot be sampled; those of the
-        # body are refused.
+        # Beams and drafts cannot be sampled. In the model's config they are
+        # defaults; in the body they are refused.
         for name, value in (("num_beams", 1), ("prompt_lookup_num_tokens", 0)):
             if options.get(name) is None:
                 options[name] = value
