@@ -155,6 +155,11 @@ def test_paragraphs_with_one_wide_line_have_whole_sentences(read_one):
     assert read_one("b.txt", text).text == text
 
 
+@pytest.mark.parametrize("end", ["\r\r\n", "\r\n", "\r"])
+def test_line_ends_of_other_programs(read_one, end):
+    assert read_one("a.txt", f"One{end}two.{end}{end}Three.").text == "One\ntwo.\n\nThree."
+
+
 def test_text_is_left_as_it_is(read_one):
     text = "One line,\n  and an indented one.\n\nAnother paragraph - with a dash."
     document = read_one("a.txt", text)
