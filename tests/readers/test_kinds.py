@@ -465,6 +465,31 @@ def test_restructured_text(read_one):
     assert document.notes == notes
 
 
+@pytest.mark.parametrize("indent", ["", "   "])
+def test_simple_tables_of_restructured_text_have_rows(read_one, indent):
+    rule = "=====  ======  ===="
+    head = ["       Many columns", "-----  ------------", "Name   Value   Unit"]
+    rows = ["Speed  12             ", "Mass   3       kg", "               or t"]
+    table = "\n".join(indent + line for line in [rule, *head, rule, *rows, rule])
+    text = read_one("a.rst", f"One.\n\n{table}\n\nTwo.").text
+    lines = ["Many columns", "Name | Value | Unit", "Speed | 12", "Mass | 3 | kg or t"]
+    assert text.split("\n\n") == ["One.", "\n".join(lines), "Two."]
+
+
+def test_directives_with_text(read_one):
+    rows = "   * - Iron\n     - 1 M\n   * - Sand\n     - 2"
+    table = f".. list-table:: Costs\n   :header-rows: 1\n\n{rows}"
+    tabs = ".. tab-set::\n\n   .. tab-item:: Linux\n\n      Call it."
+    text = read_one("a.rst", f".. pull-quote::\n\n   Quoted.\n\n{table}\n\n{tabs}").text
+    assert text.split("\n\n") == [
+        "Quoted.",
+        "Costs",
+        "* Iron | 1 M\n* Sand | 2",
+        "Linux",
+        "Call it.",
+    ]
+
+
 def test_a_line_above_a_heading_makes_a_level_of_its_own(read_one):
     document = read_one("a.rst", "====\nBook\n====\n\nPart\n====\n\nIt rained.\n")
     assert headings(document) == [("Book", 1), ("Part", 2)]
@@ -517,9 +542,10 @@ def test_a_quote_after_an_empty_comment(read_one, comment, text):
         "  x::\n\n" * 50_000 + "end",
         ":a`" * 100_000 + " end",
         "=====\n" * 50_000 + "end",
+        "= " * 50_000 + "=\n" + "a\n" * 50_000 + "\nend",
         "    a\n\n" * 50_000 + "end",
     ],
-    ids=["directives", "code", "roles", "rules", "quotes"],
+    ids=["directives", "code", "roles", "rules", "columns", "quotes"],
 )
 def test_odd_restructured_text_takes_little_time(read_one, text):
     start = time.process_time()
