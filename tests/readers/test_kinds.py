@@ -1351,6 +1351,26 @@ def test_docx(read_one, make):
     assert document.notes == ("headers and footers left out",)
 
 
+@pytest.mark.parametrize("name", ["a.docx", "a"])
+def test_docx_of_word_for_the_web(read_one, make, name):
+    """Its parts have numbers."""
+    paragraph = '<w:p><w:pPr><w:pStyle w:val="H"/></w:pPr><w:r><w:t>{}</w:t></w:r></w:p>'
+    style = '<w:style w:styleId="H"><w:name w:val="heading 1"/></w:style>'
+    parts = {
+        "document": f"<w:body>{paragraph.format('Heading')}</w:body>",
+        "styles": style,
+        "footnotes": paragraph.format("A note."),
+    }
+    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    members = {
+        f"word/{part}2.xml": f'<w:{part} xmlns:w="{word}">{content}</w:{part}>'
+        for part, content in parts.items()
+    }
+    document = read_one(name, make.zip({"[Content_Types].xml": "<Types/>", **members}))
+    assert (document.text, headings(document)) == ("Heading", [("Heading", 1)])
+    assert document.notes == ("1 footnote left out",)
+
+
 def test_titles_and_footnotes_of_docx(read_one, make):
     def paragraph(text):
         return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
@@ -1432,6 +1452,8 @@ def form_field(text, properties):
         ),
         (run("Name: ") + form_field("Ann", '<w:showingPlcHdr w:val="0"/>'), "Name: Ann"),
         (run("Name: ") + form_field("Ann", ""), "Name: Ann"),
+        (f'{run("Angle ")}<w:r><w:sym w:font="Symbol" w:char="F061"/></w:r>', "Angle \u03b1"),
+        (f'{run("Angle")}<w:r><w:sym w:char="x"/><w:sym/></w:r>', "Angle"),
     ],
 )
 def test_what_docx_shows(read_one, make, runs, text):
