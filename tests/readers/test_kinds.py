@@ -1572,6 +1572,22 @@ def test_pptx(read_one, make):
     ]
 
 
+def test_diagrams_of_pptx_are_read(read_one, make):
+    """SmartArt is not in the slide, which only refers to it."""
+    points = f'<x xmlns:a="urn:a"><pt>{slide_paragraphs("Buy buses")}</pt><pt/></x>'
+    members = {
+        "ppt/slides/_rels/0.xml.rels": links(
+            n="../notesSlides/0.xml", d="../diagrams/data1.xml", m="../diagrams/data2.xml"
+        ),
+        "ppt/diagrams/data1.xml": points,
+        "ppt/notesSlides/0.xml": slide(shape("Tell it.", "body")),
+    }
+    content = make_pptx(make, slide(shape("Plan", "title")), slide(shape("End.")), **members)
+    assert pages(read_one("a.pptx", content)) == ["Plan\n\nBuy buses", "End."]
+    retained = read_one("b.pptx", content, keep_all=True)
+    assert pages(retained)[0] == "Plan\n\nBuy buses\n\nTell it."
+
+
 def make_xlsx(make, *sheets, strings=""):
     """A workbook; a sheet is (attributes, XML of its rows)."""
     entries = "".join(
