@@ -1668,6 +1668,19 @@ def test_rtf_leaves_out_what_it_hides(read_one, content):
     assert read_one("a.rtf", rb"{\rtf1\ansi\viewkind4 " + content + b"\\par}").text == "A B"
 
 
+def test_links_of_rtf_are_text(read_one):
+    link = r'{{\field{{\*\fldinst{{HYPERLINK "http://{0}"}}}}{{\fldrslt{{\ul {0}}}}}}}'
+    content = rf"{{\rtf1\ansi See {link.format('a.b')} and {link.format('c.d')} now.\par}}"
+    assert read_one("a.rtf", content).text == "See a.b and c.d now."
+
+
+def test_notes_of_rtf_name_what_is_left_out(read_one):
+    note, box = r"{\super\chftn{\footnote A note.}}", r"{\shp{\*\shpinst{\shptxt In a box.\par}}}"
+    document = read_one("a.rtf", rf"{{\rtf1\ansi One{note} two{note}.{box}\par}}")
+    assert document.text == "One two."
+    assert document.notes == ("2 footnotes left out", "1 shape text left out")
+
+
 # What is said and written to one another
 
 
