@@ -1746,6 +1746,15 @@ def test_what_speakers_say_is_a_paragraph(read_one, cues, expected):
     assert read_one("a.vtt", cues_of(*cues)).text.split("\n\n") == expected
 
 
+def test_rolling_captions_of_several_lines_are_read_once(read_one):
+    rolled = cues_of("We", "We\ngo", "We\ngo\nhome", "go\nhome\ntoday.")
+    assert read_one("a.vtt", rolled).text == "We go home today."
+    song = cues_of("Go,\nGo!", "Go,\nGo!\nNow.")
+    assert read_one("b.vtt", song).text == "Go, Go! Now."
+    late = "00:30.000 --> 00:31.000\nhome\ntoday.\nNow.\n"
+    assert read_one("c.vtt", f"{rolled}\n{late}").text == "We go home today.\n\nNow."
+
+
 def test_pauses_of_a_speaker_are_in_the_turn(read_one):
     times = [f"00:{i}0.000 --> 00:{i}1.000" for i in range(1, 4)]
     said = ["<v Ann>One.", "<v Ann>Two.", "<v Bob>Three."]
