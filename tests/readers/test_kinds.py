@@ -1835,6 +1835,8 @@ def test_what_outlook_answers_is_left_out(read_one, quoted):
         "pt., 2 maj 2025 o 08:00 Bob <b@c.d> napisał(a):\n\n> Old.",
         "Bob <b@c.d> wrote (at 2 May):\n> Old.",
         "On Fri, 2 May 2025, Bob <b@c.d> wrote:\n\nOld.",
+        "pt., 2 maj 2025 o 08:00 Bob <b@c.d> napisał(a):\n\nOld.",
+        "2025-05-02 8:00 GMT+02:00 Bob <b@c.d>: \n\nOld.",
         "Sent from my iPhone\n\n> On 2 May 2025, at 08:00, Bob wrote:\n>\n> Old.",
         "Von meinem iPhone gesendet",
         "Get Outlook for iOS<https://a.b>\n________________________________\nFrom: Bob\nSent: May",
@@ -1862,6 +1864,18 @@ def test_what_programs_and_lists_add_is_left_out(read_one, added):
 def test_what_looks_like_an_addition_stays(read_one, own):
     text = read_one("a.eml", f"Subject: S\n{PLAIN}\n\nMine.\n\n{own}\n\n> Old.\n").text
     assert text.split() == f"S Mine. {own}".split()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "For the 2025 meeting, please send Bob (b@c.d) the following:",
+        "At 10:30 on 6 May, ask Bob <b@c.d> for these:",
+    ],
+)
+def test_lines_after_a_sentence_with_an_address_stay(read_one, asked):
+    own = f"Dear all,\n\n{asked}\n\n- your title\n\nThe venue is new."
+    assert read_one("a.eml", f"Subject: S\n{PLAIN}\n\n{own}\n").text == f"S\n\n{own}"
 
 
 def test_answers_between_quoted_lines_stay(read_one):
