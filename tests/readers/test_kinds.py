@@ -1977,6 +1977,41 @@ def test_a_blank_form_of_a_body_is_not_read(read_one):
     assert read_one("a.eml", mail_of("alternative", *forms)).text == "A page."
 
 
+@pytest.mark.parametrize(
+    ("plain", "is_read"),
+    [
+        ("Read this mail at https://a.b", False),
+        ("Your program shows no HTML.", False),
+        ("We meet at noon.", True),
+        ("See https://a.b. " + MANY_WORDS * 10, True),
+    ],
+)
+def test_a_plain_form_that_refers_to_the_html_is_not_read(read_one, plain, is_read):
+    page = f"<!--{MANY_WORDS * 9}--><style>{'p {}' * 999}</style>{f'<p>{MANY_WORDS}</p>' * 6}"
+    mail = mail_of("alternative", (PLAIN, plain), (HTML, page))
+    assert (plain in read_one("a.eml", mail).text) == is_read
+    short = mail_of("alternative", (PLAIN, plain), (HTML, page[: page.index("<p>")]))
+    assert plain in read_one("b.eml", short).text
+
+
+def test_both_forms_of_a_body_without_their_mark_are_read_once(read_one):
+    plain = (PLAIN, "See you & Bob.")
+    same, other = (
+        (HTML, f"<style>p {{}}</style><p>See {text}</p>") for text in ("you &amp; Bob.", "Bob.")
+    )
+    picture = "Content-Type: image/png; name=a.png", "xx"
+    assert read_one("a.eml", mail_of("mixed", plain, same, picture)).text == "See you & Bob."
+    text = read_one("b.eml", mail_of("mixed", plain, other, picture)).text
+    assert text == "See you & Bob.\n\nSee Bob."
+
+
+def test_hidden_text_of_html_mail_is_left_out(read_one):
+    page = '<div style="Display: None">Preview.</div><p>Mine.</p>'
+    mail = f"Subject: S\n{HTML}\n\n{page}"
+    assert read_one("a.eml", mail).text == "S\n\nMine."
+    assert "Preview." in read_one("b.eml", mail, keep_all=True).text
+
+
 def test_other_forms_of_a_body_are_not_attached(read_one):
     forms = (PLAIN, "Come."), ("Content-Type: text/calendar", "BEGIN:VCALENDAR")
     document = read_one("a.eml", mail_of("alternative", *forms))
