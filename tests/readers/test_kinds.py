@@ -689,6 +689,40 @@ def test_code_and_notes_in_markdown(read_one):
     assert result == "[Ann]: hello there everyone\n\n[^1]: A note.\n\nEnd."
 
 
+@pytest.mark.parametrize(
+    ("marked", "shown"),
+    [
+        ("<p>One.</p><p>Two.</p>", "One.\n\nTwo."),
+        ("<ul>\n<li>One</li>\n<li>Two</li>\n</ul>", "One\n\nTwo"),
+        (
+            "<table>\n<tr><th>A</th><th>B</th></tr>\n<TR><TD>|x|</TD>\n<td></td><td>2</td></tr>\n</table>",
+            "A | B\n\n|x| | 2",
+        ),
+        ("One\n<style>\n\n.a {}\n</style>\n\n> <script>\n> x\n> </script>\n\nTwo", "One\n\nTwo"),
+        ("One\n\n<script>\n\nTwo", "One\n\nTwo"),
+        ('<script src="a"></script> One', "One"),
+        ("- One<p>Two", "- One\n\n  Two"),
+        ("<script-link>\nOne</script-link>\n\n</script>", "One"),
+        ("- One\n-\n\nTwo\n\n1.\n\nThree", "- One\n\nTwo\n\nThree"),
+        ("10<sup>6</sup>, 10<SUP>-6</SUP>, m<sup>2</sup>, 1<sup>st</sup>", "10^6, 10^-6, m2, 1st"),
+    ],
+)
+def test_html_in_markdown(read_one, marked, shown):
+    assert read_one("a.md", marked).text == shown
+
+
+def test_scripts_in_code_of_markdown_are_kept_with_all(read_one):
+    text = "<script>\nx\n</script>"
+    assert read_one("a.md", f"```\n{text}\n```", keep_all=True).text == text
+
+
+@pytest.mark.parametrize("tag", ["<script>\n", "> <style>\n\n", "<p>", "<td>"])
+def test_html_in_markdown_is_read_in_linear_time(read_one, tag):
+    before = time.process_time()
+    assert read_one("a.md", f"One.\n\n{tag * 20_000}</style>\n\nEnd.").text.endswith("End.")
+    assert time.process_time() - before < 10
+
+
 NESTED = "\n".join(f"{'  ' * depth}- a" for depth in range(15))
 
 
@@ -942,7 +976,11 @@ def test_captions_of_pdf(read_one, make):
         ('Word<a role="doc-noteref" href="#n1">1</a>.', "Word."),
         ('Word<a epub:type="noteref" href="#n1">1</a>.', "Word."),
         ("A word.<sup>[1]</sup> It ended.<sup>2</sup>", "A word. It ended."),
-        ("10<sup>2</sup> and 2<sup>n</sup>", "102 and 2n"),
+        (
+            "10<sup>2</sup>, 10<sup>&minus;2</sup> and 2<sup>n</sup>",
+            "10^2, 10^\u22122 and 2n",
+        ),
+        ('In 2019<sup><a href="#n1">1</a></sup> or 2020.<sup>2</sup>', "In 2019 or 2020."),
         ('<a href="#day">the 1<sup>st</sup></a>', "the 1st"),
     ],
 )
@@ -1106,6 +1144,16 @@ def test_paragraphs_in_cells_of_a_row(read_one):
     assert read_one("d.html", beside).text == f"1\n\n{MANY_WORDS * 9}"
     one = "<table><tr><td><p>One.</p><p>Two.</p></table>"
     assert read_one("c.html", one).text == "One.\n\nTwo."
+
+
+def test_two_line_breaks_end_a_paragraph(read_one):
+    page = "<div>Dear all<br><br>We meet.<br> <br/><br>1. A<br>2. B<br><br></div>"
+    assert read_one("a.html", page).text == "Dear all\n\nWe meet.\n\n1. A\n2. B"
+
+
+def test_legends_are_paragraphs(read_one):
+    page = f"<p>{MANY_WORDS}</p><fieldset><legend>Legend</legend>Text.</fieldset>"
+    assert read_one("a.html", page).text.split("\n\n") == [MANY_WORDS, "Legend", "Text."]
 
 
 def test_line_breaks_in_preformatted_text(read_one):
