@@ -14,7 +14,7 @@ from email.message import EmailMessage, MIMEPart
 from typing import Any
 
 from longsum_jax.errors import InputError, in_one_line
-from longsum_jax.readers.document import Block, Document, Failure
+from longsum_jax.readers.document import PARAGRAPH, Block, Document, Failure
 from longsum_jax.readers.encodings import decode
 from longsum_jax.readers.html import Page, declared_encoding, page_document
 from longsum_jax.readers.html_boilerplate import HIDDEN
@@ -362,6 +362,7 @@ def _with_lines(
             line for line in lines[start:end] if line is not None
         ).strip()
         if text:
+            text = re.sub(r"\n{3,}", PARAGRAPH, text)
             result.append(block._replace(text=text))
         start = end + 1
     return result

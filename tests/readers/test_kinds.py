@@ -2078,6 +2078,11 @@ def test_quoted_mail_of_html_is_left_out(read_one):
     assert "Old." in read_one("c.eml", f"Subject: S\n{HTML}\n\n{QUOTE}").text
 
 
+def test_quoted_lines_between_line_breaks_of_html_leave_no_gap(read_one):
+    page = "<div>One.<br><br>&gt; Old.<br><br>Two.</div>"
+    assert read_one("a.eml", f"Subject: S\n{HTML}\n\n{page}").text == "S\n\nOne.\n\nTwo."
+
+
 def test_forwarded_mail_is_read(read_one):
     outlook = "FYI.\n\nFrom: Bob\nSent: Friday\n\nWe won."
     assert "We won." in read_one("a.eml", f"Subject: FW: S\n{PLAIN}\n\n{outlook}").text
