@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
@@ -25,9 +25,7 @@ _NAMESPACES = (
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
     "http://purl.oclc.org/ooxml/wordprocessingml/main",
 )
-_MAIN = "word/document.xml"
-_STYLES = "word/styles.xml"
-_NOTES = {"word/footnotes.xml": "footnote", "word/endnotes.xml": "endnote"}
+_NOTES = {"footnotes": "footnote", "endnotes": "endnote"}
 _HEADING = re.compile(r"heading\s*([1-9])", re.IGNORECASE)
 # Styles of paragraphs that are not text, by their names, which are the same in
 # every language.
@@ -59,21 +57,23 @@ def read(source: Source) -> Iterator[Document]:
     def part(path: str) -> Element:
         return read_xml(archive, path, source)
 
-    if _STYLES in members:
-        styles = _read_styles(part(_STYLES))
+    main = part_path(members, "document") or "word/document.xml"
+    styles_path = part_path(members, "styles")
+    if styles_path is not None:
+        styles = _read_styles(part(styles_path))
     else:
         styles = _Styles()
     body = next(
         (
             element
-            for element in part(_MAIN).iter()
+            for element in part(main).iter()
             if local_name(element) == "body"
         ),
         None,
     )
     if body is None:
         raise InputError(
-            f"{source.name}: {_MAIN} has no body; the document is damaged"
+            f"{source.name}: {main} has no body; the document is damaged"
         )
     reader = _DocxReader(styles, source)
     blocks = list(reader.blocks(body))
@@ -87,14 +87,15 @@ def read(source: Source) -> Iterator[Document]:
         notes += transcript.notes
     if any(name.startswith(("word/header", "word/footer")) for name in members):
         notes.append("headers and footers left out")
-    for path in _NOTES:
-        if path not in members:
+    for name, noun in _NOTES.items():
+        path = part_path(members, name)
+        if path is None:
             continue
         part_blocks = list(_DocxReader(_Styles(), source).blocks(part(path)))
         if source.options.keep_all:
             blocks += part_blocks
         elif part_blocks:
-            notes.append(f"{counted(len(part_blocks), _NOTES[path])} left out")
+            notes.append(f"{counted(len(part_blocks), noun)} left out")
     title = office_title(archive, source)
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
@@ -102,6 +103,15 @@ def read(source: Source) -> Iterator[Document]:
     yield source.document(
         blocks, title=title, has_pictures=has_pictures, notes=notes
     )
+
+
+def part_path(members: Iterable[str], name: str) -> str | None:
+    """Returns the path of a part, or None.
+
+    Word for the web numbers parts: "word/document2.xml".
+    """
+    path = re.compile(rf"word/{name}\d*\.xml")
+    return min(filter(path.fullmatch, members), default=None)
 
 
 class _Styles(NamedTuple):
@@ -246,6 +256,8 @@ def _text(element: Element) -> str:
         name = local_name(child)
         if name == "t":
             parts.append(child.text or "")
+        elif name == "sym":
+            parts.append(_symbol(_attribute(child, "char")))
         elif name in _TEXT_OF:
             parts.append(_TEXT_OF[name])
         elif (
@@ -257,6 +269,13 @@ def _text(element: Element) -> str:
             if name == "p":
                 parts.append("\n")
     return "".join(parts)
+
+
+def _symbol(code: str) -> str:
+    """Returns a character of a symbol font; ``cleaning`` replaces its code by Unicode."""
+    if re.fullmatch(r"[0-9A-Fa-f]{4}", code):
+        return chr(int(code, 16))
+    return ""
 
 
 def _is_hidden(element: Element) -> bool:

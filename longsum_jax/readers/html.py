@@ -14,6 +14,7 @@ from longsum_jax.readers.html_tree import (
     outermost,
     remove,
     text_length,
+    with_powers,
 )
 from longsum_jax.readers.source import Source
 
@@ -129,7 +130,7 @@ class Page:
         )
         if is_xml:
             text = _SELF_CLOSED.sub(r"<\1\2></\1>", text)
-        tree = lexbor.LexborHTMLParser(text)
+        tree = lexbor.LexborHTMLParser(with_powers(text))
         head_title = tree.css_first("title")
         if head_title:
             self.title = head_title.text().strip() or None

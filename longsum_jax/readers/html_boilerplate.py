@@ -31,7 +31,10 @@ _BOILERPLATE = (
     '[role="menubar"], [role="toolbar"], [role="status"], del, '
     ".mw-editsection, a.headerlink, rp, rt"
 )
-_HIDDEN = '[aria-hidden="true"], [hidden], [style*="display:none"], [style*="display: none"]'
+HIDDEN = (
+    '[aria-hidden="true"], [hidden], '
+    '[style*="display:none" i], [style*="display: none" i]'
+)
 # Text fields of a form, and all of its controls.
 _TEXT_FIELDS = (
     'input:not([type]), input[type="text"], input[type="email"], input[type="password"], '
@@ -159,7 +162,7 @@ def _is_in_heading(node: Any) -> bool:
 def _drop_marked(root: Any, panels: set[str | None], *, has_main: bool) -> None:
     """Removes hidden elements, asides and alerts unless they belong to the text."""
     nodes = []
-    for node in root.css(_HIDDEN):
+    for node in root.css(HIDDEN):
         is_panel = node.attributes.get("role") == "tabpanel"
         if not is_panel and node.attributes.get("id") not in panels:
             nodes.append(node)

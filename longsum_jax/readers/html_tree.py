@@ -9,10 +9,13 @@ from longsum_jax.readers.document import Block
 HEADING_TAGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 HEADINGS = ", ".join(sorted(HEADING_TAGS))
 MOST_OF_PAGE = 0.5  # maximum share of a page's text that one rule removes
-_BLOCK = re.compile(
+BLOCK = re.compile(
     r"address|article|aside|blockquote|body|caption|center|dd|details|dialog|div|dl|dt|fieldset|"
-    r"figcaption|figure|footer|form|h[1-6]|header|hgroup|hr|html|li|main|nav|ol|p|pre|section|"
-    r"summary|table|tbody|tfoot|thead|tr|ul"
+    r"figcaption|figure|footer|form|h[1-6]|header|hgroup|hr|html|legend|li|main|nav|ol|p|pre|"
+    r"section|summary|table|tbody|tfoot|thead|tr|ul"
+)
+_POWER = re.compile(
+    r"(?<=\d)<sup>((?:&minus;|[-\u2212\u2013])?\d{1,3})</sup>", re.IGNORECASE
 )
 _SPACES = re.compile(r"[ \t\n\r\f\xa0]+")
 _LONGEST_CELL = 300  # characters of a cell whose paragraphs are one text
@@ -27,6 +30,11 @@ def text_length(node: Any) -> int:
 def letters(text: str) -> str:
     """Returns the letters and digits of a text, without brackets and commas of notes."""
     return "".join(filter(str.isalnum, text))
+
+
+def with_powers(text: str) -> str:
+    """Returns HTML in which "10<sup>6</sup>", which would become "106", is "10^6"."""
+    return _POWER.sub(r"^\1", text)
 
 
 def remove(nodes: list[Any]) -> None:
@@ -100,7 +108,7 @@ def blocks_of(root: Any) -> Iterator[Block]:
             continue
         if tag == "-text":
             parts.append(node.text_content or "")
-        elif cell is not None and (tag == "br" or _BLOCK.fullmatch(tag)):
+        elif cell is not None and (tag == "br" or BLOCK.fullmatch(tag)):
             parts.append(" ")
         elif tag == "br":
             if is_start:
@@ -112,7 +120,7 @@ def blocks_of(root: Any) -> Iterator[Block]:
                 cell = node.mem_id
             elif node.mem_id == cell:
                 cell = None
-        elif _BLOCK.fullmatch(tag):
+        elif BLOCK.fullmatch(tag):
             text = _block_text(parts, keep_lines=in_pre > 0)
             parts.clear()
             if text:
@@ -151,4 +159,5 @@ def _block_text(parts: list[str], *, keep_lines: bool) -> str:
         _SPACES.sub(" ", line).strip().removesuffix(" |")
         for line in text.split("\v")
     ]
-    return "\n".join(line for line in lines if line)
+    # Two line breaks in a row end a paragraph.
+    return re.sub("\n{2,}", "\n\n", "\n".join(lines).strip("\n"))

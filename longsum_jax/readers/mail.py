@@ -6,6 +6,7 @@ Browsers also save pages with their pictures as such messages (MHTML).
 import contextlib
 import email
 import email.policy
+import html
 import re
 from collections.abc import Iterator, Sequence
 from email.errors import MessageError
@@ -13,9 +14,11 @@ from email.message import EmailMessage, MIMEPart
 from typing import Any
 
 from longsum_jax.errors import InputError, in_one_line
-from longsum_jax.readers.document import Block, Document, Failure
+from longsum_jax.readers.document import PARAGRAPH, Block, Document, Failure
 from longsum_jax.readers.encodings import decode
 from longsum_jax.readers.html import Page, declared_encoding, page_document
+from longsum_jax.readers.html_boilerplate import HIDDEN
+from longsum_jax.readers.html_tree import letters
 from longsum_jax.readers.mail_history import QUOTED, has_forward, own_lines
 from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
@@ -29,6 +32,16 @@ _SIGNATURES = (
     *("application/pgp-signature", "application/pkcs7-signature"),
     "application/x-pkcs7-signature",
 )
+# Elements of HTML that are not shown, comments and tags.
+_MARKUP = re.compile(
+    r"<(head|style|script)\b.*?(?:</\1\b|\Z)|<!--.*?(?:-->|\Z)|<[^<>]*>?",
+    re.IGNORECASE | re.DOTALL,
+)
+# A plain text may only refer to the HTML of the mail: maximum of its letters, and
+# minimum ratio of the letters of HTML to them.
+_REFERS = re.compile(r"https?|html|www", re.IGNORECASE)
+_LONGEST_NOTICE = 500
+_LEAST_RATIO_TO_NOTICE = 5
 _PAGES = ("text/html", "application/xhtml+xml")
 
 # Elements with quoted mail. Gmail and Proton Mail put the quotation inside a
@@ -166,17 +179,52 @@ def _parts(
         # The body in another form, such as a calendar, is not an attachment.
         if not (has_alternatives and others == [inner] and not is_named):
             attached += others
-    if has_alternatives:
+    if has_alternatives or _are_equal(bodies, source.name):
         bodies = [_alternative(bodies, source.name)]
     return [body_part for body in bodies for body_part in body], attached
 
 
 def _alternative(bodies: list[list[MIMEPart]], name: str) -> list[MIMEPart]:
-    """Returns the alternative form of a body to read: plain text, unless it is blank."""
-    for body in sorted(bodies, key=_has_html):
-        if any(_text(part, name).strip() for part in body):
-            return body
-    return []
+    """Returns the alternative form of a body to read: plain text, unless it is
+    blank or only refers to the HTML.
+    """
+    filled = [
+        body
+        for body in bodies
+        if any(_text(part, name).strip() for part in body)
+    ]
+    if not filled:
+        return []
+    filled.sort(key=_has_html)
+    text = _letters(filled[0], name)
+    if (
+        len(text) <= _LONGEST_NOTICE
+        and _REFERS.search(text)
+        and len(_letters(filled[-1], name)) > _LEAST_RATIO_TO_NOTICE * len(text)
+    ):
+        return filled[-1]
+    return filled[0]
+
+
+def _are_equal(bodies: list[list[MIMEPart]], name: str) -> bool:
+    """Returns True if there are two bodies with the same text, one of them in HTML."""
+    filled = list(filter(None, bodies))
+    return (
+        len(filled) == 2
+        and sum(map(_has_html, filled)) == 1
+        and _letters(filled[0], name) == _letters(filled[1], name)
+    )
+
+
+def _letters(body: list[MIMEPart], name: str) -> str:
+    """Returns the letters and digits of a body, without markup."""
+    texts = []
+    for part in body:
+        text = _text(part, name)
+        if part.get_content_type() == "text/html":
+            text = html.unescape(_MARKUP.sub("", text))
+        texts.append(letters(text))
+    return "".join(texts)
 
 
 def _has_html(body: list[MIMEPart]) -> bool:
@@ -264,9 +312,10 @@ def _page_blocks(
     page: Page, source: Source, is_forward: bool
 ) -> tuple[list[Block], list[str]]:
     """Returns the blocks of an HTML body, and notes about removed content."""
-    blocks = page.blocks()
     if source.options.keep_all:
-        return blocks, []
+        return page.blocks(), []
+    page.drop(HIDDEN)
+    blocks = page.blocks()
     if not (is_forward or has_forward(_lines(blocks))):
         num_quoted = page.replace_quotations(
             _QUOTED_HTML, _QUOTED_BOXES, QUOTED
@@ -313,6 +362,7 @@ def _with_lines(
             line for line in lines[start:end] if line is not None
         ).strip()
         if text:
+            text = re.sub(r"\n{3,}", PARAGRAPH, text)
             result.append(block._replace(text=text))
         start = end + 1
     return result

@@ -92,6 +92,13 @@ _ATTRIBUTIONS = (
     re.compile(rf"\* .{{0,60}}{_ADDRESS} [\[(].{{1,40}}[\])]:"),
 )
 _HAS_ADDRESS = re.compile(_ADDRESS)
+# Attributions before quoted lines without marks: the word "wrote", or a time in
+# front of an address at the end. Others may be sentences of the writer.
+_UNMARKED = re.compile(
+    rf"{_WROTE}|^(?:Quoting|Citando|Zitat von|\*) "
+    r"|\d[:.h]\d\d\b.{0,100}<[^<>\s@]+@[^<>\s@]+>\s*[:\uff1a]\s*$",
+    re.IGNORECASE,
+)
 _LONGEST_ATTRIBUTION = 3  # lines
 
 _DASHES = re.compile(r"--[ \xa0]?")
@@ -329,7 +336,7 @@ def _without_history(lines: Sequence[str], header: _Header | None) -> OwnLines:
             )
             if following is not None and is_quoted[following]:
                 result[start : number + 1] = [None] * (number + 1 - start)
-            elif last_quoted < number and _HAS_ADDRESS.search(
+            elif last_quoted < number and _opens_unmarked(
                 " ".join(lines[start : number + 1])
             ):
                 # The rest is quoted without a mark.
@@ -341,6 +348,13 @@ def _without_history(lines: Sequence[str], header: _Header | None) -> OwnLines:
         if result_line is None
     )
     return OwnLines(result, _drop_endings(result, 0), num_quoted)
+
+
+def _opens_unmarked(attribution: str) -> bool:
+    """Returns True if what follows an attribution is quoted although no line is marked."""
+    return all(
+        pattern.search(attribution) for pattern in (_HAS_ADDRESS, _UNMARKED)
+    )
 
 
 def _attribution_start(lines: Sequence[str], last: int) -> int | None:

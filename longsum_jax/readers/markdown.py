@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from longsum_jax.errors import counted
-from longsum_jax.readers.document import Block, Document
+from longsum_jax.readers.document import PARAGRAPH, Block, Document
+from longsum_jax.readers.html_tree import BLOCK, with_powers
 from longsum_jax.readers.source import Source
 
 if TYPE_CHECKING:
@@ -68,7 +69,13 @@ _BLOCK_BORDERS = frozenset(
     )
 )
 _BREAKS = {"softbreak": " ", "hardbreak": "\n"}
-_LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
+_TAG = re.compile(r"</?([a-zA-Z][a-zA-Z1-6]*)")
+_NEW_CELL = "\uffff"  # a noncharacter, which is not in texts
+# An element that is not text, unless text follows it in its line.
+_NO_TEXT = re.compile(
+    r"<(?:script|style)[\s>](?!.*</(?:script|style)>.*\S)", re.IGNORECASE
+)
+_NO_TEXT_END = re.compile(r"</(?:script|style)>", re.IGNORECASE)
 
 
 def read(source: Source) -> Iterator[Document]:
@@ -152,6 +159,8 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
             lines = []
         if kind in _LIST_STARTS:
             depth += 1
+        elif kind == "list_item_close":
+            mark = ""  # unused if the item is empty
         elif kind == "list_item_open":
             mark = f"{'  ' * (depth - 1)}{token.info}{token.markup} "
         elif kind == "paragraph_open":
@@ -160,7 +169,8 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
                 content = _BOX.sub("", content)
             line = _plain(content, references)
             if line.strip():
-                lines.append(mark + line.replace("\n", "\n" + " " * len(mark)))
+                indented = re.sub(r"\n(?!\n)", "\n" + " " * len(mark), line)
+                lines.append(mark + indented)
                 mark = ""
         elif kind == "heading_open":
             title = _plain(
@@ -195,7 +205,7 @@ def _plain(text: str, references: dict[str, Any]) -> str:
         return " ".join(line.strip(" \t") for line in text.split("\n"))
     parser = _parser(_MAX_BRACKETS)
     tokens: list[Token] = []
-    parser.inline.parse(text, parser, references, tokens)
+    parser.inline.parse(with_powers(text), parser, references, tokens)
     parts = []
     for token in tokens:
         if token.type in ("text", "text_special"):
@@ -204,9 +214,26 @@ def _plain(text: str, references: dict[str, Any]) -> str:
             parts.append(token.content.strip())
         elif token.type in _BREAKS:
             parts.append(_BREAKS[token.type])
-        elif token.type == "html_inline" and _LINE_BREAK.match(token.content):
-            parts.append("\n")
-    return "".join(parts).strip()
+        elif token.type == "html_inline":
+            parts.append(_separator(token.content))
+    paragraphs = (
+        " | ".join(filter(None, map(str.strip, cells.split(_NEW_CELL))))
+        for cells in "".join(parts).split(PARAGRAPH)
+    )
+    return PARAGRAPH.join(filter(None, paragraphs))
+
+
+def _separator(tag: str) -> str:
+    """Returns the characters between the texts before and after a tag of HTML."""
+    match = _TAG.match(tag)
+    if match is None:
+        return ""
+    name = match.group(1).lower()
+    if name == "br":
+        return "\n"
+    if name in ("td", "th"):
+        return _NEW_CELL
+    return PARAGRAPH if BLOCK.fullmatch(name) else ""
 
 
 @functools.cache
@@ -241,10 +268,22 @@ def _parser(max_nesting: int) -> "MarkdownIt":
         )
         return False
 
+    def element_without_text(
+        state: "StateBlock", start: int, end: int, silent: bool
+    ) -> bool:
+        offset = state.bMarks[start] + state.tShift[start]
+        if _NO_TEXT.match(state.src, offset) is None:
+            return False
+        if "last_end" not in state.env:
+            ends = [tag.start() for tag in _NO_TEXT_END.finditer(state.src)]
+            state.env["last_end"] = max(ends, default=0)
+        # An element without an end is text.
+        return offset < state.env["last_end"] and rules_block.html_block(
+            state, start, end, silent
+        )
+
     parser = MarkdownIt("commonmark", {"maxNesting": max_nesting})
-    # Without this rule, tags of blocks are inline tags: they are removed, and
-    # their text remains.
-    parser.enable(["table", "strikethrough"]).disable("html_block")
+    parser.enable(["table", "strikethrough"])
     parser.core.ruler.enableOnly(["block"])
     others = ["paragraph", "reference", "blockquote"]
     blocks = parser.block.ruler
@@ -254,6 +293,9 @@ def _parser(max_nesting: int) -> "MarkdownIt":
         limited(rules_block.blockquote),
         {"alt": [*others, "list"]},
     )
+    # Other tags of blocks are inline tags: they are removed, and their text
+    # remains.
+    blocks.at("html_block", element_without_text, {"alt": others})
     blocks.at("reference", definition)
     blocks.at("code", indented_code)
     parser.inline.ruler.before("escape", "literal", _literal)

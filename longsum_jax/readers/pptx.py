@@ -32,13 +32,13 @@ def read(source: Source) -> Iterator[Document]:
     """
     archive = open_zip(source)
     members = set(archive.namelist())
-    targets = relationships(archive, PRESENTATION, source)
+    slides = relationships(archive, PRESENTATION, source)
     ids = [
         relationship_id(element)
         for element in read_xml(archive, PRESENTATION, source).iter()
         if local_name(element) == "sldId"
     ]
-    paths = [targets[identifier] for identifier in ids if identifier in targets]
+    paths = [slides[identifier] for identifier in ids if identifier in slides]
     source.check_pages(len(paths), "slides")
     blocks: list[Block] = []
     num_hidden = num_notes = 0
@@ -49,20 +49,23 @@ def read(source: Source) -> Iterator[Document]:
             num_hidden += 1
             continue
         blocks += _blocks(slide, page, keep_all=source.options.keep_all)
-        for notes_path in relationships(archive, path, source).values():
-            if (
-                not notes_path.startswith("ppt/notesSlides/")
-                or notes_path not in members
-            ):
-                continue
-            notes = list(
-                _blocks(
-                    read_xml(archive, notes_path, source), page, keep_all=False
+        # Data of SmartArt diagrams, and then notes.
+        targets = sorted(relationships(archive, path, source).values())
+        for target in filter(members.__contains__, targets):
+            if target.startswith("ppt/diagrams/data"):
+                diagram = read_xml(archive, target, source)
+                blocks += [
+                    Block(text, 0, page) for text in _paragraphs(diagram)
+                ]
+            elif target.startswith("ppt/notesSlides/"):
+                notes = list(
+                    _blocks(
+                        read_xml(archive, target, source), page, keep_all=False
+                    )
                 )
-            )
-            num_notes += len(notes) > 0
-            if source.options.keep_all:
-                blocks += notes
+                num_notes += len(notes) > 0
+                if source.options.keep_all:
+                    blocks += notes
     remarks = []
     if num_hidden:
         remarks.append(f"{counted(num_hidden, 'hidden slide')} left out")

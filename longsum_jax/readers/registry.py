@@ -136,7 +136,6 @@ _BUILT_IN = dict(KINDS)
 # Documents that are zip archives, by a member that only they contain.
 _ZIP_MEMBERS = {
     "META-INF/container.xml": "epub",
-    "word/document.xml": "docx",
     pptx.PRESENTATION: "pptx",
     xlsx.WORKBOOK: "xlsx",
     "content.xml": "odt",
@@ -373,6 +372,8 @@ def _kind_of_zip(source: Source) -> Kind:
     for member, kind in _ZIP_MEMBERS.items():
         if member in names:
             return KINDS[kind]
+    if docx.part_path(names, "document") is not None:
+        return KINDS["docx"]
     if "Index/Document.iwa" in names:
         raise InputError(
             f"{source.name}: is a document of Apple's iWork; save it as .docx or PDF"

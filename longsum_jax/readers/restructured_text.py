@@ -1,5 +1,6 @@
 """reStructuredText: headings become structure; directives, code and markup are removed."""
 
+import itertools
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -36,10 +37,19 @@ _BODIES = (
     "topic",
     "sidebar",
     "epigraph",
+    "pull-quote",
+    "highlights",
+    "compound",
     "container",
+    "list-table",
+    "tab-set",
+    "tab-item",
+    "dropdown",
     "rubric",
 )
 _TEXT = frozenset((*_ADMONITIONS, *_CHANGES, *_BODIES))
+# Start of a cell of a list table, except the first of a row.
+_CELL = re.compile(r"\n+ +- ")
 _DEEPEST = 20  # maximum nesting depth of directives that are read
 _OPTION = re.compile(r"[ \t]*:[\w -]+:")
 # ":Author: Anna Berg" in front of a document
@@ -47,6 +57,7 @@ _FIELD = re.compile(r":[A-Za-z][^:\n]*:(?:[ \t]|$)")
 _DOCTEST = re.compile(r"[ \t]*>>> ")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\(?(?:\d{1,3}|#|[A-Za-z])[.)])[ \t]")
 _TABLE_RULE = re.compile(r"[ \t]*(?:\+[-=+]+\+|=+(?: +=+)+)[ \t]*")
+_GAP = re.compile(r"(?<==) +(?==)")  # between the columns of a simple table
 _ROW = re.compile(r"[ \t]*\|[ \t].*\|[ \t]*")
 _LINE = re.compile(r"[ \t]*\|(?:[ \t]+|$)")  # a line of verse or of an address
 
@@ -193,7 +204,10 @@ class _RestructuredReader:
         elif directive is None or directive.group(1).lower() not in _TEXT:
             self.num_marks += 1
         else:
-            body = textwrap.dedent("\n".join(lines[1:])).split("\n")
+            text = textwrap.dedent("\n".join(lines[1:]))
+            if directive.group(1) == "list-table":
+                text = _CELL.sub(" | ", text).replace("* - ", "* ")
+            body = text.split("\n")
             options = 0
             while options < len(body) and _OPTION.match(body[options]):
                 options += 1
@@ -264,8 +278,29 @@ def _end_of_indented(lines: Sequence[str], index: int, beyond: int = 0) -> int:
 def _unwrapped(lines: Sequence[str]) -> str:
     """Joins the lines of a paragraph; list items, table rows and fields start new lines."""
     parts: list[str] = []
+    columns: list[int] = []  # starts of the columns of a simple table
     for line in lines:
         if _TABLE_RULE.fullmatch(line):
+            if line.lstrip().startswith("="):
+                columns = [0, *(gap.end() for gap in _GAP.finditer(line))]
+            continue
+        if columns:
+            if not line.strip(" -"):  # line below a head of several columns
+                continue
+            # A cell of several columns has no space in front of a column.
+            starts = [
+                start
+                for start in itertools.takewhile(len(line).__gt__, columns)
+                if not line[start - 1 : start].strip()
+            ]
+            cells = [
+                line[start:end].strip()
+                for start, end in itertools.pairwise([*starts, None])
+            ]
+            # A row without a first cell continues the row above.
+            if parts:
+                parts.append("\n" if cells[0] else " ")
+            parts.append(" | ".join(filter(None, cells)))
             continue
         is_row = _ROW.fullmatch(line) is not None
         is_line = not is_row and _LINE.match(line) is not None

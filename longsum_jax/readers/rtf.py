@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.extra import import_extra
 from longsum_jax.readers.document import Document
 from longsum_jax.readers.plain_text import text_blocks
@@ -16,6 +16,8 @@ _PART = re.compile(
     re.S,
 )
 _HIDES = re.compile(r"\\(v|deleted)(?![a-z])")
+# Destinations that striprtf removes.
+_LEFT_OUT = {r"\footnote": "footnote", r"\shptxt": "shape text"}
 # Control words for characters; all others format text or start a destination
 # that is not text.
 _CHARACTERS = re.compile(
@@ -34,6 +36,9 @@ def read(source: Source) -> Iterator[Document]:
     # RTF escapes all non-ASCII characters; unescaped bytes are in the most
     # common code page.
     content = _without_hidden(source.content.decode("cp1252", errors="replace"))
+    # The space has no meaning, but keeps striprtf from adding the address of the
+    # last link of a line.
+    content = content.replace(r"{\field{", r"{\field {")
     try:
         text = striprtf.rtf_to_text(content, errors="replace")
     except (
@@ -50,8 +55,13 @@ def read(source: Source) -> Iterator[Document]:
     lines = [
         _row(line) if line.endswith("|") else line for line in text.split("\n")
     ]
+    notes = [
+        f"{counted(content.count(word), noun)} left out"
+        for word, noun in _LEFT_OUT.items()
+        if word in content
+    ]
     yield source.document(
-        block for line in lines for block in text_blocks(line)
+        (block for line in lines for block in text_blocks(line)), notes=notes
     )
 
 

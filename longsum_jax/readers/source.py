@@ -188,7 +188,9 @@ class Source:
             InputError: the content is not text.
         """
         result = decode(self.content, self.name, declared)
-        text = result.text.replace("\r\n", "\n").replace("\r", "\n")
+        # Programs that write "\r\n" in text mode make "\r\r\n" of it.
+        text = result.text.replace("\r\r\n", "\n")
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
         notes = []
         if result.guess:
             if result.rival:

@@ -28,6 +28,7 @@ _SOUND = re.compile(r"\[[^\[\]]{1,60}\]|\([^()]{1,60}\)|[\u266a\u266b# ]+")
 _COMMENTS = ("NOTE", "STYLE", "REGION")
 _Cue = tuple[float, float, list[str]]  # start and end in seconds, and lines
 _PAUSE = 4.0  # seconds of silence that end a paragraph
+_MOST_ROLLING = 4  # lines of rolling captions
 _FEWEST_NAMED = 0.4  # share of cues that begin with a name in a meeting
 
 
@@ -76,10 +77,13 @@ class _SubtitleReader:
         paragraphs: list[list[str]] = []
         speaker = last = None
         end_before = 0.0
+        before: Sequence[str] = ()
         for start, end, shown in cues:
             is_new = start - end_before > _PAUSE
             end_before = end
-            for line in shown:
+            num_repeated = _num_repeated(before, shown)
+            before = shown or before
+            for line in shown[num_repeated:]:
                 name, speech = self._turn(line)
                 # Rolling captions repeat every line.
                 if (line == last and not is_new) or self._is_sound(speech):
@@ -118,6 +122,19 @@ class _SubtitleReader:
         )
         self.num_sounds += is_sound
         return is_sound
+
+
+def _num_repeated(before: Sequence[str], shown: Sequence[str]) -> int:
+    """Returns the number of lines that rolling captions repeat before a new line.
+
+    Args:
+        before: lines of the previous cue.
+        shown: lines of a cue, which may begin with the last lines of ``before``.
+    """
+    for count in range(min(_MOST_ROLLING, len(before), len(shown) - 1), 0, -1):
+        if before[-count:] == shown[:count]:
+            return count
+    return 0
 
 
 def _block(paragraphs: Sequence[Sequence[str]]) -> Block:

@@ -155,6 +155,11 @@ def test_paragraphs_with_one_wide_line_have_whole_sentences(read_one):
     assert read_one("b.txt", text).text == text
 
 
+@pytest.mark.parametrize("end", ["\r\r\n", "\r\n", "\r"])
+def test_line_ends_of_other_programs(read_one, end):
+    assert read_one("a.txt", f"One{end}two.{end}{end}Three.").text == "One\ntwo.\n\nThree."
+
+
 def test_text_is_left_as_it_is(read_one):
     text = "One line,\n  and an indented one.\n\nAnother paragraph - with a dash."
     document = read_one("a.txt", text)
@@ -460,6 +465,31 @@ def test_restructured_text(read_one):
     assert document.notes == notes
 
 
+@pytest.mark.parametrize("indent", ["", "   "])
+def test_simple_tables_of_restructured_text_have_rows(read_one, indent):
+    rule = "=====  ======  ===="
+    head = ["       Many columns", "-----  ------------", "Name   Value   Unit"]
+    rows = ["Speed  12             ", "Mass   3       kg", "               or t"]
+    table = "\n".join(indent + line for line in [rule, *head, rule, *rows, rule])
+    text = read_one("a.rst", f"One.\n\n{table}\n\nTwo.").text
+    lines = ["Many columns", "Name | Value | Unit", "Speed | 12", "Mass | 3 | kg or t"]
+    assert text.split("\n\n") == ["One.", "\n".join(lines), "Two."]
+
+
+def test_directives_with_text(read_one):
+    rows = "   * - Iron\n     - 1 M\n   * - Sand\n     - 2"
+    table = f".. list-table:: Costs\n   :header-rows: 1\n\n{rows}"
+    tabs = ".. tab-set::\n\n   .. tab-item:: Linux\n\n      Call it."
+    text = read_one("a.rst", f".. pull-quote::\n\n   Quoted.\n\n{table}\n\n{tabs}").text
+    assert text.split("\n\n") == [
+        "Quoted.",
+        "Costs",
+        "* Iron | 1 M\n* Sand | 2",
+        "Linux",
+        "Call it.",
+    ]
+
+
 def test_a_line_above_a_heading_makes_a_level_of_its_own(read_one):
     document = read_one("a.rst", "====\nBook\n====\n\nPart\n====\n\nIt rained.\n")
     assert headings(document) == [("Book", 1), ("Part", 2)]
@@ -512,9 +542,10 @@ def test_a_quote_after_an_empty_comment(read_one, comment, text):
         "  x::\n\n" * 50_000 + "end",
         ":a`" * 100_000 + " end",
         "=====\n" * 50_000 + "end",
+        "= " * 50_000 + "=\n" + "a\n" * 50_000 + "\nend",
         "    a\n\n" * 50_000 + "end",
     ],
-    ids=["directives", "code", "roles", "rules", "quotes"],
+    ids=["directives", "code", "roles", "rules", "columns", "quotes"],
 )
 def test_odd_restructured_text_takes_little_time(read_one, text):
     start = time.process_time()
@@ -656,6 +687,40 @@ def test_code_and_notes_in_markdown(read_one):
     spoken = "[Ann]: hello there everyone\n\n[^1]: A note.\n\n[a]: http://b.c 'title'\n\nEnd."
     result = read_one("c.md", spoken).text
     assert result == "[Ann]: hello there everyone\n\n[^1]: A note.\n\nEnd."
+
+
+@pytest.mark.parametrize(
+    ("marked", "shown"),
+    [
+        ("<p>One.</p><p>Two.</p>", "One.\n\nTwo."),
+        ("<ul>\n<li>One</li>\n<li>Two</li>\n</ul>", "One\n\nTwo"),
+        (
+            "<table>\n<tr><th>A</th><th>B</th></tr>\n<TR><TD>|x|</TD>\n<td></td><td>2</td></tr>\n</table>",
+            "A | B\n\n|x| | 2",
+        ),
+        ("One\n<style>\n\n.a {}\n</style>\n\n> <script>\n> x\n> </script>\n\nTwo", "One\n\nTwo"),
+        ("One\n\n<script>\n\nTwo", "One\n\nTwo"),
+        ('<script src="a"></script> One', "One"),
+        ("- One<p>Two", "- One\n\n  Two"),
+        ("<script-link>\nOne</script-link>\n\n</script>", "One"),
+        ("- One\n-\n\nTwo\n\n1.\n\nThree", "- One\n\nTwo\n\nThree"),
+        ("10<sup>6</sup>, 10<SUP>-6</SUP>, m<sup>2</sup>, 1<sup>st</sup>", "10^6, 10^-6, m2, 1st"),
+    ],
+)
+def test_html_in_markdown(read_one, marked, shown):
+    assert read_one("a.md", marked).text == shown
+
+
+def test_scripts_in_code_of_markdown_are_kept_with_all(read_one):
+    text = "<script>\nx\n</script>"
+    assert read_one("a.md", f"```\n{text}\n```", keep_all=True).text == text
+
+
+@pytest.mark.parametrize("tag", ["<script>\n", "> <style>\n\n", "<p>", "<td>"])
+def test_html_in_markdown_is_read_in_linear_time(read_one, tag):
+    before = time.process_time()
+    assert read_one("a.md", f"One.\n\n{tag * 20_000}</style>\n\nEnd.").text.endswith("End.")
+    assert time.process_time() - before < 10
 
 
 NESTED = "\n".join(f"{'  ' * depth}- a" for depth in range(15))
@@ -911,7 +976,11 @@ def test_captions_of_pdf(read_one, make):
         ('Word<a role="doc-noteref" href="#n1">1</a>.', "Word."),
         ('Word<a epub:type="noteref" href="#n1">1</a>.', "Word."),
         ("A word.<sup>[1]</sup> It ended.<sup>2</sup>", "A word. It ended."),
-        ("10<sup>2</sup> and 2<sup>n</sup>", "102 and 2n"),
+        (
+            "10<sup>2</sup>, 10<sup>&minus;2</sup> and 2<sup>n</sup>",
+            "10^2, 10^\u22122 and 2n",
+        ),
+        ('In 2019<sup><a href="#n1">1</a></sup> or 2020.<sup>2</sup>', "In 2019 or 2020."),
         ('<a href="#day">the 1<sup>st</sup></a>', "the 1st"),
     ],
 )
@@ -1075,6 +1144,16 @@ def test_paragraphs_in_cells_of_a_row(read_one):
     assert read_one("d.html", beside).text == f"1\n\n{MANY_WORDS * 9}"
     one = "<table><tr><td><p>One.</p><p>Two.</p></table>"
     assert read_one("c.html", one).text == "One.\n\nTwo."
+
+
+def test_two_line_breaks_end_a_paragraph(read_one):
+    page = "<div>Dear all<br><br>We meet.<br> <br/><br>1. A<br>2. B<br><br></div>"
+    assert read_one("a.html", page).text == "Dear all\n\nWe meet.\n\n1. A\n2. B"
+
+
+def test_legends_are_paragraphs(read_one):
+    page = f"<p>{MANY_WORDS}</p><fieldset><legend>Legend</legend>Text.</fieldset>"
+    assert read_one("a.html", page).text.split("\n\n") == [MANY_WORDS, "Legend", "Text."]
 
 
 def test_line_breaks_in_preformatted_text(read_one):
@@ -1320,6 +1399,26 @@ def test_docx(read_one, make):
     assert document.notes == ("headers and footers left out",)
 
 
+@pytest.mark.parametrize("name", ["a.docx", "a"])
+def test_docx_of_word_for_the_web(read_one, make, name):
+    """Its parts have numbers."""
+    paragraph = '<w:p><w:pPr><w:pStyle w:val="H"/></w:pPr><w:r><w:t>{}</w:t></w:r></w:p>'
+    style = '<w:style w:styleId="H"><w:name w:val="heading 1"/></w:style>'
+    parts = {
+        "document": f"<w:body>{paragraph.format('Heading')}</w:body>",
+        "styles": style,
+        "footnotes": paragraph.format("A note."),
+    }
+    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    members = {
+        f"word/{part}2.xml": f'<w:{part} xmlns:w="{word}">{content}</w:{part}>'
+        for part, content in parts.items()
+    }
+    document = read_one(name, make.zip({"[Content_Types].xml": "<Types/>", **members}))
+    assert (document.text, headings(document)) == ("Heading", [("Heading", 1)])
+    assert document.notes == ("1 footnote left out",)
+
+
 def test_titles_and_footnotes_of_docx(read_one, make):
     def paragraph(text):
         return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
@@ -1401,6 +1500,8 @@ def form_field(text, properties):
         ),
         (run("Name: ") + form_field("Ann", '<w:showingPlcHdr w:val="0"/>'), "Name: Ann"),
         (run("Name: ") + form_field("Ann", ""), "Name: Ann"),
+        (f'{run("Angle ")}<w:r><w:sym w:font="Symbol" w:char="F061"/></w:r>', "Angle \u03b1"),
+        (f'{run("Angle")}<w:r><w:sym w:char="x"/><w:sym/></w:r>', "Angle"),
     ],
 )
 def test_what_docx_shows(read_one, make, runs, text):
@@ -1519,6 +1620,22 @@ def test_pptx(read_one, make):
     ]
 
 
+def test_diagrams_of_pptx_are_read(read_one, make):
+    """SmartArt is not in the slide, which only refers to it."""
+    points = f'<x xmlns:a="urn:a"><pt>{slide_paragraphs("Buy buses")}</pt><pt/></x>'
+    members = {
+        "ppt/slides/_rels/0.xml.rels": links(
+            n="../notesSlides/0.xml", d="../diagrams/data1.xml", m="../diagrams/data2.xml"
+        ),
+        "ppt/diagrams/data1.xml": points,
+        "ppt/notesSlides/0.xml": slide(shape("Tell it.", "body")),
+    }
+    content = make_pptx(make, slide(shape("Plan", "title")), slide(shape("End.")), **members)
+    assert pages(read_one("a.pptx", content)) == ["Plan\n\nBuy buses", "End."]
+    retained = read_one("b.pptx", content, keep_all=True)
+    assert pages(retained)[0] == "Plan\n\nBuy buses\n\nTell it."
+
+
 def make_xlsx(make, *sheets, strings=""):
     """A workbook; a sheet is (attributes, XML of its rows)."""
     entries = "".join(
@@ -1599,6 +1716,19 @@ def test_rtf_leaves_out_what_it_hides(read_one, content):
     assert read_one("a.rtf", rb"{\rtf1\ansi\viewkind4 " + content + b"\\par}").text == "A B"
 
 
+def test_links_of_rtf_are_text(read_one):
+    link = r'{{\field{{\*\fldinst{{HYPERLINK "http://{0}"}}}}{{\fldrslt{{\ul {0}}}}}}}'
+    content = rf"{{\rtf1\ansi See {link.format('a.b')} and {link.format('c.d')} now.\par}}"
+    assert read_one("a.rtf", content).text == "See a.b and c.d now."
+
+
+def test_notes_of_rtf_name_what_is_left_out(read_one):
+    note, box = r"{\super\chftn{\footnote A note.}}", r"{\shp{\*\shpinst{\shptxt In a box.\par}}}"
+    document = read_one("a.rtf", rf"{{\rtf1\ansi One{note} two{note}.{box}\par}}")
+    assert document.text == "One two."
+    assert document.notes == ("2 footnotes left out", "1 shape text left out")
+
+
 # What is said and written to one another
 
 
@@ -1662,6 +1792,15 @@ def cues_of(*cues):
 )
 def test_what_speakers_say_is_a_paragraph(read_one, cues, expected):
     assert read_one("a.vtt", cues_of(*cues)).text.split("\n\n") == expected
+
+
+def test_rolling_captions_of_several_lines_are_read_once(read_one):
+    rolled = cues_of("We", "We\ngo", "We\ngo\nhome", "go\nhome\ntoday.")
+    assert read_one("a.vtt", rolled).text == "We go home today."
+    song = cues_of("Go,\nGo!", "Go,\nGo!\nNow.")
+    assert read_one("b.vtt", song).text == "Go, Go! Now."
+    late = "00:30.000 --> 00:31.000\nhome\ntoday.\nNow.\n"
+    assert read_one("c.vtt", f"{rolled}\n{late}").text == "We go home today.\n\nNow."
 
 
 def test_pauses_of_a_speaker_are_in_the_turn(read_one):
@@ -1744,6 +1883,8 @@ def test_what_outlook_answers_is_left_out(read_one, quoted):
         "pt., 2 maj 2025 o 08:00 Bob <b@c.d> napisał(a):\n\n> Old.",
         "Bob <b@c.d> wrote (at 2 May):\n> Old.",
         "On Fri, 2 May 2025, Bob <b@c.d> wrote:\n\nOld.",
+        "pt., 2 maj 2025 o 08:00 Bob <b@c.d> napisał(a):\n\nOld.",
+        "2025-05-02 8:00 GMT+02:00 Bob <b@c.d>: \n\nOld.",
         "Sent from my iPhone\n\n> On 2 May 2025, at 08:00, Bob wrote:\n>\n> Old.",
         "Von meinem iPhone gesendet",
         "Get Outlook for iOS<https://a.b>\n________________________________\nFrom: Bob\nSent: May",
@@ -1771,6 +1912,18 @@ def test_what_programs_and_lists_add_is_left_out(read_one, added):
 def test_what_looks_like_an_addition_stays(read_one, own):
     text = read_one("a.eml", f"Subject: S\n{PLAIN}\n\nMine.\n\n{own}\n\n> Old.\n").text
     assert text.split() == f"S Mine. {own}".split()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "For the 2025 meeting, please send Bob (b@c.d) the following:",
+        "At 10:30 on 6 May, ask Bob <b@c.d> for these:",
+    ],
+)
+def test_lines_after_a_sentence_with_an_address_stay(read_one, asked):
+    own = f"Dear all,\n\n{asked}\n\n- your title\n\nThe venue is new."
+    assert read_one("a.eml", f"Subject: S\n{PLAIN}\n\n{own}\n").text == f"S\n\n{own}"
 
 
 def test_answers_between_quoted_lines_stay(read_one):
@@ -1872,6 +2025,41 @@ def test_a_blank_form_of_a_body_is_not_read(read_one):
     assert read_one("a.eml", mail_of("alternative", *forms)).text == "A page."
 
 
+@pytest.mark.parametrize(
+    ("plain", "is_read"),
+    [
+        ("Read this mail at https://a.b", False),
+        ("Your program shows no HTML.", False),
+        ("We meet at noon.", True),
+        ("See https://a.b. " + MANY_WORDS * 10, True),
+    ],
+)
+def test_a_plain_form_that_refers_to_the_html_is_not_read(read_one, plain, is_read):
+    page = f"<!--{MANY_WORDS * 9}--><style>{'p {}' * 999}</style>{f'<p>{MANY_WORDS}</p>' * 6}"
+    mail = mail_of("alternative", (PLAIN, plain), (HTML, page))
+    assert (plain in read_one("a.eml", mail).text) == is_read
+    short = mail_of("alternative", (PLAIN, plain), (HTML, page[: page.index("<p>")]))
+    assert plain in read_one("b.eml", short).text
+
+
+def test_both_forms_of_a_body_without_their_mark_are_read_once(read_one):
+    plain = (PLAIN, "See you & Bob.")
+    same, other = (
+        (HTML, f"<style>p {{}}</style><p>See {text}</p>") for text in ("you &amp; Bob.", "Bob.")
+    )
+    picture = "Content-Type: image/png; name=a.png", "xx"
+    assert read_one("a.eml", mail_of("mixed", plain, same, picture)).text == "See you & Bob."
+    text = read_one("b.eml", mail_of("mixed", plain, other, picture)).text
+    assert text == "See you & Bob.\n\nSee Bob."
+
+
+def test_hidden_text_of_html_mail_is_left_out(read_one):
+    page = '<div style="Display: None">Preview.</div><p>Mine.</p>'
+    mail = f"Subject: S\n{HTML}\n\n{page}"
+    assert read_one("a.eml", mail).text == "S\n\nMine."
+    assert "Preview." in read_one("b.eml", mail, keep_all=True).text
+
+
 def test_other_forms_of_a_body_are_not_attached(read_one):
     forms = (PLAIN, "Come."), ("Content-Type: text/calendar", "BEGIN:VCALENDAR")
     document = read_one("a.eml", mail_of("alternative", *forms))
@@ -1888,6 +2076,11 @@ def test_quoted_mail_of_html_is_left_out(read_one):
     assert document.notes == ("quoted mail of 27 characters left out",)
     assert "Old." in read_one("b.eml", mail, keep_all=True).text
     assert "Old." in read_one("c.eml", f"Subject: S\n{HTML}\n\n{QUOTE}").text
+
+
+def test_quoted_lines_between_line_breaks_of_html_leave_no_gap(read_one):
+    page = "<div>One.<br><br>&gt; Old.<br><br>Two.</div>"
+    assert read_one("a.eml", f"Subject: S\n{HTML}\n\n{page}").text == "S\n\nOne.\n\nTwo."
 
 
 def test_forwarded_mail_is_read(read_one):
