@@ -273,11 +273,14 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
             "stacks with one vocabulary are supported"
         )
     values |= read_token_ids(raw, decoder)
+    end_of_image = outer.get("eoi_token_index")
     values |= {
         "vocab_size": sizes[0],
         "encoder": _read_stack(encoder, Gemma3Stack, "encoder.text_config"),
         "decoder": _read_stack(decoder, Gemma3DecoderStack, "decoder"),
-        "eoi_token_index": outer.get("eoi_token_index", _END_OF_IMAGE),
+        "eoi_token_index": (
+            _END_OF_IMAGE if end_of_image is None else end_of_image
+        ),
     }
     if "encoder_attention" not in raw:
         count = values["encoder"].num_hidden_layers

@@ -1,5 +1,9 @@
 """A config.json that leaves fields out means what transformers takes for them."""
 
+import copy
+import functools
+import operator
+
 import pytest
 import transformers
 
@@ -38,3 +42,35 @@ def test_absent_fields(name):
     complete = CLASSES[name]().to_dict()
     result = family.config_of_json({"model_type": name}, "config.json")
     assert result == family.config_of_json(complete, "config.json")
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_null_is_accepted_where_transformers_accepts_it(name):
+    family = get_family(name)
+    complete = CLASSES[name]().to_dict()
+    for path in [*paths_of(complete), ("decoder_start_token_id",)]:
+        config = copy.deepcopy(complete)
+        section = functools.reduce(operator.getitem, path[:-1], config)
+        section[path[-1]] = None
+        try:
+            CLASSES[name].from_dict(copy.deepcopy(config))
+        except Exception:
+            continue
+        family.config_of_json(config, "config.json")
+
+
+def paths_of(section):
+    """Yields the keys of all values that are not sections."""
+    for name, value in section.items():
+        if name in ("encoder", "decoder", "text_config"):
+            yield from ((name, *path) for path in paths_of(value))
+        elif name != "model_type":
+            yield (name,)
+
+
+@pytest.mark.parametrize("name", ["t5gemma", "t5gemma2"])
+def test_null_start_tokens_are_absent(name):
+    config = CLASSES[name]().to_dict()
+    config["decoder"]["bos_token_id"] = 9
+    config["decoder_start_token_id"] = None
+    assert get_family(name).config_of_json(config, "config.json").decoder_start_token_id == 9
