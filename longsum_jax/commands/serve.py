@@ -89,7 +89,10 @@ def make_application(
         InputError: a flag, the model or the file of keys is invalid, or an
             extra is missing.
     """
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.model is None:
+        flags.refuse_idle(args, parser, flags.LOAD_FLAGS, "without --model")
     limits = {"port": 65535} | {
         name: largest for name, (_, largest, _) in _COUNTS.items()
     }
