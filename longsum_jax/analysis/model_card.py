@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longsum_jax import atomic
+from longsum_jax.data.mixture import SCHEME, parse_mixture
 from longsum_jax.errors import without_controls
 from longsum_jax.files import MAX_ROWS_BYTES, read_bytes
 
@@ -279,7 +280,13 @@ def _revision(source: str) -> str:
 
 
 def _public(source: str) -> str:
-    """Returns a source or a model without the directories of a local path."""
+    """Returns a source or a model without the directories of local paths."""
+    if source.startswith(f"{SCHEME}:"):
+        parts = [
+            f"{float(part.rate):g}*{_public(part.source)}"
+            for part in parse_mixture(source)
+        ]
+        return f"{SCHEME}:{'+'.join(parts)}"
     scheme, colon, rest = source.rpartition(":")
     is_name = _HUB_NAME.fullmatch(source) and not Path(source).exists()
     if scheme in ("hf", "tfds", "seqio") or is_name:

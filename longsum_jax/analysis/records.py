@@ -143,7 +143,8 @@ def read_run(workdir: str | Path) -> Run:
 
     Raises:
         InputError: the file is missing, a line is not a metrics line (the
-            message names file and line), or there are no steps.
+            message names file and line), a value is not a number, or there are
+            no steps.
     """
     path = Path(workdir) / "metrics.jsonl"
     lines = _finished_lines(path, "the --workdir of a training run")
@@ -160,7 +161,12 @@ def read_run(workdir: str | Path) -> Run:
         for row in rows
         if isinstance(row.get("eval"), dict)
     ]
-    return Run(str(workdir), _curves(rows), _curves(evaluations))
+    try:
+        return Run(str(workdir), _curves(rows), _curves(evaluations))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(
+            f"{path}: a value is not a number ({error}); correct or delete its line"
+        ) from None
 
 
 def read_study(path: str | Path) -> list[dict[str, Any]]:
@@ -212,7 +218,13 @@ def _metrics_row(line: str, where: str) -> dict[str, Any]:
 def _study_row(line: str, where: str) -> dict[str, Any]:
     try:
         row = parse_json(line)
-        _ = [row[key] for key in STUDY_KEYS]
+        encoder, cross, *numbers = [row[key] for key in STUDY_KEYS]
+        if not (
+            isinstance(encoder, str)
+            and isinstance(cross, str)
+            and all(isinstance(number, int | float) for number in numbers)
+        ):
+            raise ValueError
     except (ValueError, KeyError, TypeError):
         raise InputError(
             f"{where}: not a row of a study; delete the line"
@@ -262,11 +274,10 @@ def read_plan(path: str | Path) -> dict[str, Any]:
     """
     try:
         plan = parse_json(read_bytes(path))
-        names = [
-            row["program"]
-            for row in plan["programs"]
-            if row["memory_bytes"]["total"] >= 0
-        ]
+        names, _ = plan_bars(plan)
+        # The size is None if it is unknown.
+        _ = (plan["device_memory_bytes"] or 0) / 1e9
+        _ = plan["num_devices"], plan["title"]
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); give the --out of longsum plan"

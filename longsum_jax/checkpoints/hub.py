@@ -254,6 +254,6 @@ def _module_directories(directory: Path) -> list[str]:
             read_bytes(directory / _MODULES[0], _MAX_MODULES_BYTES)
         )
         names = [module["path"] for module in modules]
-    except (OSError, InputError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return []
     return [name for name in names if isinstance(name, str) and name]

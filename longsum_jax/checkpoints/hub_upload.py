@@ -94,8 +94,8 @@ class HubClient:
             The URL of the commit, or of the repository if there is none.
 
         Raises:
-            InputError: the user may not write there, the repository is public
-                although it should be private, or the Hub cannot be reached.
+            InputError: the user may not write there, the repository exists and
+                is not as public as requested, or the Hub cannot be reached.
         """
         try:
             address = self._api.create_repo(
@@ -107,6 +107,11 @@ class HubClient:
         if not is_public and not is_private:
             raise InputError(
                 f"{name}: exists and is public; give --public to upload there, or another name"
+            )
+        if is_public and is_private:
+            raise InputError(
+                f"{name}: exists and is private; make it public in its settings on the "
+                "Hub, or leave out --public"
             )
         try:
             commit = self._api.upload_folder(

@@ -180,7 +180,14 @@ def read_sentence_modules(
     path = directory / MODULES
     if not path.exists():
         return directory, None
-    modules = parse_json(read_bytes(path, _MAX_BYTES))
+    try:
+        modules = parse_json(read_bytes(path, _MAX_BYTES))
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({error}); copy the file again"
+        ) from None
     is_list = isinstance(modules, list) and all(
         isinstance(x, Mapping) for x in modules
     )

@@ -209,6 +209,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
         _check_settings(out, settings)
         with console.spinner("evaluating"):
             evaluation = objective.evaluate(model.params)
+        _remove_checksums(out)
         _write(out / SETTINGS, settings)
         lines = (json_text(row) + "\n" for row in evaluation.rows)
         atomic.write_text(out / "predictions.jsonl", "".join(lines))
@@ -253,10 +254,14 @@ def _evaluate_into(
 
     _check_settings(out, settings)
     predictions = PredictionsFile(out / "predictions.jsonl")
+    predictions.check_content(documents)
     _predict(args, model, documents, metrics, predictions, settings)
     rows_by_id = {row["id"]: row for row in predictions.rows}
     rows = [rows_by_id[pair.id] for pair in documents]
-    _score_last(rows, documents, metrics, predictions)
+    is_changed = _score_last(rows, documents, metrics, predictions.path)
+    _remove_checksums(out)
+    if is_changed:
+        predictions.write_again()
     result = summary_of(rows, documents, metrics)
     systems = _systems(rows, result["scores"], documents, metrics)
     result["intervals"] = systems[0].intervals
@@ -374,13 +379,13 @@ def _predict(
     The settings are written with the first row, so that a refused model leaves
     no files.
     """
-    predictions.check_content(pairs)
     finished = {row["id"] for row in predictions.rows}
     missing = [pair for pair in pairs if pair.id not in finished]
     initial = len(pairs) - len(missing)
     with Bar(total=len(pairs), initial=initial, unit="document") as bar:
 
         def on_row(row: dict[str, Any]) -> None:
+            _remove_checksums(predictions.path.parent)
             if not predictions.rows:
                 _write(predictions.path.with_name(SETTINGS), settings)
             predictions.append(row)
@@ -464,40 +469,40 @@ def _score_last(
     rows: list[dict[str, Any]],
     pairs: list["Pair"],
     metrics: "Metrics",
-    predictions: "PredictionsFile",
-) -> None:
-    """Scores predictions by metrics that load their own models, and rewrites them."""
-    from longsum_jax.evaluation.predictions import score_last
+    path: Path,
+) -> bool:
+    """Adds the scores that predictions lack; returns True if a row has changed."""
+    from longsum_jax.evaluation.predictions import score_last, unscored_rows
 
-    names = [name for name, metric in metrics.items() if metric.scored_last]
+    names = unscored_rows(rows, pairs, metrics)
     if not names:
-        return
+        return False
     with console.spinner(f"scoring by {', '.join(names)}"):
         try:
-            changed = score_last(rows, pairs, metrics)
+            return score_last(rows, pairs, metrics)
         except InputError as error:
             raise InputError(
-                f"{error}; the summaries are in {predictions.path}, which longsum score reads"
+                f"{error}; the summaries are in {path}, which longsum score reads"
             ) from error
-    if changed:
-        predictions.write_again()
 
 
 def _settings(
     args: argparse.Namespace, model: "Model", metrics: "Metrics"
 ) -> dict[str, Any]:
     """Returns all settings that the predictions and scores depend on."""
-    names = ("strategy", "segment_length", "length", "decoder_storage")
+    names = ("strategy", "segment_length", "length", "prompt")
     generation = dataclasses.asdict(
         model.summary_options(**flags.generation_options(args))
     )
-    return {
-        **_flags_and_model(args, model, names),
+    settings = {
+        **_flags_and_model(args, model, (*names, "decoder_storage")),
         "generation": _as_json(generation) | {"seed": args.seed},
-        **_as_json(
-            {name: metric.describe() for name, metric in metrics.items()}
-        ),
     }
+    for name, metric in metrics.items():
+        # The metric "length" has the name of a flag.
+        key = f"{name}_metric" if name in settings else name
+        settings[key] = _as_json(metric.describe())
+    return settings
 
 
 def _flags_and_model(
@@ -552,7 +557,15 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
                 f"{out}: holds predictions made with another {', '.join(differing)}; give another "
                 "--out"
             )
-        # until everything is rewritten
+    except OSError as error:
+        raise InputError(
+            f"{out}: cannot be used ({error}); give another --out"
+        ) from error
+
+
+def _remove_checksums(out: Path) -> None:
+    """Removes the checksums before a file changes; they are written at the end."""
+    try:
         (out / checksums.SUMS).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(

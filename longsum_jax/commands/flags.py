@@ -414,6 +414,10 @@ def metrics_of(
                 f"--metric_option={text}: write NAME.KEY=VALUE, as rouge.stemmer=true"
             )
         options.setdefault(name, {})[key] = _parsed(value)
+        if args.stemmer and path == "rouge.stemmer" and value != "true":
+            raise InputError(
+                f"--metric_option={text} contradicts --stemmer; leave one out"
+            )
     if args.stemmer:
         options.setdefault("rouge", {})["stemmer"] = True
     if args.metrics is not None:

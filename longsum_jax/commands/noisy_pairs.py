@@ -293,6 +293,7 @@ def _settings(
         "max_source_length",
         "seed",
         *flags.COMPUTATION_FLAGS,
+        "decoder_storage",
     )
     return {
         "source": task.source,

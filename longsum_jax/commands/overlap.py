@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     check_whole("--ngram", args.ngram, 1)
     names: list[tuple[str, str]] = []  # data set and id of each document
     texts: list[str] = []
-    for path in args.data:
+    for path in dict.fromkeys(args.data):
         for document in _rows(path, args.document_key):
             names.append((path, document.id))
             texts.append(document.document)
@@ -73,13 +73,14 @@ def run(args: argparse.Namespace) -> None:
         _rows(args.train, args.document_key), args.train, unit="document"
     ):
         overlap.add(document.document)
+    all_shares: dict[str, list[float]] = {path: [] for path in args.data}
     shares: dict[str, dict[str, float]] = {path: {} for path in args.data}
-    counts = dict.fromkeys(args.data, 0)
     for (path, name), share in zip(names, overlap.shares(), strict=True):
-        counts[path] += 1
+        all_shares[path].append(share)
         if share:
-            shares[path][name] = share
-    _print(counts, shares)
+            # The largest share of documents with the same id, in files of a glob.
+            shares[path][name] = max(share, shares[path].get(name, 0.0))
+    _print(all_shares)
     if args.out:
         _write(Path(args.out), json.dumps(shares, indent=2) + "\n")
 
@@ -96,13 +97,14 @@ def _rows(path: str, document_key: str) -> "Iterator[DataRow]":
     )
 
 
-def _print(counts: dict[str, int], shares: dict[str, dict[str, float]]) -> None:
-    width = max(len(path) for path in counts)
+def _print(all_shares: dict[str, list[float]]) -> None:
+    width = max(len(path) for path in all_shares)
     heads = [f"{head:>14}" for head in _COLUMNS]
     console.print_stdout(" ".join([" " * width, *heads]))
-    for path, count in counts.items():
-        mostly = sum(share > _MOSTLY for share in shares[path].values())
-        cells = [f"{n:14,}" for n in (count, len(shares[path]), mostly)]
+    for path, shares in all_shares.items():
+        some = sum(share > 0 for share in shares)
+        mostly = sum(share > _MOSTLY for share in shares)
+        cells = [f"{n:14,}" for n in (len(shares), some, mostly)]
         console.print_stdout(" ".join([f"{path:<{width}}", *cells]))
 
 

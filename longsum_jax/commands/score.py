@@ -187,6 +187,8 @@ def _score(args: argparse.Namespace, suite: Suite | None) -> None:
         for name, path in zip(names, paths, strict=True)
     }
     references = _references(args, suite, metrics, files[names[0]])
+    if args.references is None:
+        _check_references(references, files)
     pairs = common_documents(references, files, args.on_missing)
     sampling = Sampling(args.test, args.rounds, args.level, args.seed)
     systems = []
@@ -319,6 +321,24 @@ def _references(
         summary_key=args.summary_key,
         require_document=bool(reading or args.report),
     )
+
+
+def _check_references(
+    references: Mapping[str, "Pair"],
+    files: Mapping[str, Mapping[str, "Prediction"]],
+) -> None:
+    """Raises InputError if a file has other references than the first file for an id."""
+    first = next(iter(files))
+    for name, predictions in files.items():
+        for document_id in references.keys() & predictions.keys():
+            other = predictions[document_id].references
+            if other and set(other).isdisjoint(
+                references[document_id].references
+            ):
+                raise InputError(
+                    f'{name}: the reference of "{document_id}" differs from the one in {first}; '
+                    "give predictions of the same documents, or --references=FILE"
+                )
 
 
 def _published(choices: Sequence[str]) -> "list[PublishedBlock]":

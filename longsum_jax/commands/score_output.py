@@ -196,7 +196,10 @@ def _print_block(block: "PublishedBlock", systems: Sequence["System"]) -> None:
         values: dict[str, Mapping[str, float]] = {}
         for system in systems:
             values[system.name] = system.values
-        values.update(block.systems)
+        for name, scores in block.systems.items():
+            if name in values:  # the name of a file
+                name = f"{name} ({block.paper})"
+            values[name] = scores
         rows: dict[str, list[str]] = {}
         for name, scores in values.items():
             row = rows[name] = []

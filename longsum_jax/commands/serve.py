@@ -97,7 +97,10 @@ def make_application(
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """Returns the values of the flags."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.model is None:
+        flags.refuse_idle(args, parser, flags.LOAD_FLAGS, "without --model")
     limits = {"port": 65535} | {
         name: largest for name, (_, largest, _) in _COUNTS.items()
     }

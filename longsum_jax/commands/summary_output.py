@@ -272,15 +272,18 @@ def write_report(args: argparse.Namespace, shown: Sequence[Shown]) -> None:
         Pair(document.name, document.text, "", document.query)
         for document in shown
     ]
+    # Rows of two sources may have the same name, so that they are scored under
+    # numbers.
+    numbered = [pair._replace(id=str(i)) for i, pair in enumerate(pairs)]
     predictions = {
-        document.name: Prediction(document.summary) for document in shown
+        str(i): Prediction(document.summary) for i, document in enumerate(shown)
     }
     metrics, sampling = make_metrics(["support", "extractiveness"]), Sampling()
     if args.model:
         name = Path(args.model).name
     else:
         name = "extracts"
-    system = score_system(name, predictions, pairs, metrics, sampling)
+    system = score_system(name, predictions, numbered, metrics, sampling)
     content = ReportContent(pairs, [system], metrics, {}, sampling)
     # Without --out, standard output has the summaries, which a program may
     # read.

@@ -183,7 +183,7 @@ def _read_object(path: str | Path) -> dict[str, Prediction]:
 
 def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
     references = row.get("references")
-    if references is None:
+    if references in (None, []):
         if "reference" in row:
             references = [row["reference"]]
         else:

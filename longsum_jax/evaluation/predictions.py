@@ -17,7 +17,6 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
-from longsum_jax.evaluation.registry import columns_of
 from longsum_jax.evaluation.rows_file import Row, RowsFile
 from longsum_jax.files import json_text
 from longsum_jax.summarization.stream import window_size
@@ -69,8 +68,13 @@ class Pair(NamedTuple):
     @property
     def content(self) -> str:
         """A short hash of all texts."""
-        text = json.dumps([self.source, self.query, self.references])
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        return _hash([self.source, self.query, self.references])
+
+
+def _hash(values: Sequence[Any]) -> str:
+    """Returns a short hash of JSON values."""
+    text = json.dumps(values)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def read_pairs(
@@ -298,10 +302,42 @@ def prediction_order(
     return order
 
 
+def unscored_rows(
+    rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics
+) -> dict[str, list[int]]:
+    """Returns the indices of the rows that metrics have yet to score, by name of the metric.
+
+    A metric that is ``scored_last`` scores all rows, and again if the documents
+    have changed, because its values may depend on all references.
+    """
+    documents = ""
+    if any(metric.scored_last for metric in metrics.values()):
+        documents = _hash([pair.content for pair in pairs])
+    unscored: dict[str, list[int]] = {}
+    for name, metric in metrics.items():
+        indices = [
+            i
+            for i, row in enumerate(rows)
+            if not row["scores"].keys() >= set(metric.columns)
+            or (
+                metric.scored_last
+                and row.get("scored_documents", {}).get(name) != documents
+            )
+        ]
+        if indices and metric.scored_last:
+            indices = list(range(len(rows)))
+        if indices:
+            unscored[name] = indices
+    return unscored
+
+
 def score_last(
     rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics
 ) -> bool:
-    """Adds the scores of metrics that are ``scored_last`` to rows from ``predict``.
+    """Adds the scores that rows lack, see ``unscored_rows``.
+
+    Rows record the documents with which metrics that are ``scored_last`` scored
+    them, as a hash under "scored_documents".
 
     Args:
         rows: all rows of the evaluation.
@@ -315,18 +351,25 @@ def score_last(
         InputError: a score that is not finite, or an error of a metric; rows
             are then unchanged.
     """
-    last = {
-        name: metric for name, metric in metrics.items() if metric.scored_last
-    }
-    columns = columns_of(last)
-    if all(column in row["scores"] for row in rows for column in columns):
+    unscored = unscored_rows(rows, pairs, metrics)
+    if not unscored:
         return False
-    last_scores = example_scores(
-        last, [row["prediction"] for row in rows], pairs
-    )
-    check_finite(last_scores, pairs)
-    for row, values in zip(rows, last_scores, strict=True):
-        row["scores"] |= values
+    scores_by_metric: dict[str, list[Scores]] = {}
+    for name, indices in unscored.items():
+        selected = [pairs[i] for i in indices]
+        scores = example_scores(
+            {name: metrics[name]},
+            [rows[i]["prediction"] for i in indices],
+            selected,
+        )
+        check_finite(scores, selected)
+        scores_by_metric[name] = scores
+    documents = _hash([pair.content for pair in pairs])
+    for name, scores in scores_by_metric.items():
+        for i, values in zip(unscored[name], scores, strict=True):
+            rows[i]["scores"] |= values
+            if metrics[name].scored_last:
+                rows[i].setdefault("scored_documents", {})[name] = documents
     return True
 
 

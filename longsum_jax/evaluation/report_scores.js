@@ -7,6 +7,7 @@ const TESTS = {
 };
 
 const isDifferent = (found) => found.p_value < SIGNIFICANT;
+const level = () => Number((100 * index.sampling.level).toPrecision(6)); // %
 const chance = (p) => (p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`);
 
 function joined(names) {
@@ -19,7 +20,7 @@ function verdict() {
   const [first, ...others] = index.systems;
   if (!others.length) {
     const interval = first.intervals[metric];
-    const reason = interval ? `${100 * index.sampling.level} % interval: ${range(interval)}.` : "";
+    const reason = interval ? `${level()} % interval: ${range(interval)}.` : "";
     return [`${first.name} has a ${metric} of ${fixed(first.values[metric])}.`, reason];
   }
   if (others.length > 1) return verdictOfSeveral();
@@ -87,8 +88,8 @@ function showBoard() {
     return element("li", { className: number ? "" : "first" }, ...parts);
   });
   at("board").replaceChildren(...rows);
-  const { level, rounds, test } = index.sampling;
-  const notes = [`Bars are ${100 * level} % intervals over documents.`];
+  const { rounds, test } = index.sampling;
+  const notes = [`Bars are ${level()} % intervals over documents.`];
   const adjusted = index.systems.length > 2 ? ", adjusted for the number of systems (Holm)" : "";
   if (index.systems.length > 1)
     notes.push(`Differences are tested by ${TESTS[test]}, ${whole(rounds)} rounds${adjusted}.`);

@@ -101,8 +101,8 @@ def read_json_lines(
     Files are read in the order of ``paths``; the files of a glob pattern are
     sorted. Blank lines are skipped. The default id of a row is "<file
     stem>:<number>"; an id other than a string becomes its JSON text. A query
-    may be absent or blank. If the first row of a file lacks a required text
-    under its default key, its first usual name is read in the file
+    may be absent or blank. If the first row of a file lacks a required document
+    or a summary under its default key, its first usual name is read in the file
     (``article``, ``report``, ``dialogue``, ...; ``highlights``, ``abstract``,
     ...), which is logged.
 
@@ -149,7 +149,7 @@ def read_json_lines(
                 keys["document"] = choose_keys(
                     row, document_key, DOCUMENT_NAMES, str(path)
                 )
-            if is_first and require_summary:
+            if is_first and summary_key:
                 keys["summary"] = choose_keys(
                     row, summary_key, SUMMARY_NAMES, str(path)
                 )
@@ -160,8 +160,7 @@ def read_json_lines(
                 summaries = _texts(row[key], key, where)
                 row[key] = summaries[0]
             default_id = f"{_stem(path)}:{number}"
-            document_key = keys["document"]
-            for name in document_key.split("|"):
+            for name in keys["document"].split("|"):
                 if _is_list_of_strings(row.get(name)):
                     row[name] = list_separator.join(row[name])
             document = _document(

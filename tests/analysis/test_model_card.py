@@ -72,6 +72,13 @@ def test_local_directories_are_not_published():
     assert "base_model" not in card
 
 
+def test_sources_of_mixtures_are_published_like_others():
+    parts = "0.7*json:/home/alice/a.jsonl+0.3*hf:org/name@abc+2*json:/home/alice/a.jsonl.gz"
+    card = model_card(FACTS._replace(source=f"mix:{parts}"))
+    assert r"mix:0.7\*json:a.jsonl+0.3\*hf:org/name@abc+2\*json:a.jsonl.gz" in card
+    assert "alice" not in card
+
+
 def test_a_card_that_its_author_changed_stays(tmp_path):
     path = tmp_path / "README.md"
     assert write_card(path, FACTS)

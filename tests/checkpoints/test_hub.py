@@ -93,6 +93,13 @@ def test_files_of_a_directory_are_those_that_a_download_would_fetch(tmp_path):
     assert model_files(tmp_path) == sorted(ALWAYS | weights)
 
 
+def test_damaged_modules_name_no_files(tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).touch()
+    (tmp_path / "modules.json").write_text("{oops")
+    assert model_files(tmp_path) == ["config.json", "model.safetensors", "modules.json"]
+
+
 def fail(monkeypatch, kind):
     error = kind.__new__(kind)  # their constructors want an answer of the server
     error.args = ("first line\nsecond line",)

@@ -131,6 +131,7 @@ def test_files_of_newer_and_older_versions(tmp_path):
         ),
         ("3_Normalize/config.json", '{"module_output_name": "x"}', "module_output_name='x'"),
         ("1_Pooling/config.json", '{"include_prompt": false}', "include_prompt=false"),
+        ("modules.json", "{oops", r"modules\.json: cannot be read \(.*\); copy the file again"),
         ("modules.json", "[]", "first modules must be Transformer and Pooling"),
         ("modules.json", '{"a": 1}', "first modules must be Transformer and Pooling"),
         ("1_Pooling/config.json", '{"pooling_mode": "lasttoken"}', '"lasttoken" is not supported'),

@@ -376,3 +376,18 @@ def test_an_export_of_claims_and_cloze_questions_is_data_of_pairs_and_of_answers
         assert [each.id for each in result] == ["a#0", "a#1"]
         assert all(each.query and each.label for each in result)
     assert "2 documents" in capsys.readouterr().out
+
+
+def test_overlap_counts_every_document_once(tmp_path, monkeypatch, capsys):
+    """Rows of two files of a glob may have the same id."""
+    monkeypatch.chdir(tmp_path)
+    texts = {"test-a": "one two three four", "test-b": "five six seven eight nine zero"}
+    texts["train"] = "one two three four five six seven"
+    for name, text in texts.items():
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": "1", "document": text}))
+    flags = ["--train=train.jsonl", "--ngram=3", "--out=shares.json"]
+    corpus.main(["overlap", "test-*.jsonl", "test-b.jsonl", "test-b.jsonl", *flags])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert lines == [["test-*.jsonl", "2", "2", "1"], ["test-b.jsonl", "1", "1", "0"]]
+    shares = json.loads((tmp_path / "shares.json").read_text())
+    assert shares == {"test-*.jsonl": {"1": 1.0}, "test-b.jsonl": {"1": 0.25}}

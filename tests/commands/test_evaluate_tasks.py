@@ -299,3 +299,46 @@ def test_a_package_that_is_missing(evaluated, monkeypatch, package, flags):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf'need {package}: pip install "longsum_jax\[data\]"'):
         evaluated("--task=arxiv", *flags)
+
+
+def test_a_prompt_and_a_length_are_compared_with_earlier_predictions(evaluated, source):
+    """The metric "length" does not hide the flag."""
+    flags = ["--metrics=rouge,length", "--prompt=Briefly: {document}", "--length=3 words"]
+    _, metrics = evaluated(f"--data={source}", *flags)
+    assert (metrics["length"], metrics["prompt"]) == ("3 words", "Briefly: {document}")
+    assert "length_metric" in metrics
+    evaluated(f"--data={source}", *flags)
+    for name, change in (
+        ("prompt", "--prompt=At length: {document}"),
+        ("length", "--length=9 words"),
+    ):
+        with pytest.raises(InputError, match=f"made with another {name}; give another --out"):
+            evaluated(f"--data={source}", *flags, change)
+
+
+def test_metrics_that_some_predictions_lack_are_scored(evaluated, source):
+    flags = (f"--data={source}", "--metrics=rouge,novelty")
+    evaluated(*flags, "--examples=2")
+    evaluated(f"--data={source}", "--metrics=rouge")
+    rows, metrics = evaluated(*flags)
+    assert all("novel_1" in row["scores"] for row in rows)
+    assert metrics["scores"] == evaluated(*flags, out="whole")[1]["scores"]
+
+
+def test_a_refused_evaluation_keeps_the_checksums(evaluated, source, model, tmp_path, monkeypatch):
+    evaluated(f"--data={source}", "--examples=1")
+    sums = tmp_path / "out" / "SHA256SUMS"
+    content = sums.read_bytes()
+
+    def refuse(*_, **__):
+        raise InputError("a document is too long")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "summaries", refuse)
+        with pytest.raises(InputError, match="too long"):
+            evaluated(f"--data={source}")
+    path = tmp_path / "test.jsonl"
+    path.write_text(path.read_text().replace("One 0.", "Another."))
+    with pytest.raises(InputError, match=r'reference of "r0" has changed'):
+        evaluated(f"--data={source}")
+    assert sums.read_bytes() == content

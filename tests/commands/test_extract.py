@@ -131,3 +131,12 @@ def test_the_second_of_two_processes_is_refused(arguments, tmp_path, monkeypatch
     message = "out.jsonl.gz: another process writes there .*; wait for its end"
     with pytest.raises(InputError, match=message):
         extract.main(arguments)
+
+
+@pytest.mark.parametrize("flag", ["--oracle", "--length=1 sentence"])
+def test_summaries_under_usual_names_are_written(tmp_path, flag):
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    row = {"article": "The dam broke. The town flooded.", "highlights": "A dam broke."}
+    data.write_text(json.dumps(row))
+    extract.main([flag, f"--data={data}", f"--out={out}"])
+    assert json.loads(out.read_text())["summary"] == "A dam broke."

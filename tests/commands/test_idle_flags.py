@@ -53,6 +53,10 @@ CASES = [
         "score a --scrolls=all --references=b --published=lsg:arxiv",
         "--published cannot be combined with",
     ),
+    (
+        "score a --stemmer --metric_option=rouge.stemmer=false",
+        "--metric_option=rouge.stemmer=false contradicts --stemmer; leave one out",
+    ),
     ("extract --oracle --data=a --out=b --threshold=0.3", "--threshold has no effect with"),
     ("summarize --batch_size=auto a", "--batch_size is for a model; give one with --model"),
     ("summarize --num_beams=2 a", "--num_beams is for a model; give one with --model"),

@@ -1,10 +1,11 @@
 """longsum corpus pairs: rows, going on, and what is refused."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from longsum_jax.commands import corpus
+from longsum_jax.commands import corpus, noisy_pairs
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
@@ -98,3 +99,14 @@ def test_a_task_is_needed(tmp_path):
 def test_a_directory_is_needed():
     with pytest.raises(InputError, match="arguments are required: -o/--out"):
         corpus.main(["pairs", "--model=no-model", "--task=arxiv"])
+
+
+def test_pairs_made_with_another_storage_are_not_continued():
+    model = SimpleNamespace(fingerprint="f", tokenizer=SimpleNamespace(fingerprint="t"))
+    flags = ["pairs", "--model=m", "--task=summaries", "--out=out", "--noise=0.5"]
+    settings = []
+    for storage in ("float32", "int8"):
+        args = corpus._parser().parse_args([*flags, f"--decoder_storage={storage}"])
+        task = SimpleNamespace(source="json:a")
+        settings.append(noisy_pairs._settings(args, task, model, model, {}))
+    assert settings[0] != settings[1]

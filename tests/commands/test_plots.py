@@ -32,6 +32,10 @@ def test_curves_command_writes_the_size_asked_for(tmp_path, workdir, capsys):
     assert "5 x 2 inches" in capsys.readouterr().out
 
 
+STUDY_ROW = {"encoder": "full", "cross": "full", "bits": 5.0}
+STUDY_ROW |= {"seed": 0, "mean_rouge": 12.0, "tokens_per_second": 900}
+
+
 def study_rows():
     cells = (("full", "full", 5.0), ("full", "hepos", 5.5), ("lsh", "hepos", 6.0))
     shared = {"seed": 0, "mean_rouge": 12.0, "tokens_per_second": 900}
@@ -62,6 +66,8 @@ def test_a_study_has_a_line_for_each_encoder_and_a_color_for_each_cross_attentio
         ('{"encoder": 1', r"results\.jsonl: holds no row yet"),
         ('{"encoder": "full"}\n', r"results\.jsonl:1: not a row of a study; delete the line"),
         ("3\n", r"results\.jsonl:1: not a row of a study"),
+        (json.dumps(STUDY_ROW | {"encoder": ["full"]}) + "\n", "1: not a row of a study"),
+        (json.dumps(STUDY_ROW | {"bits": "5"}) + "\n", "1: not a row of a study"),
     ],
 )
 def test_what_is_no_study(tmp_path, content, message):
@@ -117,6 +123,10 @@ def test_kernels_command_on_a_model(tmp_path, small_model):
         ('{"step": 1, "loss": 2.0}\n{broken\n', r"metrics\.jsonl:2: not valid JSON"),
         ('{"loss": 2.0}\n', r'metrics\.jsonl:1: not a line of metrics, which have a "step"'),
         ("[1]\n", r"metrics\.jsonl:1: not a line of metrics"),
+        (
+            '{"step": 1, "loss": 2.0}\n{"step": 2, "loss": "low"}\n',
+            r"metrics\.jsonl: a value is not a number \(.*low.*\); correct or delete its line",
+        ),
     ],
 )
 def test_what_is_no_run(tmp_path, content, message):
@@ -192,3 +202,16 @@ def test_without_matplotlib(tmp_path, workdir, monkeypatch):
 def test_layers_that_are_no_numbers():
     with pytest.raises(InputError, match=r'"1,x" is not a list of numbers such as 1,6,12'):
         plots.main(["kernels", "m", "--out=k.png", "--layers=1,x"])
+
+
+@pytest.mark.parametrize("key", ["device_memory_bytes", "num_devices", "title"])
+def test_plans_that_lack_a_key(tmp_path, key):
+    path = tmp_path / "plan.json"
+    programs = [{"program": "read", "memory_bytes": {"total": 5}}]
+    plan = {"title": "TPU v5e", "num_devices": 1, "device_memory_bytes": None}
+    path.write_text(json.dumps(plan | {"programs": programs}))
+    records.read_plan(path)
+    del plan[key]
+    path.write_text(json.dumps(plan | {"programs": programs}))
+    with pytest.raises(InputError, match=r"plan\.json: holds no plan; give the --out of longsum"):
+        plots.main(["plan", str(path), f"--out={tmp_path / 'p.png'}"])

@@ -14,7 +14,7 @@ class Hub:
 
     def __init__(self):
         self.uploads, self.created, self.failures = [], [], {}
-        self.public = set()  # repositories that exist
+        self.public, self.private = set(), set()  # repositories that exist
 
     def _call(self, name):
         if name in self.failures:
@@ -28,7 +28,7 @@ class Hub:
         assert exist_ok
         self._call("create_repo")
         self.created.append((name, private))
-        if not private:
+        if not private and name not in self.private:
             self.public.add(name)
         return f"https://hub/{name}"
 
@@ -97,6 +97,13 @@ def test_public_repositories_are_only_written_when_told(hub, model):
     push.main([str(model), "org/name", "--public"])
     assert hub.created[-1] == ("org/name", False)
     assert len(hub.uploads) == 1
+
+
+def test_private_repositories_stay_private(hub, model):
+    hub.private.add("org/name")
+    with pytest.raises(InputError, match="org/name: exists and is private; make it public in its"):
+        push.main([str(model), "org/name", "--public"])
+    assert hub.uploads == []
 
 
 def refused(status):

@@ -86,6 +86,28 @@ def test_references_beside_predictions(write, capsys):
     assert "refs:mean" in out
 
 
+def test_an_empty_list_of_references(write, capsys):
+    write(
+        "some.jsonl", [{"id": "a", "prediction": "a cat", "references": [], "reference": "a cat"}]
+    )
+    score.main(["some.jsonl"])
+    assert capsys.readouterr().out.splitlines()[1].split()[1] == "100.00"
+
+
+def test_different_references_of_an_id_are_refused(write, capsys):
+    row = {"id": "1", "prediction": "a cat", "references": ["a cat", "one cat"]}
+    write("one.jsonl", [row])
+    write("two.jsonl", [row | {"references": ["one cat"]}])
+    write("other.jsonl", [row | {"references": ["a dog"]}])
+    write("none.jsonl", [{"id": "1", "prediction": "cats"}])
+    score.main(["one.jsonl", "--against=two.jsonl", "--against=none.jsonl"])
+    message = r'other\.jsonl: the reference of "1" differs from the one in one\.jsonl; give predict'
+    with pytest.raises(InputError, match=message):
+        score.main(["one.jsonl", "--against=other.jsonl"])
+    write("test.jsonl", [{"id": "1", "summary": "a cat"}])
+    score.main(["one.jsonl", "--against=other.jsonl", "--references=test.jsonl"])
+
+
 def test_several_references_of_a_data_set(write, capsys):
     write("test.jsonl", [{"id": "a", "summary": ["x y", "a cat"]}])
     write("some.jsonl", predictions({"a": "a cat"}))
@@ -326,6 +348,16 @@ def test_rows_of_papers_below_the_scores(files, tmp_path, capsys):
     assert block["systems"]["LED (4K)"] == {"rouge1": 44.4, "rouge2": 17.94, "rougeLsum": 39.76}
     assert (block["paper"], block["table"], block["dataset"]) == ("lsg", "4", "arxiv")
     assert 'id="published"' in (tmp_path / "report.html").read_text()
+
+
+def test_a_file_with_the_name_of_a_published_system(files, tmp_path, capsys):
+    (tmp_path / "bad.jsonl").rename(tmp_path / "LED (4K)")
+    flags = ["--references=test.jsonl", "--rounds=50", "--published=lsg:arxiv"]
+    score.main(["LED (4K)", *flags])
+    first, four, *_ = capsys.readouterr().out.split("\n\n")
+    values = [line.split("LED (4K)")[1].split() for line in four.splitlines() if "LED (4K)" in line]
+    assert values[0][0] == first.splitlines()[1].split()[1]
+    assert values[1][:2] == ["(lsg)", "44.40"]
 
 
 def test_plain_rouge_l_is_compared_with_plain_rouge_l(files, capsys):

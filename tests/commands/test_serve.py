@@ -30,6 +30,13 @@ def test_models_have_different_names(monkeypatch, tmp_path):
             serve._names(models)
 
 
+@pytest.mark.parametrize("flag", ["tokenizer=nowhere", "dtype=bfloat16", "revision=v1"])
+def test_flags_of_a_model_need_one(flag):
+    name = flag.partition("=")[0]
+    with pytest.raises(InputError, match=f"--{name} has no effect without --model; leave it out"):
+        serve.make_application([f"--{flag}"])
+
+
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(InputError, match=r"pip install 'longsum_jax\[serve\]'"):

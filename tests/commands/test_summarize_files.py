@@ -562,6 +562,15 @@ def test_a_report_needs_no_directory(run, folder, tmp_path, reported):
     assert reported == [[("files/a.txt", "The file a")]]
 
 
+def test_a_report_shows_rows_with_the_same_id(run, tmp_path, reported):
+    for name in ("a", "b"):
+        row = {"id": "1", "document": f"The row of {name} has a text."}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row))
+    assert run("--out=out", "--report=report.html", "json:a.jsonl", "json:b.jsonl")[0] == 0
+    [shown] = reported
+    assert sorted(summary for _, summary in shown) == ["The row of"] * 2
+
+
 @pytest.mark.parametrize("finished", [(), ("files/below/c.txt",), ("files/a.txt", "files/b.txt")])
 def test_a_report_has_the_order_of_the_command_line(run, folder, reported, finished):
     (folder / "a.txt").write_text("Short. One.")

@@ -13,6 +13,7 @@ from longsum_jax.evaluation.predictions import (
     example_scores,
     predict,
     read_pairs,
+    score_last,
     summary_of,
 )
 from longsum_jax.evaluation.registry import make_metrics
@@ -146,6 +147,40 @@ def test_several_metrics_share_rows_and_give_their_own_corpus_values():
     assert result == summary_of(rows, PAIRS, ROUGE)["scores"] | {"compression": 19 / 6}
     baselines = baseline_scores(PAIRS, metrics)
     assert baselines["lead"].keys() == result.keys()
+
+
+class ReferenceCount(Metric):
+    """Number of all references: a score that depends on the other documents."""
+
+    columns = ("count",)
+    scored_last = True
+
+    def score(self, predictions, references, sources):
+        return [{"count": float(len(references))} for _ in references]
+
+
+def test_scores_that_depend_on_all_documents_follow_them():
+    metrics = {"count": ReferenceCount(), "other": ReferenceCount()}
+    rows = predict(Model(), PAIRS, metrics, SummaryOptions())
+    assert score_last(rows, PAIRS, metrics)
+    assert not score_last(rows, PAIRS, metrics)
+    assert score_last(rows[:2], PAIRS[:2], {"count": ReferenceCount()})
+    assert [row["scores"]["count"] for row in rows] == [2, 2, 3]
+    # The other metric has not scored these two documents together.
+    assert score_last(rows[:2], PAIRS[:2], {"other": ReferenceCount()})
+    for row in rows:
+        del row["scored_documents"]  # as earlier versions wrote rows
+    assert score_last(rows, PAIRS, metrics)
+    assert [row["scores"]["count"] for row in rows] == [3, 3, 3]
+
+
+def test_rows_get_the_scores_that_they_lack():
+    rows = predict(Model(), PAIRS, ROUGE, SummaryOptions())
+    rows[0]["scores"]["compression"] = 7.0
+    metrics = ROUGE | {"compression": Compression()}
+    assert score_last(rows, PAIRS, metrics)
+    assert [row["scores"]["compression"] for row in rows] == [7, 7 / 2, 6 / 2]
+    assert not score_last(rows, PAIRS, metrics)
 
 
 def row(name, text="words"):

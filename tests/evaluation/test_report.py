@@ -349,6 +349,15 @@ def test_the_worst_come_first_and_rows_exist_in_view_only(shown, content):
 
 
 @pytest.mark.browser
+def test_the_level_of_intervals_has_few_digits(browser, content, tmp_path):
+    path = tmp_path / "report.html"
+    write_report(path, content._replace(sampling=content.sampling._replace(level=0.683)))
+    browser.open(path.as_uri())
+    browser.wait("document.getElementById('board-note').textContent")
+    assert "Bars are 68.3 % intervals" in text(browser, "#board-note")
+
+
+@pytest.mark.browser
 def test_pages_without_references(browser, tmp_path):
     metrics, sampling = make_metrics(["support"]), Sampling(rounds=10)
     expected = {1: "1 document, 19 words; summary of 4 words", 3: "summaries of 12 words"}

@@ -106,6 +106,18 @@ def test_summaries_may_be_optional(write, summary):
     ]
 
 
+@pytest.mark.parametrize("require_summary", [True, False])
+def test_every_file_may_have_its_own_usual_names(write, require_summary):
+    paths = [
+        write('{"article": "a", "highlights": "s"}', "a.jsonl"),
+        write('{"document": "b", "summary": "t"}', "b.jsonl"),
+    ]
+    rows = list(read_json_lines(paths, require_summary=require_summary))
+    assert [(row.document, row.summary) for row in rows] == [("a", "s"), ("b", "t")]
+    (row,) = read_json_lines(paths[0], summary_key="", require_summary=False)
+    assert row.summary is None
+
+
 def test_blank_lines_and_byte_order_mark(write):
     path = write(b"\xef\xbb\xbf" + json_lines(ROWS[:1]) + b"\n  \r\n" + json_lines(ROWS[2:]))
     assert [row.id for row in read_json_lines(path)] == ["a", "rows:4"]
