@@ -443,8 +443,8 @@ def read_token_ids(
         raw: content of the config.json.
         decoder: section of the decoder.
     """
-    ids = (raw.get("decoder_start_token_id"), decoder.get("bos_token_id"), 2)
-    start = next(number for number in ids if number is not None)
+    starts = (raw.get("decoder_start_token_id"), decoder.get("bos_token_id"), 2)
+    start = next(number for number in starts if number is not None)
     values = {"decoder_start_token_id": start}
     for name in ("pad_token_id", "eos_token_id"):
         ids = decoder.get(name)
