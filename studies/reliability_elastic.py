@@ -41,6 +41,7 @@ class Hosts(Case):
         """Reads some epochs of random data with hosts that change."""
         from longsum_jax.data.batches import Batches
         from longsum_jax.data.stores import ExampleList
+        from longsum_jax.typing import RowShards
 
         lengths = [rng.randint(1, 30) for _ in range(rng.randint(1, 90))]
         store = ExampleList([_example(number, length) for number, length in enumerate(lengths)])
@@ -52,7 +53,7 @@ class Hosts(Case):
         while not is_done:
             count = rng.choice(COUNTS)
             hosts = [
-                Batches(store, host_index=i, host_count=count, **options) for i in range(count)
+                Batches(store, host_rows=RowShards((i,), count), **options) for i in range(count)
             ]
             for host in hosts:
                 if state is not None:

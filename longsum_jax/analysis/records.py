@@ -282,7 +282,7 @@ def read_plan(path: str | Path) -> dict[str, Any]:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); give the --out of longsum plan"
         ) from error
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         names = []
     if not names:
         raise InputError(

@@ -494,9 +494,9 @@ def spinner(message: str, delay: int = 0) -> Iterator[None]:
     done = threading.Event()
 
     def tick() -> None:
-        if delay and done.wait(delay):
+        if delay and done.wait(delay - 1):
             return
-        seconds = delay
+        seconds = max(delay - 1, 0)
         while not done.wait(1.0):
             seconds += 1
             print(

@@ -304,10 +304,15 @@ class Batches(Iterator[NumpyBatch]):
 
     def _check_options(self) -> None:
         size, total = self._batch_size, self._host_rows.total
-        hosts = self._host_rows.num_hosts
+        numbers, hosts = self._host_rows.numbers, self._host_rows.num_hosts
+        if not 0 <= min(numbers) <= max(numbers) < total:
+            raise InputError(
+                f"host_rows={self._host_rows} must have numbers from 0 to {total - 1}"
+            )
         if size < 1 or size % total:
             raise InputError(
-                f"batch_size={size} is not a positive multiple of the {total} shards of its rows"
+                f"batch_size={size} must be a positive multiple of {total}, the number of parts "
+                "into which the devices divide its rows"
             )
         shards = getattr(self._store, "num_shards", hosts)
         if shards < hosts:

@@ -202,14 +202,15 @@ def _write_shard(path: Path, records: Iterable[bytes]) -> None:
     """
     from array_record.python.array_record_module import ArrayRecordWriter
 
-    writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
     try:
-        for record in records:
-            writer.write(record)
+        writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
+        try:
+            for record in records:
+                writer.write(record)
+        finally:
+            writer.close()
     except RuntimeError as error:
         raise OSError(str(error)) from error
-    finally:
-        writer.close()
 
 
 @dataclasses.dataclass(frozen=True)

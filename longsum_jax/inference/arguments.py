@@ -38,7 +38,7 @@ def one_for_each(
     """Returns a list of one value for each document.
 
     Args:
-        documents: documents.
+        documents: documents that the values belong to.
         values: argument to check, of any type that can be iterated over; None
             or no values for the default.
         name: name of the argument.

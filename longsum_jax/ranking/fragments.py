@@ -209,6 +209,15 @@ def are_interruptions(document: ParsedDocument) -> np.ndarray:
     )
 
 
+def are_running_text(document: ParsedDocument) -> np.ndarray:
+    """Returns bool [n], True for finished sentences, such as questions, that are not greetings."""
+    return ~(
+        are_interruptions(document)
+        | _are_unfinished(document)
+        | _are_pleasantries(document)
+    )
+
+
 def _are_uninformative(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences without content, whether finished or not."""
     return (

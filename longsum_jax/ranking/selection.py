@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from longsum_jax.ranking.fragments import are_running_text
 from longsum_jax.ranking.parsing import ParsedDocument
 from longsum_jax.text.lengths import Length as Length
 from longsum_jax.text.lengths import parse_length as parse_length
@@ -14,8 +15,9 @@ ALIKE = 0.4
 BOOK_WORDS = 100_000  # words above which short summaries are selected by parts
 _SHORT_SHARE = 0.01  # maximum share of a book's words in a short summary
 _WORDS_OF_PART, _MOST_PARTS = 25, 10
-# sentences that are selected together because each depends on the previous one
-_LONGEST_GROUP = 3
+# sentences that are selected together because each depends on the previous one,
+# in a document that is longer than the limit, and within it
+_LONGEST_GROUP, _LONGEST_WHOLE_GROUP = 3, 20
 
 
 def select_sentences(
@@ -97,8 +99,9 @@ def take_sentences(
     selected sentences are skipped, and so are sentences that exceed the
     remaining length; if none fits, the summary is the best sentence. Sentences
     without words, or with a score of minus infinity, are selected only if there
-    is no other, or, in a document that is within the limit, together with a
-    sentence that depends on them: "Can we? We can."
+    is no other. In a document that is within the limit, questions and other
+    finished sentences among them are also selected together with a sentence
+    that depends on them: "Can we? We can."
 
     A dependent sentence is selected together with the sentences before it that
     it depends on, at the mean of their scores, or after them at its own score.
@@ -121,15 +124,20 @@ def take_sentences(
     allowed = _allowed(document, scores)
     if dependent is None:
         dependent = np.zeros(len(scores), bool)
+    is_whole = bool(costs.sum() <= limit)
+    accompanying = allowed
+    if is_whole:
+        accompanying = allowed | are_running_text(document)
     selection = _Selection(
         document,
         scores,
         costs,
         alike,
         allowed,
+        accompanying,
         dependent,
         closeness,
-        is_whole=costs.sum() <= limit,
+        is_whole=is_whole,
     )
     words = np.cumsum(document.lengths)
     ends = (
@@ -164,6 +172,8 @@ class _Selection:
         document: document of n sentences.
         scores, costs, alike, dependent, closeness: see ``take_sentences``.
         allowed: bool [n], True for sentences that may be selected.
+        accompanying: bool [n], True for sentences that may be selected together
+            with an allowed sentence that depends on them.
         is_whole: True if the document is within the limit.
     """
 
@@ -174,6 +184,7 @@ class _Selection:
         costs: np.ndarray,
         alike: float,
         allowed: np.ndarray,
+        accompanying: np.ndarray,
         dependent: np.ndarray,
         closeness: float,
         *,
@@ -186,8 +197,11 @@ class _Selection:
         self._alike = alike
         self._allowed = allowed.tolist()
         self._dependent = dependent.tolist()
+        self._accompanying = accompanying.tolist()
         self._is_whole = is_whole
-        self._longest_group = len(costs) if is_whole else _LONGEST_GROUP
+        self._longest_group = (
+            _LONGEST_WHOLE_GROUP if is_whole else _LONGEST_GROUP
+        )
         self._seen = Seen(document)
         finite = scores[np.isfinite(scores)]
         deviation = float(finite.std()) if len(finite) else 0.0
@@ -286,7 +300,7 @@ class _Selection:
         return [
             number
             for number in self._group(sentence)
-            if number not in self.selected
+            if number not in self.selected and self._accompanying[number]
         ]
 
     def _repeats(self, sentences: Sequence[int]) -> bool:

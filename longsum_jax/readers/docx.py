@@ -274,7 +274,10 @@ def _text(element: Element) -> str:
 def _symbol(code: str) -> str:
     """Returns a character of a symbol font; ``cleaning`` replaces its code by Unicode."""
     if re.fullmatch(r"[0-9A-Fa-f]{4}", code):
-        return chr(int(code, 16))
+        character = chr(int(code, 16))
+        # Codes of symbol fonts are in a private area.
+        if character.isprintable() or "\uf000" <= character <= "\uf0ff":
+            return character
     return ""
 
 

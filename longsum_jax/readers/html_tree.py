@@ -122,6 +122,8 @@ def blocks_of(root: Any) -> Iterator[Block]:
                 cell = None
         elif BLOCK.fullmatch(tag):
             text = _block_text(parts, keep_lines=in_pre > 0)
+            if level:  # a heading is one paragraph
+                text = re.sub("\n{2,}", "\n", text)
             parts.clear()
             if text:
                 yield Block(text, level)

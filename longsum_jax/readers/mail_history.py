@@ -73,7 +73,7 @@ _RULE = re.compile(r"\s*(?:[_\-=*~#]{10,}|(?:-=){5,}-?)\s*")
 _WROTE = (
     r"(?:wrote|writes|schrieb(?:en)?|(?:a )?écrit|escribió|(?:ha )?scritto|escreveu|schreef|skrev|"
     r"napisał(?:\(a\)|a)?|пишет|(?:на)?писал(?:\(\u0430\)|\u0430)?|kirjoitti|yazd\u0131|írta|napsal(?:\(a\)|a)?|"
-    r"写道|寫道)"
+    r"写道|寫道|작성)"
 )
 _ADDRESS = r"(?:[<\[(]+(?:mailto:)?[^<>\s@]+@[^<>\s@]+[>\])]+)"
 _ATTRIBUTIONS = (

@@ -50,7 +50,10 @@ def read(source: Source) -> Iterator[Document]:
             continue
         blocks += _blocks(slide, page, keep_all=source.options.keep_all)
         # Data of SmartArt diagrams, and then notes.
-        targets = sorted(relationships(archive, path, source).values())
+        targets = sorted(
+            relationships(archive, path, source).values(),
+            key=lambda target: target.startswith("ppt/notesSlides/"),
+        )
         for target in filter(members.__contains__, targets):
             if target.startswith("ppt/diagrams/data"):
                 diagram = read_xml(archive, target, source)

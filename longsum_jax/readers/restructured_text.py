@@ -49,7 +49,7 @@ _BODIES = (
 )
 _TEXT = frozenset((*_ADMONITIONS, *_CHANGES, *_BODIES))
 # Start of a cell of a list table, except the first of a row.
-_CELL = re.compile(r"\n+ +- ")
+_CELL = re.compile(r"(?<!\n)\n+ +-(?: |(?=\n|$))")
 _DEEPEST = 20  # maximum nesting depth of directives that are read
 _OPTION = re.compile(r"[ \t]*:[\w -]+:")
 # ":Author: Anna Berg" in front of a document
@@ -205,7 +205,7 @@ class _RestructuredReader:
             self.num_marks += 1
         else:
             text = textwrap.dedent("\n".join(lines[1:]))
-            if directive.group(1) == "list-table":
+            if directive.group(1).lower() == "list-table":
                 text = _CELL.sub(" | ", text).replace("* - ", "* ")
             body = text.split("\n")
             options = 0

@@ -87,7 +87,9 @@ async def read_documents(
         raise HTTPException(
             422, "give either text, a string, or documents, a list of strings"
         )
-    query = fields.pop("query", None) or None
+    query = fields.pop("query", None)
+    if query == "":
+        query = None
     if "documents" in fields:
         texts = fields.pop("documents")
     else:

@@ -101,6 +101,7 @@ class NoisySummarizer(Model):
         # The same model, with its programs; only its search differs.
         vars(self).update(vars(model))
         self._model = model
+        self._other = unconditional
         self._unconditional = unconditional or model
         self._noise = noise
         for checked_model in (model, self._unconditional):
@@ -151,15 +152,17 @@ class NoisySummarizer(Model):
         self, devices: Sequence[jax.Device] | None = None
     ) -> Iterator["NoisySummarizer"]:
         """Yields a summarizer that splits batches over devices, see ``Model.on_all_devices``."""
-        with (
-            self._model.on_all_devices(devices) as model,
-            self._unconditional.on_all_devices(devices) as unconditional,
-        ):
-            yield NoisySummarizer(model, unconditional, noise=self._noise)
+        with contextlib.ExitStack() as stack:
+            enter = stack.enter_context
+            model = enter(self._model.on_all_devices(devices))
+            other = None
+            if self._other is not None:
+                other = enter(self._other.on_all_devices(devices))
+            yield NoisySummarizer(model, other, noise=self._noise)
 
     def _replace(self, config: Any, params: Params) -> "NoisySummarizer":
         model = self._model._replace(config, params)
-        return NoisySummarizer(model, self._unconditional, noise=self._noise)
+        return NoisySummarizer(model, self._other, noise=self._noise)
 
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns generation options with sampling enabled."""

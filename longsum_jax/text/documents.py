@@ -150,8 +150,12 @@ def read_json_lines(
                     row, document_key, DOCUMENT_NAMES, str(path)
                 )
             if is_first and summary_key:
+                names = set(row)
+                if not require_summary:
+                    # "target": 3 must not be read as a summary
+                    names = {name for name in row if _may_be_text(row[name])}
                 keys["summary"] = choose_keys(
-                    row, summary_key, SUMMARY_NAMES, str(path)
+                    names, summary_key, SUMMARY_NAMES, str(path)
                 )
             is_first = False
             key = keys["summary"]
@@ -169,6 +173,10 @@ def read_json_lines(
             yield (
                 document._replace(summary=summaries) if summaries else document
             )
+
+
+def _may_be_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
 
 
 def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:

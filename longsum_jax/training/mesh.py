@@ -220,7 +220,7 @@ def host_rows(mesh: Mesh) -> RowShards:
         )
     # Parts are disjoint or equal, unless the topology interleaves hosts.
     parts = {frozenset(process_rows) for process_rows in rows.values()}
-    if sum(map(len, parts)) > len(shards):
+    if sum(map(len, parts)) > len(shards) or len(set(map(len, parts))) > 1:
         raise InputError(
             "mesh.tensor x mesh.sequence: the devices of hosts share some rows of a batch, but "
             "not all, as the topology orders them; give a divisor of the devices of a host"

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -197,8 +198,8 @@ def test_a_spinner_may_appear_late(monkeypatch):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
-    with console.spinner("reading", 60):
-        pass
+    with console.spinner("reading", 3):
+        time.sleep(1.2)  # without a delay, it appears after a second
     assert "reading" not in terminal.getvalue()
     terminal.isatty = lambda: False
     with console.spinner("reading", 60):

@@ -311,9 +311,10 @@ def test_examples_without_labels():
     [
         (
             {"batch_size": 3, "host_rows": RowShards((0,), 2)},
-            "batch_size=3 is not a positive multiple of the 2 shards of its rows",
+            "batch_size=3 must be a positive multiple of 2, the number of parts",
         ),
         ({"batch_size": 0}, "batch_size=0"),
+        ({"host_rows": RowShards((2,), 2)}, "must have numbers from 0 to 1"),
         ({"source_lengths": (48, 24)}, "must be positive and ascending"),
         ({"source_lengths": ()}, "must be positive and ascending"),
         ({"epochs": 0}, "epochs=0"),

@@ -181,6 +181,23 @@ def test_a_full_disk_is_noticed_when_the_shards_are_closed(tmp_path):
     assert names(tmp_path) == []
 
 
+def test_a_full_disk_is_noticed_when_a_shard_is_closed(tmp_path):
+    code = (
+        "import resource, signal\n"
+        "from pathlib import Path\n"
+        "from longsum_jax.data.preparation import _write_shard\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
+        "try:\n"
+        f"    _write_shard(Path({str(tmp_path / 'shard')!r}), [bytes(200_000)])\n"
+        "except OSError as error:\n"
+        "    assert 'too large' in str(error), error\n"
+        "else:\n"
+        "    raise SystemExit('nothing was noticed')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
 def test_a_failing_overwrite_keeps_what_was_there(directory, report_task, tokenizer, monkeypatch):
     before = list(PreparedExamples(directory))
     monkeypatch.setattr(preparation, "pack", lambda example: 1 / 0)

@@ -263,5 +263,8 @@ def test_a_short_chat_has_the_questions_of_its_answers():
         "Bob: They gave one to the Berlin office last spring, about 15 percent.",
     ]
     assert longsum_jax.summarize("\n".join(chat)).text.splitlines() == chat
+    sentences = ["It is a small tool for text.", "This shows the sales of a year."]
+    notes = f"# Use\n\n{sentences[0]}\n\nFigure 3: Sales\n\n{sentences[1]}"
+    assert longsum_jax.summarize(notes).text.splitlines() == sentences
     review = "Great hotel! It was clean and quiet. They gave us a room with a view of the lake."
     assert longsum_jax.summarize(review).text.replace("\n", " ") == review

@@ -477,14 +477,14 @@ def test_simple_tables_of_restructured_text_have_rows(read_one, indent):
 
 
 def test_directives_with_text(read_one):
-    rows = "   * - Iron\n     - 1 M\n   * - Sand\n     - 2"
-    table = f".. list-table:: Costs\n   :header-rows: 1\n\n{rows}"
+    rows = "   * - Iron\n     - 1 M\n   * -\n     - 2"
+    table = f".. List-Table:: Costs\n   :header-rows: 1\n\n{rows}"
     tabs = ".. tab-set::\n\n   .. tab-item:: Linux\n\n      Call it."
     text = read_one("a.rst", f".. pull-quote::\n\n   Quoted.\n\n{table}\n\n{tabs}").text
     assert text.split("\n\n") == [
         "Quoted.",
         "Costs",
-        "* Iron | 1 M\n* Sand | 2",
+        "* Iron | 1 M\n* | 2",
         "Linux",
         "Call it.",
     ]
@@ -544,8 +544,9 @@ def test_a_quote_after_an_empty_comment(read_one, comment, text):
         "=====\n" * 50_000 + "end",
         "= " * 50_000 + "=\n" + "a\n" * 50_000 + "\nend",
         "    a\n\n" * 50_000 + "end",
+        f".. list-table::\n\n   * - a{chr(10) * 50_000}     x\n\nend",
     ],
-    ids=["directives", "code", "roles", "rules", "columns", "quotes"],
+    ids=["directives", "code", "roles", "rules", "columns", "quotes", "cells"],
 )
 def test_odd_restructured_text_takes_little_time(read_one, text):
     start = time.process_time()
@@ -1884,6 +1885,7 @@ def test_what_outlook_answers_is_left_out(read_one, quoted):
         "Bob <b@c.d> wrote (at 2 May):\n> Old.",
         "On Fri, 2 May 2025, Bob <b@c.d> wrote:\n\nOld.",
         "pt., 2 maj 2025 o 08:00 Bob <b@c.d> napisał(a):\n\nOld.",
+        "2025. 5. 2. \uc624\uc804 8:00 Bob <b@c.d> \uc791\uc131:\n\nOld.",
         "2025-05-02 8:00 GMT+02:00 Bob <b@c.d>: \n\nOld.",
         "Sent from my iPhone\n\n> On 2 May 2025, at 08:00, Bob wrote:\n>\n> Old.",
         "Von meinem iPhone gesendet",

@@ -72,10 +72,10 @@ def load_other_tokenizer(model):
 
 @pytest.mark.slow
 def test_a_copy_reads_with_its_own_parameters(model, draw_params):
-    noisy = NoisySummarizer(model, noise=0.0)
+    noisy = NoisySummarizer(model, noise=0.5)
     params = draw_params(model.family.init_params(model.config), seed=1)
     options = {"max_new_tokens": 6, "min_new_tokens": 6}
-    expected = NoisySummarizer(model.with_params(params), noise=0.0).summaries(TEXTS, **options)
+    expected = NoisySummarizer(model.with_params(params), noise=0.5).summaries(TEXTS, **options)
     assert noisy.with_params(params).summaries(TEXTS, **options) == expected
     with noisy.on_all_devices() as parallel:
         assert parallel.summaries(TEXTS, **options) == noisy.summaries(TEXTS, **options)

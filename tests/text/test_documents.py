@@ -118,6 +118,13 @@ def test_every_file_may_have_its_own_usual_names(write, require_summary):
     assert row.summary is None
 
 
+@pytest.mark.parametrize("value", ["3", '["x", "y"]', '{"a": 1}'])
+def test_other_values_under_usual_names_are_no_optional_summaries(write, value):
+    path = write('{"document": "t", "target": ' + value + "}")
+    (row,) = read_json_lines(path, require_summary=False)
+    assert (row.document, row.summary) == ("t", None)
+
+
 def test_blank_lines_and_byte_order_mark(write):
     path = write(b"\xef\xbb\xbf" + json_lines(ROWS[:1]) + b"\n  \r\n" + json_lines(ROWS[2:]))
     assert [row.id for row in read_json_lines(path)] == ["a", "rows:4"]
