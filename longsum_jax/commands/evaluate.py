@@ -558,9 +558,11 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
                 "--out"
             )
     except OSError as error:
-        raise InputError(
-            f"{out}: cannot be used ({error}); give another --out"
-        ) from error
+        raise _unusable(out, error) from error
+
+
+def _unusable(out: Path, error: OSError) -> InputError:
+    return InputError(f"{out}: cannot be used ({error}); give another --out")
 
 
 def _remove_checksums(out: Path) -> None:
@@ -568,9 +570,7 @@ def _remove_checksums(out: Path) -> None:
     try:
         (out / checksums.SUMS).unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(
-            f"{out}: cannot be used ({error}); give another --out"
-        ) from error
+        raise _unusable(out, error) from error
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

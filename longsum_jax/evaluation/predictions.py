@@ -302,6 +302,13 @@ def prediction_order(
     return order
 
 
+def _hash_of_documents(pairs: Sequence[Pair], metrics: Iterable[Metric]) -> str:
+    """Returns a hash of all documents if a metric is ``scored_last``, otherwise ""."""
+    if any(metric.scored_last for metric in metrics):
+        return _hash([pair.content for pair in pairs])
+    return ""
+
+
 def unscored_rows(
     rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics
 ) -> dict[str, list[int]]:
@@ -310,9 +317,7 @@ def unscored_rows(
     A metric that is ``scored_last`` scores all rows, and again if the documents
     have changed, because its values may depend on all references.
     """
-    documents = ""
-    if any(metric.scored_last for metric in metrics.values()):
-        documents = _hash([pair.content for pair in pairs])
+    documents = _hash_of_documents(pairs, metrics.values())
     unscored: dict[str, list[int]] = {}
     for name, metric in metrics.items():
         indices = [
@@ -364,7 +369,7 @@ def score_last(
         )
         check_finite(scores, selected)
         scores_by_metric[name] = scores
-    documents = _hash([pair.content for pair in pairs])
+    documents = _hash_of_documents(pairs, [metrics[name] for name in unscored])
     for name, scores in scores_by_metric.items():
         for i, values in zip(unscored[name], scores, strict=True):
             rows[i]["scores"] |= values

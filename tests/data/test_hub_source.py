@@ -108,7 +108,7 @@ def test_conversion_of_other_formats(hub):
         ("hf:org/name", "hf:org/name@" + "a" * 40, "hf:org/name@" + "a" * 40),
         ("hf:org/name@" + "b" * 40, "hf:org/name@" + "a" * 40, "hf:org/name@" + "b" * 40),
         ("hf:org/name", "hf:org/name/c@" + "a" * 40, f"hf:org/name@{COMMIT}"),
-        (  # the name of the second part begins that of the first
+        (  # the first name begins with the second
             "mix:1*hf:org/name/c+2*hf:org/name",
             "",
             f"mix:1*hf:org/name/c@{COMMIT}+2*hf:org/name@{COMMIT}",

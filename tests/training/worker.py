@@ -137,7 +137,7 @@ def host(workdir: str, port: str, index: str) -> None:
 
 def interleaved(port: str, index: str) -> None:
     """One of two hosts with two devices each, whose devices alternate in the mesh, as on slices of
-    TPUs: it reads its rows, and sees those of both hosts."""
+    TPUs: it reads its own rows, and sees all rows."""
     join(Cluster("the test", f"127.0.0.1:{port}", 2, int(index)), timeout=60)
     devices = np.array(jax.devices())[[0, 2, 1, 3]]
     axes = make_mesh(MeshOptions()).axis_names
