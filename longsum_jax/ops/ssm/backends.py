@@ -62,6 +62,12 @@ _GRADIENT_BLOCKS: Mapping[str, int] = {"tpu": 4, "TPU v5": 2, "TPU v5p": 2}
 # Channels of a tile: TPUs store arrays in tiles of 8 rows, and channels are
 # rows of states and powers.
 _TILES: Mapping[str, int] = {"tpu": 8}
+# XLA keeps inputs on a TPU's chip if they fit into its memory, but for the
+# matrices of every block it may copy all of them out and back again. Larger
+# inputs than a part's are divided, unless they do not fit: with parts, steps on
+# a v6e move up to a fifth less (docs/design/ssm.md).
+_CHIP_BYTES = 2**27
+_PART_BYTES = 12 * 2**20
 # channels of a block, so that its tables of powers stay in caches
 MOST_CHANNELS_ON_CPU = 16
 # Bytes of spectra, over all channels, that a CPU saves for the gradient: little
@@ -75,6 +81,8 @@ class ConvolutionPlan(NamedTuple):
     Attributes:
         backend: backend of all blocks.
         block: number of channels of a block.
+        part: number of channels of a part of the inputs, which the forward pass
+            copies before a loop over its blocks.
         gradient_block: number of channels of a block of the gradient.
         group: for "matmul", number of chunks whose states are in memory at
             once.
@@ -86,6 +94,7 @@ class ConvolutionPlan(NamedTuple):
 
     backend: Backend
     block: int
+    part: int
     gradient_block: int
     group: int
     precision: lax.Precision
@@ -129,6 +138,7 @@ def plan_convolution(
                 backend,
                 channels,
                 channels,
+                channels,
                 0,
                 precision,
                 jnp.dtype(dtype),
@@ -152,6 +162,7 @@ def plan_convolution(
     return ConvolutionPlan(
         backend,
         block,
+        _channels_of_part(shape, block, dtype),
         gradient_block,
         group,
         precision,
@@ -270,6 +281,17 @@ def _channels_of_gradient(block: int) -> int:
     tile = _whole_tiles(1)
     num_tiles = (2 * block + count * tile) // (2 * count * tile)
     return min(block, max(1, num_tiles) * tile)
+
+
+def _channels_of_part(shape: tuple[int, ...], block: int, dtype: Any) -> int:
+    """Returns the channels of a part: whole blocks, or all channels if parts have no use."""
+    channels = shape[2]
+    size = math.prod(shape) * jnp.dtype(dtype).itemsize
+    if target_platform() != "tpu" or size > _CHIP_BYTES:
+        return channels
+    num_parts = -(-size // _PART_BYTES)
+    num_blocks = -(-channels // block)
+    return min(channels, max(1, num_blocks // num_parts) * block)
 
 
 def _whole_tiles(channels: int) -> int:

@@ -3,7 +3,7 @@
     y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
 
 A loop runs over blocks of channels, so that temporary memory is for a single
-block. ``fft.py`` and ``matmul.py`` are the two backends that convolve a block;
+block; on TPUs another loop may run over parts that have several blocks. ``fft.py`` and ``matmul.py`` are the two backends that convolve a block;
 ``fused.py`` (GPUs) and ``toeplitz.py`` (TPUs) convolve all channels in one
 kernel; ``backends.py`` selects the backend and the size of blocks. The backward
 pass recomputes blocks; its residuals are inputs and parameters, and on CPUs the
@@ -254,13 +254,17 @@ def _convolve(
         modes = _modes(floats, high, low)
         return _fused_kernels().convolve_fused(floats.u, modes, floats.D)
 
-    def convolve_block(start: AnyArray | int) -> tuple[Array]:
-        block = _slice_block(plan.block, start, floats, high, low)
-        return (_convolve_block(plan, *block),)
+    def convolve_part(start: AnyArray | int) -> tuple[Array, ...]:
+        part = _slice_channels(plan.part, start, floats, high, low)
 
-    (y,) = _fill_blocks(
-        convolve_block, plan.block, (jnp.zeros_like(floats.u), 2)
-    )
+        def convolve_block(start: AnyArray | int) -> tuple[Array]:
+            block = _slice_block(plan.block, start, *part)
+            return (_convolve_block(plan, *block),)
+
+        output = (jnp.zeros_like(part[0].u), 2)
+        return _fill_blocks(convolve_block, plan.block, output)
+
+    (y,) = _fill_blocks(convolve_part, plan.part, (jnp.zeros_like(floats.u), 2))
     return y
 
 
@@ -357,17 +361,28 @@ def _modes(floats: _Floats, high: Array, low: Array) -> Modes:
     return Modes(floats.decay, floats.theta, high, low, floats.Ct)
 
 
-def _slice_block(
+def _slice_channels(
     width: int,
     start: AnyArray | int,
     floats: _Floats,
     high: Array,
     low: Array,
+) -> tuple[_Floats, Array, Array]:
+    """Returns the inputs of a convolution of ``width`` channels."""
+    modes = slice_channels(_modes(floats, high, low), start, width)
+    u = lax.dynamic_slice_in_dim(floats.u, start, width, 2)
+    D = lax.dynamic_slice_in_dim(floats.D, start, width)
+    part = _Floats(u, modes.decay, modes.theta, modes.Ct, D)
+    return part, modes.high, modes.low
+
+
+def _slice_block(
+    width: int, start: AnyArray | int, *inputs: Any
 ) -> tuple[Array, Modes, Array]:
     """Returns inputs (as float32), modes and skip of ``width`` channels."""
-    u = lax.dynamic_slice_in_dim(floats.u, start, width, 2).astype(jnp.float32)
-    modes = slice_channels(_modes(floats, high, low), start, width)
-    return u, modes, lax.dynamic_slice_in_dim(floats.D, start, width)
+    floats, high, low = _slice_channels(width, start, *inputs)
+    u = floats.u.astype(jnp.float32)
+    return u, _modes(floats, high, low), floats.D
 
 
 def _convolve_block(

@@ -72,6 +72,27 @@ def test_gradients_have_blocks_that_fit_the_chip(platform, batch, blocks):
         assert (plan.block, plan.gradient_block) == blocks
 
 
+@pytest.mark.parametrize(
+    ("platform", "shape", "part"),
+    [
+        ("tpu", (8, 4096, 768), 192),  # 48 MiB: four parts of three blocks
+        ("tpu", (2, 16_384, 768), 192),
+        ("tpu", (1, 4096, 768), 768),  # 6 MiB
+        ("tpu", (32, 4096, 768), 768),  # 192 MiB do not fit on the chip
+        ("cpu", (8, 4096, 768), 768),
+    ],
+)
+def test_inputs_that_fit_on_a_chip_have_parts_of_whole_blocks(platform, shape, part):
+    Ct = jax.ShapeDtypeStruct((1, 768, 2, 128), jnp.complex64)
+    modes = Modes(None, None, None, None, Ct)
+    with jax.default_device(platform):
+        plan = backends.plan_convolution(
+            shape, modes, backend="matmul", block=None, dtype=jnp.bfloat16
+        )
+    assert plan.part == part
+    assert part == 768 or part % plan.block == 0
+
+
 @pytest.mark.parametrize(("kind", "channels"), [("TPU v5", 24), ("TPU v5 lite", 8)])
 def test_two_cores_have_larger_blocks_of_the_gradient(kind, channels):
     device = AbstractDevice(kind, 1, "tpu")

@@ -142,6 +142,15 @@ def test_blocks_of_channels_change_nothing(make_ssm, block):
     assert_close(blocked, of_twin(ssm_scan, *arguments))
 
 
+@pytest.mark.parametrize("part", [4, 6])  # the last part overlaps
+def test_parts_of_the_inputs_change_nothing(make_ssm, monkeypatch, part):
+    arguments = inputs(make_ssm, 9, channels=7)
+    whole = in_parts(partial(ssm_convolution, block=2), *arguments)
+    monkeypatch.setattr(backends, "_channels_of_part", lambda *_: part)
+    divided = in_parts(partial(ssm_convolution, block=2), *arguments)
+    jax.tree.map(np.testing.assert_array_equal, divided, whole)
+
+
 @pytest.mark.parametrize("block", [-1, 0])
 def test_blocks_that_are_none(make_ssm, block):
     u, ssm, D, _ = inputs(make_ssm, 33, channels=6)
