@@ -3,7 +3,8 @@
     y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
 
 A loop runs over blocks of channels, so that temporary memory is for a single
-block; on TPUs another loop may run over parts that have several blocks. ``fft.py`` and ``matmul.py`` are the two backends that convolve a block;
+block; on TPUs another loop may run over parts that have several blocks.
+``fft.py`` and ``matmul.py`` are the two backends that convolve a block;
 ``fused.py`` (GPUs) and ``toeplitz.py`` (TPUs) convolve all channels in one
 kernel; ``backends.py`` selects the backend and the size of blocks. The backward
 pass recomputes blocks; its residuals are inputs and parameters, and on CPUs the
