@@ -551,14 +551,16 @@ def cached_decoder(
     if isinstance(layers, GatheredWeights):
         params, layers = layers.gather(params), None
     variables = {"params": params}
+    table = None
     if layers is None:
-        layers = narrow_layers(
-            unstacked_layers(params["decoder"]), module.config.compute_dtype
-        )
+        dtype = module.config.compute_dtype
+        layers = narrow_layers(unstacked_layers(params["decoder"]), dtype)
+        table = params[module.logits_parameter].astype(dtype)
     elif isinstance(layers, StoredDecoder):
-        # The module reads the converted output embeddings from this collection.
-        variables["stored"] = {"logits_table": layers.logits_table}
-        layers = layers.layers
+        layers, table = layers
+    if table is not None:
+        # The module reads converted output embeddings from this collection.
+        variables["stored"] = {"logits_table": table}
     apply = partial(module.apply, variables, method="decode_step")
 
     def step(ids: Array, cache: Any) -> tuple[Array, Any]:

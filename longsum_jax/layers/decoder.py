@@ -273,9 +273,9 @@ class Decoder(nn.Module):
             * self.cross.stored_heads(stack)
             * stack.d_kv
         )
-        is_large = (
-            size * jnp.dtype(stack.dtype).itemsize > max_cross_cache_bytes()
-        )
+        num_bytes = size * jnp.dtype(stack.dtype).itemsize
+        # Norms of keys prevent that queries absorb their projection.
+        is_large = num_bytes > max_cross_cache_bytes(not stack.qk_norm)
         encoder_states, mask = self._prepare_source(
             encoder_states, encoder_mask
         )

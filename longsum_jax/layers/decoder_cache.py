@@ -15,15 +15,21 @@ from longsum_jax.typing import AnyArray
 MAX_CROSS_CACHE_BYTES = 2**31  # see ``max_cross_cache_bytes``
 
 
-def max_cross_cache_bytes() -> int:
+def max_cross_cache_bytes(is_absorbed: bool = True) -> int:
     """Returns the size above which keys and values of the encoder are not stored.
 
     Every step then attends to the encoder states instead. Accelerators with
-    much memory store up to an eighth of it.
+    much memory store up to an eighth of it, or a quarter if steps would have to
+    project the states again.
+
+    Args:
+        is_absorbed: True if queries can absorb the projections of keys
+            (``CrossAttention.attend_absorbed``).
     """
     if target_platform() == "cpu":
         return MAX_CROSS_CACHE_BYTES
-    return max(MAX_CROSS_CACHE_BYTES, target_memory() // 8)
+    part = 8 if is_absorbed else 4
+    return max(MAX_CROSS_CACHE_BYTES, target_memory() // part)
 
 
 class KeyValueCache(NamedTuple):

@@ -432,9 +432,9 @@ def test_accelerators_read_maps_in_the_type_of_the_computation(name, draw_params
     narrow = narrow_layers(layers, jnp.bfloat16)
     kernels = dict(jax.tree_util.tree_leaves_with_path(narrow))
     for path, kernel in kernels.items():
-        *_, owner, name = (entry.key for entry in path[1:])
-        is_map = name == "kernel" and owner in ("q", "o", "wi", "wi_0", "wi_1", "wo")
-        if is_map or "bias" in name or "norm" in owner:
+        *_, owner, leaf = (entry.key for entry in path[1:])
+        is_map = leaf == "kernel" and owner in ("q", "o", "wi", "wi_0", "wi_1", "wo")
+        if is_map or "bias" in leaf or "norm" in owner:
             assert kernel.dtype == (jnp.bfloat16 if is_map else jnp.float32), path
     ids = jnp.arange(12).reshape(2, 6) + 3
     variables = {"params": params}
@@ -447,4 +447,14 @@ def test_accelerators_read_maps_in_the_type_of_the_computation(name, draw_params
         step = module.apply(variables, ids[:, :1], cache, source, layers, method="decode_step")
         return step[0]
 
-    np.testing.assert_array_equal(logits(narrow), logits(layers))
+    expected = logits(layers)
+    np.testing.assert_array_equal(logits(narrow), expected)
+    # Without views of layers a search converts them, and the table of the logits, before its loop.
+    decode = programs_module.cached_decoder(module, params, None, source).step
+    table = params[module.logits_parameter]
+    converted = f"bf16[{table.shape[0]},{table.shape[1]}] = convert_element_type"
+    # T5 looks up embeddings in a converted table, too; XLA converts those rows only.
+    lookups = int(name == "t5")
+    assert str(jax.make_jaxpr(decode)(ids[:, :1], cache)).count(converted) == lookups
+    assert str(jax.make_jaxpr(logits)(narrow)).count(converted) == lookups + 1
+    np.testing.assert_array_equal(jax.jit(decode)(ids[:, :1], cache)[0], expected)

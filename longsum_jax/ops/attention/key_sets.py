@@ -18,6 +18,7 @@ from longsum_jax.ops.attention.dense import (
     scaled_scores,
     weighted_values,
 )
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.random_masks import drop_randomly
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
@@ -222,6 +223,10 @@ def attend_jointly(
     scores = []
     for x in key_sets:
         products = scaled_scores(key_products(q, x.k), scale)
+        # XLA for GPUs merges products of the same queries, for which it copies
+        # all keys into one array.
+        if target_platform() == "gpu":
+            q = lax.optimization_barrier(q)
         bias = x.bias_of_all()
         scores.append(products if bias is None else products + bias)
 

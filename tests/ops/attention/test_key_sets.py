@@ -2,7 +2,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.ops.attention.key_sets import WeightDropout
+from longsum_jax.ops.attention import key_sets
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout, attend_jointly
 
 
 def test_dropout_of_weights():
@@ -11,3 +12,21 @@ def test_dropout_of_weights():
     assert set(np.unique(dropped)) == {0.0, 2.0}
     assert WeightDropout(jax.random.key(0), 0.0)(weights) is weights
     assert np.any(WeightDropout(jax.random.key(0), 0.5).fold(1)(weights) != dropped)
+
+
+def test_gpus_compute_the_products_of_each_set_by_themselves(monkeypatch):
+    """XLA would merge products of the same queries, and copy the keys of both sets for it."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(2, n, 3, 4)).astype(np.float32) for n in (5, 7, 7, 2, 2)]
+
+    def loss(q, *keys):
+        sets = [KeySet(*keys[:2]), KeySet(*keys[2:])]
+        return (attend_jointly(q, sets) ** 2).sum()
+
+    differentiate = jax.value_and_grad(loss, range(5))
+    expected = differentiate(*arrays)
+    assert "optimization_barrier" not in str(jax.make_jaxpr(loss)(*arrays))
+    monkeypatch.setattr(key_sets, "target_platform", lambda: "gpu")
+    jax.clear_caches()
+    assert "optimization_barrier" in str(jax.make_jaxpr(loss)(*arrays))
+    jax.tree.map(np.testing.assert_array_equal, differentiate(*arrays), expected)
