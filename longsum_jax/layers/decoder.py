@@ -274,7 +274,7 @@ class Decoder(nn.Module):
             * stack.d_kv
         )
         num_bytes = size * jnp.dtype(stack.dtype).itemsize
-        # Norms of keys prevent that queries absorb their projection.
+        # Queries cannot absorb the projection of keys that are normalized.
         is_large = num_bytes > max_cross_cache_bytes(not stack.qk_norm)
         encoder_states, mask = self._prepare_source(
             encoder_states, encoder_mask

@@ -62,10 +62,10 @@ _GRADIENT_BLOCKS: Mapping[str, int] = {"tpu": 4, "TPU v5": 2, "TPU v5p": 2}
 # Channels of a tile: TPUs store arrays in tiles of 8 rows, and channels are
 # rows of states and powers.
 _TILES: Mapping[str, int] = {"tpu": 8}
-# XLA keeps inputs on a TPU's chip if they fit into its memory, but for the
-# matrices of every block it may copy all of them out and back again. Larger
-# inputs than a part's are divided, unless they do not fit: with parts, steps on
-# a v6e move up to a fifth less (docs/design/ssm.md).
+# XLA keeps inputs that fit on a TPU's chip there, but to make room for the
+# matrices of a block, it may copy all of them to memory and back. Such inputs are
+# divided into parts of at most _PART_BYTES: steps on a v6e then move up to 18 %
+# less (docs/design/ssm.md).
 _CHIP_BYTES = 2**27
 _PART_BYTES = 12 * 2**20
 # channels of a block, so that its tables of powers stay in caches
