@@ -379,10 +379,10 @@ def _slice_channels(
 
 def _slice_block(
     width: int, start: AnyArray | int, *inputs: Any
-) -> tuple[Array, Modes, Array]:
+) -> tuple[Array, Modes, AnyArray]:
     """Returns inputs (as float32), modes and skip of ``width`` channels."""
     floats, high, low = _slice_channels(width, start, *inputs)
-    u = floats.u.astype(jnp.float32)
+    u = jnp.asarray(floats.u, jnp.float32)
     return u, _modes(floats, high, low), floats.D
 
 
