@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from longsum_jax.errors import InputError
@@ -100,6 +101,29 @@ def narrow_layers(layers: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
         dtype: type of the computation.
     """
     return _with_kernels(layers, lambda kernel, _: kernel.astype(dtype))
+
+
+def turned_layers(layers: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns layers whose kernels have the axes that they contract last, for GPUs.
+
+    In a step with one row, XLA for GPUs writes the products of all weights to
+    memory before it adds them up, unless it adds along the last axis.
+
+    Args:
+        layers: parameters of every layer.
+    """
+    return _with_kernels(
+        layers, lambda x, n: jnp.moveaxis(x, range(n), range(-n, 0))
+    )
+
+
+def turned_back(layers: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the layers that ``turned_layers`` turned."""
+    # Without a barrier, XLA would move the turn out of the loop.
+    layers = jax.lax.optimization_barrier(layers)
+    return _with_kernels(
+        layers, lambda x, n: jnp.moveaxis(x, range(-n, 0), range(n))
+    )
 
 
 def _with_kernels(

@@ -37,6 +37,8 @@ from longsum_jax.inference.decoder_storage import (
     gathered_weights,
     narrow_layers,
     stored_decoder,
+    turned_back,
+    turned_layers,
 )
 from longsum_jax.inference.kernel_cache import kernel_program
 from longsum_jax.layers.decoder_cache import (
@@ -47,7 +49,8 @@ from longsum_jax.layers.decoder_cache import (
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import constrain_rows, is_on_one_cpu
 from longsum_jax.ops.device_memory import check_memory
-from longsum_jax.ops.storage import Storage
+from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.storage import Storage, padded_table
 from longsum_jax.typing import AnyArray, Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
@@ -551,20 +554,22 @@ def cached_decoder(
     if isinstance(layers, GatheredWeights):
         params, layers = layers.gather(params), None
     variables = {"params": params}
-    table = None
+    table, is_turned = None, layers is None and target_platform() == "gpu"
     if layers is None:
         dtype = module.config.compute_dtype
         layers = narrow_layers(unstacked_layers(params["decoder"]), dtype)
         table = params[module.logits_parameter].astype(dtype)
+        if is_turned:
+            layers, table = turned_layers(layers), padded_table(table)
     elif isinstance(layers, StoredDecoder):
         layers, table = layers
-    if table is not None:
-        # The module reads converted output embeddings from this collection.
+    if table is not None:  # the module reads it from this collection
         variables["stored"] = {"logits_table": table}
     apply = partial(module.apply, variables, method="decode_step")
 
     def step(ids: Array, cache: Any) -> tuple[Array, Any]:
-        return apply(ids, cache, source, layers)
+        read = turned_back(layers) if is_turned else layers
+        return apply(ids, cache, source, read)
 
     return CachedDecoder(
         step,

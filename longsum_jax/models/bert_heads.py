@@ -15,7 +15,7 @@ from longsum_jax.layers.partitioning import logical
 from longsum_jax.models.bert_config import BertConfig, BigBirdConfig
 from longsum_jax.models.heads import SPAN_OUTPUTS, biased_linear
 from longsum_jax.models.vocabulary import vocabulary_logits
-from longsum_jax.ops.storage import Stored
+from longsum_jax.ops.storage import StoredTable
 from longsum_jax.typing import AnyArray
 
 
@@ -35,7 +35,7 @@ class VocabularyHead(nn.Module):
     def __call__(
         self,
         x: Float[AnyArray, "batch length d_model"],
-        table: Float[AnyArray, "vocab embedding_size"] | Stored,
+        table: Float[AnyArray, "vocab embedding_size"] | StoredTable,
     ) -> Float[Array, "batch length vocab"]:
         """Returns float32 logits of states ``x``; ``table`` is the embedding table."""
         c = self.config

@@ -26,7 +26,7 @@ from longsum_jax.ops.attention.dense import masked_softmax
 from longsum_jax.ops.losses import TokenScores, shift_right
 from longsum_jax.ops.packing import SegmentIds, segment_positions
 from longsum_jax.ops.pages import make_pages
-from longsum_jax.ops.storage import Stored
+from longsum_jax.ops.storage import StoredTable
 from longsum_jax.typing import AnyArray
 
 
@@ -584,7 +584,7 @@ class EncoderDecoder(PreciseModule):
         """Name of the embedding table that states are multiplied with for logits."""
         return "shared"
 
-    def logits_table(self) -> Float[AnyArray, "vocab d_model"] | Stored:
-        """Returns this table, or its copy in a storage type that decoding steps pass in."""
+    def logits_table(self) -> Float[AnyArray, "vocab d_model"] | StoredTable:
+        """Returns this table, or the converted copy that decoding steps pass in."""
         table = getattr(self, self.logits_parameter)
         return self.get_variable("stored", "logits_table", table)

@@ -11,7 +11,12 @@ from longsum_jax.layers.partitioning import rows_per_device
 from longsum_jax.ops.device_memory import times_memory
 from longsum_jax.ops.losses import TokenScores, token_scores
 from longsum_jax.ops.precision import products_of_rows
-from longsum_jax.ops.storage import Stored, stored_product
+from longsum_jax.ops.storage import (
+    PaddedTable,
+    Stored,
+    StoredTable,
+    stored_product,
+)
 from longsum_jax.typing import AnyArray
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -22,12 +27,14 @@ _MEMORY_OF_LOGITS = 2**35
 
 def vocabulary_logits(
     x: Float[AnyArray, "*leading d_model"],
-    table: Float[AnyArray, "vocab d_model"] | Stored,
+    table: Float[AnyArray, "vocab d_model"] | StoredTable,
 ) -> Float[Array, "*leading vocab"]:
     """Returns the products of states with the rows of an embedding table, in float32.
 
     A table in a storage type is transposed, [d_model, vocab].
     """
+    if isinstance(table, PaddedTable):
+        return vocabulary_logits(x, table.rows)[..., : table.size]
     if isinstance(table, Stored):
         return stored_product(x.reshape(-1, x.shape[-1]), table).reshape(
             *x.shape[:-1], -1

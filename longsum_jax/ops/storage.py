@@ -5,7 +5,7 @@ on CPUs has no product of float32 with a narrower type: it first writes a
 float32 copy of the weights, outside the loop of steps or in every step. It does
 vectorize a sum over eight inputs at a time, for several rows in one ``reduce``,
 with the conversion fused into the loop; a small product then adds the sums of
-eight.
+eight. ``PaddedTable`` is for GPUs.
 """
 
 import operator
@@ -35,6 +35,7 @@ STORAGES: tuple[Storage, ...] = ("float32", "bfloat16", "int8")
 # Rows of a product that are summed in one pass; with more rows, compute is the
 # limit, not bandwidth.
 MAX_ROWS = 8
+_TABLE_ROWS = 8  # divisor of the rows of a ``PaddedTable``
 _TERMS = 8  # terms of a sum that XLA unrolls; it does not always unroll 16
 
 
@@ -70,6 +71,31 @@ def store(
     scales = jnp.abs(x).max(axes, keepdims=True) / 127
     scales = jnp.where(scales > 0, scales, 1.0)
     return Stored(jnp.round(x / scales).astype(jnp.int8), scales)
+
+
+class PaddedTable(NamedTuple):
+    """An embedding table with additional rows.
+
+    Attributes:
+        rows: rows of the table, and zeros.
+        size: number of rows of the table.
+    """
+
+    rows: Float[Array, "padded d_model"]
+    size: int
+
+
+def padded_table(table: Float[AnyArray, "vocab d_model"]) -> PaddedTable:
+    """Pads an embedding table to a multiple of eight rows, for steps of decoding on GPUs.
+
+    XLA for GPUs would pad it in every step, because tensor cores multiply
+    matrices of such sizes.
+    """
+    size = table.shape[0]
+    return PaddedTable(jnp.pad(table, ((0, -size % _TABLE_ROWS), (0, 0))), size)
+
+
+StoredTable = PaddedTable | Stored  # an embedding table in decoding
 
 
 def stored_product(

@@ -16,7 +16,13 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference import programs as programs_module
-from longsum_jax.inference.decoder_storage import StoredDecoder, narrow_layers, stored_decoder
+from longsum_jax.inference.decoder_storage import (
+    StoredDecoder,
+    narrow_layers,
+    stored_decoder,
+    turned_back,
+    turned_layers,
+)
 from longsum_jax.inference.programs import Program, Programs, layer_views
 from longsum_jax.layers.decoder_cache import KeyValueCache
 from longsum_jax.layers.layer_groups import unstacked_layers
@@ -423,7 +429,7 @@ def test_it_computes_in_float32():
 
 
 @pytest.mark.parametrize("name", ["t5", "bart", "t5gemma2"])
-def test_accelerators_read_maps_in_the_type_of_the_computation(name, draw_params):
+def test_accelerators_read_maps_in_the_type_of_the_computation(name, draw_params, monkeypatch):
     """Kernels of a model in bfloat16 are converted once; logits do not change in any bit."""
     family, config = make(name, dtype="bfloat16")
     module = family.module_class(config)
@@ -458,3 +464,14 @@ def test_accelerators_read_maps_in_the_type_of_the_computation(name, draw_params
     assert str(jax.make_jaxpr(decode)(ids[:, :1], cache)).count(converted) == lookups
     assert str(jax.make_jaxpr(logits)(narrow)).count(converted) == lookups + 1
     np.testing.assert_array_equal(jax.jit(decode)(ids[:, :1], cache)[0], expected)
+    # On GPUs kernels have the axes that they contract last until a step reads them.
+    monkeypatch.setattr(programs_module, "target_platform", lambda: "gpu")
+    decode = programs_module.cached_decoder(module, params, None, source).step
+    on_gpu = jax.jit(decode)(ids[:, :1], cache)[0]
+    np.testing.assert_allclose(on_gpu, expected, rtol=1e-2, atol=1e-2)  # sums in another order
+    assert "optimization_barrier" in str(jax.make_jaxpr(decode)(ids[:, :1], cache))
+    turned = turned_layers(narrow)
+    jax.tree.map(np.testing.assert_array_equal, turned_back(turned), narrow)
+    kernel = narrow[0]["self_attention"]["o"]["kernel"]
+    axes = (2, 0, 1)
+    assert turned[0]["self_attention"]["o"]["kernel"].shape == kernel.transpose(axes).shape

@@ -7,9 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax.models.vocabulary import vocabulary_logits
 from longsum_jax.ops.attention.dense import CappedScale, dot_product_attention
 from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
-from longsum_jax.ops.storage import MAX_ROWS, store, stored_attention, stored_product
+from longsum_jax.ops.storage import (
+    MAX_ROWS,
+    PaddedTable,
+    padded_table,
+    store,
+    stored_attention,
+    stored_product,
+)
 
 TYPES = ["bfloat16", "int8"]
 store_compiled = jax.jit(store, static_argnums=(1, 2))
@@ -99,3 +107,13 @@ def test_a_row_without_keys_is_zero():
     mask = np.zeros((1, 1, 1, 16), bool)
     result = jax.jit(stored_attention)(drawn(1, 1, 2, 16), k, v, mask=mask)
     np.testing.assert_array_equal(result, 0)
+
+
+@pytest.mark.parametrize(("rows", "padded"), [(13, 16), (16, 16)])
+def test_padded_tables_have_the_same_logits(rows, padded):
+    rng = np.random.default_rng(0)
+    x, table = (jnp.asarray(rng.normal(size=(n, 4)), jnp.float32) for n in (3, rows))
+    result = padded_table(table)
+    assert isinstance(result, PaddedTable)
+    assert result.rows.shape == (padded, 4)
+    np.testing.assert_array_equal(vocabulary_logits(x, result), vocabulary_logits(x, table))
