@@ -163,6 +163,7 @@ CASES = {
     "summaries_v5e": (*SUMMARIES, "--device=v5e", "--input_length=16384", "--tries=0"),
     "summaries_v5p": (*SUMMARIES, "--device=v5p", "--input_length=16384", "--tries=0"),
     "summaries_4m_v5p": (*SUMMARIES, "--device=v5p", "--input_length=4194304", "--tries=0"),
+    "summaries_h100": (*SUMMARIES, "--device=h100", "--input_length=1024", "--batch_size=1,8"),
     "summaries_h200": (*SUMMARIES, "--device=h200", "--input_length=16384,131072,1048576"),
     "summaries_a100": (*SUMMARIES, "--device=a100-40", "--input_length=16384", "--batch_size=1,8"),
     **{
