@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 from longsum_jax.errors import InputError
 from longsum_jax.layers.partitioning import gathered_specs
 from longsum_jax.ops.device_memory import target_memory
-from longsum_jax.ops.storage import STORAGES, Storage, Stored, store
+from longsum_jax.ops.storage import STORAGES, Storage, Stored, Unmerged, store
 from longsum_jax.typing import Array, Params
 
 # Maps that decoding steps apply, with the number of axes they contract. The
@@ -118,11 +118,11 @@ def turned_layers(layers: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def turned_back(layers: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the layers that ``turned_layers`` turned."""
+    """Returns the layers of ``turned_layers`` with kernels in their own axes."""
     # Without a barrier, XLA would move the turn out of the loop.
     layers = jax.lax.optimization_barrier(layers)
     return _with_kernels(
-        layers, lambda x, n: jnp.moveaxis(x, range(-n, 0), range(n))
+        layers, lambda x, n: Unmerged(jnp.moveaxis(x, range(-n, 0), range(n)))
     )
 
 

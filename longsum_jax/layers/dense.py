@@ -24,7 +24,7 @@ from longsum_jax.ops.random_masks import (
     row_words,
 )
 from longsum_jax.ops.remat import HIDDEN, PROJECTION, save_for_backward
-from longsum_jax.ops.storage import Stored, stored_product
+from longsum_jax.ops.storage import Stored, Unmerged, stored_product
 from longsum_jax.typing import AnyArray
 
 
@@ -134,12 +134,13 @@ class Linear(nn.Module):
     @property
     def updated_kernel(self) -> AnyArray:
         """The kernel with its low-rank update, without dropout."""
+        kernel = self.kernel
+        if isinstance(kernel, Unmerged):
+            kernel = kernel.values
         if (matrices := self._low_rank()) is None:
-            return self.kernel
+            return kernel
         update = jnp.tensordot(*matrices, axes=1, precision="highest")
-        return self.kernel + (_LOW_RANK.get().scale * update).astype(
-            self.kernel.dtype
-        )
+        return kernel + (_LOW_RANK.get().scale * update).astype(kernel.dtype)
 
     def _low_rank(self) -> tuple[AnyArray, AnyArray] | None:
         """Returns both matrices of the update; None without an update."""
@@ -164,13 +165,19 @@ class Linear(nn.Module):
         return jnp.tensordot(inner, b, axes=1) * scale
 
     def _apply(
-        self, x: AnyArray, kernel: AnyArray, bias: AnyArray | None
+        self,
+        x: AnyArray,
+        kernel: AnyArray | Stored | Unmerged,
+        bias: AnyArray | None,
     ) -> Array:
         if isinstance(kernel, Stored):
             y = self._apply_stored(x, kernel)
             if bias is None:
                 return y
             return y + bias.astype(self.dtype)
+        if isinstance(kernel, Unmerged):
+            x, values = jax.lax.optimization_barrier((x, kernel.values))
+            return self._apply(x, values, bias)
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
         if bias is not None and bias.ndim > 1 and target_platform() == "gpu":
             # XLA for GPUs adds a bias of one axis in the product, and stores

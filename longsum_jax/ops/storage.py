@@ -5,7 +5,7 @@ on CPUs has no product of float32 with a narrower type: it first writes a
 float32 copy of the weights, outside the loop of steps or in every step. It does
 vectorize a sum over eight inputs at a time, for several rows in one ``reduce``,
 with the conversion fused into the loop; a small product then adds the sums of
-eight. ``PaddedTable`` is for GPUs.
+eight. ``PaddedTable`` and ``Unmerged`` are for GPUs.
 """
 
 import operator
@@ -93,6 +93,16 @@ def padded_table(table: Float[AnyArray, "vocab d_model"]) -> PaddedTable:
     """
     size = table.shape[0]
     return PaddedTable(jnp.pad(table, ((0, -size % _TABLE_ROWS), (0, 0))), size)
+
+
+class Unmerged(NamedTuple):
+    """A kernel whose product is not merged with others, for steps of decoding on GPUs.
+
+    XLA for GPUs merges products of the same rows, for which it copies their
+    kernels into one array in every step.
+    """
+
+    values: Array
 
 
 StoredTable = PaddedTable | Stored  # an embedding table in decoding

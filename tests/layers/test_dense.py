@@ -18,6 +18,7 @@ from longsum_jax.layers.dense import (
     normal,
     torch_uniform,
 )
+from longsum_jax.ops.storage import Unmerged
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(2, 11, 6)), jnp.float32)
@@ -98,6 +99,24 @@ def test_a_bias_of_several_axes_is_added_to_the_product_on_gpus(monkeypatch):
     lines = str(jax.make_jaxpr(linear.apply)(variables, X)).splitlines()
     [added] = [line for line in lines if " add " in f"{line} "]
     assert "f32[2,11,20]" in added
+
+
+def test_unmerged_kernels_have_the_same_products_and_their_own_inputs():
+    linear = Linear((6, 4, 5), "abc", normal(1.0), normal(1.0))
+    params = initialised(linear, X)["params"]
+    unmerged = params | {"kernel": Unmerged(params["kernel"])}
+
+    def apply(params):
+        return linear.apply({"params": params}, X)
+
+    np.testing.assert_array_equal(apply(unmerged), apply(params))
+    np.testing.assert_array_equal(
+        linear.bind({"params": unmerged}).updated_kernel, params["kernel"]
+    )
+    barriers = [
+        str(jax.make_jaxpr(apply)(x)).count("optimization_barrier") for x in (unmerged, params)
+    ]
+    assert barriers == [1, 0]
 
 
 def test_torch_uniform_fills_its_range():
