@@ -35,6 +35,7 @@ from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.layers.stack import StackConfig
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.random_masks import RowWords, row_words
 from longsum_jax.typing import AnyArray
 
@@ -425,6 +426,10 @@ class Encoder(nn.Module):
                 x, state = apply(
                     x, rows, shared, deterministic, state, mask, salient
                 )
+                # XLA for TPUs would keep the outputs of all layers until the
+                # final norm, and add them up there.
+                if stack.sandwich_norm and target_platform() == "tpu":
+                    x = jax.lax.optimization_barrier(x)
             next_memory.append(state)
         # Removes global tokens and padding to whole blocks.
         x = self.attention.finish(x, length)

@@ -1,10 +1,15 @@
 """The config.json of T5Gemma, and what it refuses."""
 
+import functools
 import json
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers import encoder
 from longsum_jax.models.registry import get_family
 
 FAMILY = get_family("t5gemma")
@@ -92,3 +97,20 @@ def test_refused(changes, problem):
     with pytest.raises(InputError) as error:
         read(**changes)
     assert str(error.value).startswith(f"config.json: {problem}")
+
+
+def test_encoders_on_tpus_keep_xla_from_adding_up_all_layers_at_the_end(monkeypatch):
+    config = read(encoder={"num_hidden_layers": 4})  # four groups of one layer
+    module = FAMILY.module_class(config)
+    params = FAMILY.init_params(config)(jax.random.key(0))
+    ids = jnp.arange(12).reshape(2, 6) + 3
+
+    def encode(params):
+        return module.apply({"params": params}, ids, ids > 0, method="encode")
+
+    expected, text = jax.jit(encode)(params), str(jax.make_jaxpr(encode)(params))
+    assert "optimization_barrier" not in text
+    monkeypatch.setattr(encoder, "target_platform", lambda: "tpu")
+    encode = functools.partial(encode)  # traced again
+    assert str(jax.make_jaxpr(encode)(params)).count("optimization_barrier") == 4
+    np.testing.assert_array_equal(jax.jit(encode)(params), expected)
