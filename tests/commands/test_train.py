@@ -75,6 +75,21 @@ def test_exit_codes(monkeypatch, tmp_path, stopped_by, flags, code):
     assert train.main(flags) == code
 
 
+def test_a_run_is_described_with_the_micro_batches_of_its_config(monkeypatch, tmp_path):
+    runs = []
+
+    def fit(*, options, run, **_):
+        runs.append((options.accumulation, run["training"]["accumulation"]))
+        raise InputError("nothing is trained here")
+
+    monkeypatch.setattr("longsum_jax.training.loop.fit", fit)
+    config = "configs/locost_c4.py:tiny,tokenizer.path=bytes,evaluation.examples=0"
+    sizes = ["--config.data.batch_size=1", "--config.training.accumulation=2"]
+    with pytest.raises(InputError, match="nothing is trained"):
+        train.main([f"--config={config}", f"--workdir={tmp_path}", *sizes])
+    assert runs == [(1, 2)]
+
+
 @pytest.mark.parametrize("task", [{}, {"held_out": 0.2}])
 def test_an_evaluation_on_documents_that_are_trained_on_is_said(experiment, rows, capsys, task):
     made = experiment(source=f"json:{rows}", **task)
