@@ -30,6 +30,7 @@ from longsum_jax.data.spool import SHARD
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.files import (
+    allow_open_files,
     check_utf8_name,
     open_regular,
     parse_json,
@@ -131,6 +132,9 @@ class PreparedExamples(Sequence[Example]):
         self.counts = Counts(**self.metadata["counts"])
         self.lengths = _read_lengths(self.directory, self.metadata["examples"])
         num_shards = self.metadata["num_shards"]
+        allow_open_files(
+            num_shards, str(self.directory), "prepare fewer shards"
+        )
         self._paths: list[Path] = []
         self._shards = []
         for path in shard_paths(
