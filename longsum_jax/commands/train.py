@@ -297,8 +297,12 @@ def _announce(
     """Prints the inputs of the run and new parts of its model; ``run`` includes its step count."""
     steps, warmup = run.training.steps, run.optimizer.warmup_steps
     if num_done >= steps:
+        if steps < experiment.setup.run.training.steps:
+            limit = "data.epochs"
+        else:
+            limit = "training.steps"
         _say(
-            f"the run already has {counted(num_done, 'step')}; raise training.steps to continue it"
+            f"the run already has {counted(num_done, 'step')}; raise {limit} to continue it"
         )
         return
     if warmup >= steps:

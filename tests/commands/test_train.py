@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import jax
 import pytest
@@ -104,6 +105,11 @@ def test_a_run_that_has_more_steps_says_only_that(experiment, rows, capsys):
     train._announce(made, made.setup.run, "20 examples", steps + 1)
     said = f"the run already has {steps + 1:,} steps; raise training.steps to continue it\n"
     assert capsys.readouterr().err == said
+    # limited by its epochs
+    longer = replace(made.setup.run, training=replace(made.setup.run.training, steps=9))
+    limited = made._replace(setup=replace(made.setup, run=longer))
+    train._announce(limited, made.setup.run, "20 examples", steps + 1)
+    assert "raise data.epochs to continue it" in capsys.readouterr().err
 
 
 def test_held_out_documents_are_counted_whatever_the_splits_are_called(rows):
