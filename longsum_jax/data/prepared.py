@@ -132,9 +132,6 @@ class PreparedExamples(Sequence[Example]):
         self.counts = Counts(**self.metadata["counts"])
         self.lengths = _read_lengths(self.directory, self.metadata["examples"])
         num_shards = self.metadata["num_shards"]
-        allow_open_files(
-            num_shards, str(self.directory), "prepare fewer shards"
-        )
         self._paths: list[Path] = []
         self._shards = []
         for path in shard_paths(
@@ -145,6 +142,10 @@ class PreparedExamples(Sequence[Example]):
             )
             self._shards.append(_open_shard(path, num_records))
             self._paths.append(path)
+        # every shard is opened when its first example is read
+        allow_open_files(
+            num_shards, str(self.directory), "prepare fewer shards"
+        )
         checksums.require(self.directory)
 
     def check_content(self) -> None:
