@@ -5,6 +5,7 @@ to gigabytes when it is decompressed or parsed. All readers of such files use
 these functions.
 """
 
+import contextlib
 import gzip
 import io
 import json
@@ -29,6 +30,8 @@ MAX_CONTAINERS = 2**21
 MAX_ROWS_BYTES = 2**34
 MAX_LINE_BYTES = 2**26  # size of a document on one line: fifty long novels
 _MAX_BLANK_LINES = 2**19  # consecutive blank lines
+# open files of a process other than the ones that are counted
+_OTHER_FILES = 256
 # Texts compress to 1/100 at best; beyond RATIO_FROM bytes, a ratio above
 # MAX_RATIO is a bomb.
 MAX_RATIO = 200
@@ -246,6 +249,39 @@ def bounded_lines(
             )
         if not blank or not skip_blank:
             yield number, line
+
+
+def allow_open_files(count: int, where: str, remedy: str) -> None:
+    """Raises the process's limit of open files so that ``count`` more can be opened.
+
+    Systems begin with low limits, such as 1,024, that processes may raise.
+
+    Args:
+        count: number of files.
+        where, remedy: beginning and end of the error message.
+
+    Raises:
+        InputError: the system allows fewer files.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    limit, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count + _OTHER_FILES
+    if limit == resource.RLIM_INFINITY or limit >= needed:
+        return
+    if highest != resource.RLIM_INFINITY:
+        needed = min(needed, highest)
+    # macOS allows less than its highest limit
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, highest))
+        limit = needed
+    if limit <= count:
+        raise InputError(
+            f"{where}: needs more than {count:,} open files, the system allows {limit:,}; {remedy}"
+            ", or raise the limit (ulimit -n)"
+        )
 
 
 def damaged(where: str, error: Exception) -> str:

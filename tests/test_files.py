@@ -8,7 +8,7 @@ import pytest
 
 from longsum_jax.data.preparation import write_prepared
 from longsum_jax.errors import InputError, in_one_line
-from longsum_jax.files import check_utf8_name, json_text, parse_json
+from longsum_jax.files import allow_open_files, check_utf8_name, json_text, parse_json
 from longsum_jax.training.checkpointing import restore_params
 from longsum_jax.training.workdir import check_workdir
 
@@ -76,3 +76,19 @@ def test_names_in_a_latin_1_locale(monkeypatch, tmp_path):
     check_utf8_name(tmp_path / "run")
     with pytest.raises(InputError, match="names of checkpoints and shards must be UTF-8"):
         check_utf8_name(tmp_path / "läuft")
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_the_system_allows(monkeypatch):
+    resource = pytest.importorskip("resource")
+    limits = [1024, 4096]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.__setitem__(slice(2), new))
+    allow_open_files(500, "shards", "prepare fewer")
+    assert limits == [1024, 4096]
+    allow_open_files(1024, "shards", "prepare fewer")
+    assert 1024 < limits[0] < 4096
+    allow_open_files(4095, "shards", "prepare fewer")
+    assert limits == [4096, 4096]
+    error = "shards: needs more than 4,096 open files, the system allows 4,096; prepare fewer, or"
+    with pytest.raises(InputError, match=error):
+        allow_open_files(4096, "shards", "prepare fewer")

@@ -129,6 +129,8 @@ def _train(
     # The model, the task and the data. Input errors are raised here, before
     # anything is written.
     steps.check_run(run)
+    # The description is without the change: a resume may have other devices.
+    description = run.description
     run = with_micro_batches(run, _say)
     steps.check_mesh(run)
     require_packages(run.training)
@@ -151,7 +153,7 @@ def _train(
         run.optimizer, experiment.parameter_axes, run.training.trained
     )
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locked_workdir(workdir, run.description))
+        stack.enter_context(locked_workdir(workdir, description))
         record.begin()
         steps.write_model_directory(experiment)
         steps.set_reference(experiment, store, initial_params)
@@ -169,7 +171,7 @@ def _train(
             options=run.training,
             workdir=workdir,
             mesh_options=run.mesh,
-            run=run.description,
+            run=description,
             model_name=run.family.name,
             evaluate=evaluator,
             initial_params=steps.with_matrices(experiment, initial_params),
@@ -295,8 +297,12 @@ def _announce(
     """Prints the inputs of the run and new parts of its model; ``run`` includes its step count."""
     steps, warmup = run.training.steps, run.optimizer.warmup_steps
     if num_done >= steps:
+        if steps < experiment.setup.run.training.steps:
+            limit = "data.epochs"
+        else:
+            limit = "training.steps"
         _say(
-            f"the run already has {counted(num_done, 'step')}; raise training.steps to continue it"
+            f"the run already has {counted(num_done, 'step')}; raise {limit} to continue it"
         )
         return
     if warmup >= steps:

@@ -39,7 +39,7 @@ from longsum_jax.data.spool import (
 )
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, check_whole
-from longsum_jax.files import check_utf8_name
+from longsum_jax.files import allow_open_files, check_utf8_name
 from longsum_jax.progress import Bar
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.text.sentences import splitter_name
@@ -99,6 +99,8 @@ def write_prepared(
     target = Path(directory).absolute()
     check_whole("num_shards", num_shards, 1)
     check_whole("workers", workers, 1)
+    # a spool for every shard
+    allow_open_files(num_shards, f"num_shards={num_shards}", "give fewer")
     _check_target(target, overwrite)
     task.source_split(split)  # raises for an unknown split
     if task.base_objective in ("classify", "classify_pairs", "claims", "tag"):

@@ -30,6 +30,7 @@ from longsum_jax.data.spool import SHARD
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.files import (
+    allow_open_files,
     check_utf8_name,
     open_regular,
     parse_json,
@@ -141,6 +142,10 @@ class PreparedExamples(Sequence[Example]):
             )
             self._shards.append(_open_shard(path, num_records))
             self._paths.append(path)
+        # every shard is opened when its first example is read
+        allow_open_files(
+            num_shards, str(self.directory), "prepare fewer shards"
+        )
         checksums.require(self.directory)
 
     def check_content(self) -> None:

@@ -446,7 +446,10 @@ def _t5(
     num_pieces = open_sentencepiece(model, str(where)).get_piece_size()
     counts = _fit_rows(num_pieces, extra, unused, vocab_size, where)
     return SentencePieceTokenizer(
-        model, *counts, cleans_spaces=config.get(CLEAN_SPACES) is True
+        model,
+        *counts,
+        cleans_spaces=config.get(CLEAN_SPACES) is True,
+        where=where,
     )
 
 

@@ -35,6 +35,7 @@ SPECIAL_TOKENS = {
     "unk_token": "<unk>",
 }
 _LINE_BREAK = re.compile(r" *<n> *")
+_BYTES = "the given bytes"  # in error messages, for a content without a path
 
 
 class SentencePieceTokenizer(SpecialTokenTemplate):
@@ -53,6 +54,7 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         unused_ids: number of rows without a token at the end of the embedding.
         cleans_spaces: True to remove spaces before punctuation in decoded text,
             see ``files.clean_spaces``.
+        where: path of the content, for error messages.
 
     Raises:
         InputError: missing or corrupt model, or a model without pad, eos or unk
@@ -68,8 +70,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         unused_ids: int = 0,
         *,
         cleans_spaces: bool = False,
+        where: str | Path = _BYTES,
     ):
-        self._open(model)
+        self._open(model, where)
         self.extra_ids, self.unused_ids = extra_ids, unused_ids
         self.cleans_spaces = cleans_spaces
         self.vocab_size = self.num_pieces + extra_ids + unused_ids
@@ -80,14 +83,15 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         self._finish(0, self._model.unk_id(), sentinels)
         self.middle_ids = self.suffix_ids
 
-    def _open(self, model: str | Path | bytes) -> None:
+    def _open(
+        self, model: str | Path | bytes, where: str | Path = _BYTES
+    ) -> None:
         if isinstance(model, bytes):
-            where = "the given bytes"
             self._model_bytes = model
         else:
-            where = str(model)
+            where = model
             self._model_bytes = read_bytes(Path(model))
-        self._model = open_sentencepiece(self._model_bytes, where)
+        self._model = open_sentencepiece(self._model_bytes, str(where))
         self.num_pieces = self._model.get_piece_size()
         self.pad_id, self.eos_id = self._model.pad_id(), self._model.eos_id()
         for name, index in (

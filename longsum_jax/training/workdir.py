@@ -21,6 +21,7 @@ CHECKPOINTS = "checkpoints"  # subdirectory of a workdir
 _CHANGEABLE = frozenset(
     {
         "steps",
+        "epochs",
         "tune",
         "log_every",
         "eval_every",

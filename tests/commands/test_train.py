@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import jax
 import pytest
@@ -75,6 +76,21 @@ def test_exit_codes(monkeypatch, tmp_path, stopped_by, flags, code):
     assert train.main(flags) == code
 
 
+def test_a_run_is_described_with_the_micro_batches_of_its_config(monkeypatch, tmp_path):
+    runs = []
+
+    def fit(*, options, run, **_):
+        runs.append((options.accumulation, run["training"]["accumulation"]))
+        raise InputError("nothing is trained here")
+
+    monkeypatch.setattr("longsum_jax.training.loop.fit", fit)
+    config = "configs/locost_c4.py:tiny,tokenizer.path=bytes,evaluation.examples=0"
+    sizes = ["--config.data.batch_size=1", "--config.training.accumulation=2"]
+    with pytest.raises(InputError, match="nothing is trained"):
+        train.main([f"--config={config}", f"--workdir={tmp_path}", *sizes])
+    assert runs == [(1, 2)]
+
+
 @pytest.mark.parametrize("task", [{}, {"held_out": 0.2}])
 def test_an_evaluation_on_documents_that_are_trained_on_is_said(experiment, rows, capsys, task):
     made = experiment(source=f"json:{rows}", **task)
@@ -89,6 +105,11 @@ def test_a_run_that_has_more_steps_says_only_that(experiment, rows, capsys):
     train._announce(made, made.setup.run, "20 examples", steps + 1)
     said = f"the run already has {steps + 1:,} steps; raise training.steps to continue it\n"
     assert capsys.readouterr().err == said
+    # limited by its epochs
+    longer = replace(made.setup.run, training=replace(made.setup.run.training, steps=9))
+    limited = made._replace(setup=replace(made.setup, run=longer))
+    train._announce(limited, made.setup.run, "20 examples", steps + 1)
+    assert "raise data.epochs to continue it" in capsys.readouterr().err
 
 
 def test_held_out_documents_are_counted_whatever_the_splits_are_called(rows):

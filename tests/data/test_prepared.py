@@ -56,6 +56,22 @@ def test_round_trip_in_the_order_of_the_documents(tmp_path, report_task, tokeniz
         result[25]
 
 
+def test_more_shards_than_a_process_may_open_at_first(tmp_path, report_task, tokenizer):
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for function in (
+        lambda: write_prepared(
+            tmp_path / "out", report_task, tokenizer, "train", 300, progress=False
+        ),
+        lambda: list(PreparedExamples(tmp_path / "out")),
+    ):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (280, limits[1]))
+        try:
+            function()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 def test_several_processes_write_the_same(directory, tmp_path, report_task, tokenizer):
     write_prepared(tmp_path / "two", report_task, tokenizer, "train", 4, workers=2, progress=False)
     assert_same_examples(PreparedExamples(tmp_path / "two"), PreparedExamples(directory))

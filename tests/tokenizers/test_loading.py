@@ -281,10 +281,10 @@ def test_model_without_padding(tmp_path):
         hard_vocab_limit=False,
         minloglevel=2,
     )
-    with pytest.raises(
-        InputError, match=r"no_pad\.model: the SentencePiece model has no pad piece"
-    ):
-        SentencePieceTokenizer(prefix + ".model")
+    problem = r"no_pad\.model: the SentencePiece model has no pad piece"
+    for load in (SentencePieceTokenizer, load_tokenizer):
+        with pytest.raises(InputError, match=problem):
+            load(f"{prefix}.model")
 
 
 @pytest.mark.parametrize(

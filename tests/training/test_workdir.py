@@ -28,9 +28,10 @@ def test_an_option_of_one_version_is_no_difference_if_it_is_off():
 
 def test_same_run_with_tuples_and_changeable_keys_is_let_in(tmp_path):
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
-    open_workdir(tmp_path, {"lengths": (1, 2), "steps": 5})
-    open_workdir(tmp_path, {"lengths": [1, 2], "steps": 9})
-    assert json.loads((tmp_path / "run.json").read_text()) == {"lengths": [1, 2], "steps": 9}
+    open_workdir(tmp_path, {"lengths": (1, 2), "steps": 5, "data": {"epochs": 1}})
+    longer = {"lengths": [1, 2], "steps": 9, "data": {"epochs": 2}}
+    open_workdir(tmp_path, longer)
+    assert json.loads((tmp_path / "run.json").read_text()) == longer
     with pytest.raises(InputError, match=r"lengths \(\[1, 2\] there, \[1\] here\)"):
         open_workdir(tmp_path, {"lengths": [1], "steps": 9})
 
