@@ -69,9 +69,10 @@ _OPENING_MARK_BUT_APOSTROPHE = re.compile(
     "[" + re.escape("".join({*_QUOTATIONS} - {"'"})) + "]"
 )
 _QUOTING_APOSTROPHE = re.compile(r"'(?<!\w')[A-Z]")
-# Marks of notes after a stop, as in encyclopedias: "[12]", "[a]", "[12]: 40"
+# Marks of notes after a stop, as in encyclopedias and Markdown: "[12]", "[a]",
+# "[12]: 40", "[^1]"
 NOTE_MARK = (
-    r"\[(?:\d{1,3}|[a-z]|(?:note|nb) \d{1,2}|[a-z]{4,13} needed)\]"
+    r"\[(?:\d{1,3}|[a-z]|\^[\w-]{1,20}|(?:note|nb) \d{1,2}|[a-z]{4,13} needed)\]"
     r"(?::\s?\d{1,4}(?:[\u2013-]\d{1,4})?(?=\s|\[|\Z))?"
 )
 # Marks between a stop and white space that may belong to either: emphasis, signs

@@ -69,6 +69,7 @@ def test_few_boundaries_of_the_gold_set_are_wrong(part, most):
             "He stayed.*",
             "So did I.",
         ],
+        ["It rained.[^1]", "The dam broke.[^a-note]", "So did I."],
         ["Roe *v.* Wade and Doe *et al.* agree with **Dr.** Moran.", "They won."],
         ["Delete report.* and backup.* at www.\u200bexample.\u200bcom.", "They are old."],
         ["And lo! there it was.", "What? did he go?", "Yes."],
