@@ -152,7 +152,7 @@ def test_requests_choose_a_model_by_name():
         assert client.get("/v1/models/built-in").json() == entries[1]
         missing = client.get("/v1/models/other")
         assert missing.status_code == 404
-        assert "give one of the \"first\", built-in" in missing.json()["error"]["message"]
+        assert 'give one of the "first", built-in' in missing.json()["error"]["message"]
         long = TEXT * 20
         chat = {"messages": [{"role": "user", "content": long}]}
         for fields, repeats in (({}, True), ({"model": "built-in"}, False)):
