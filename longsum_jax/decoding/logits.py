@@ -74,10 +74,11 @@ def process_scores(
                 f"{name}={size}, but the decoder was given no {what}; give them, or 0"
             )
         scores = forbid_document_ngrams(scores, history, length, texts, size)
-    for word in options.bad_words_ids:
-        is_end = len(word) == 1 and word[0] in options.eos_ids
-        if not is_end:  # an end-of-sequence token is never a bad word
-            scores = forbid_sequence(scores, history, length, word)
+    # An end-of-sequence token is never a bad word.
+    ends = {(token,) for token in options.eos_ids}
+    words = [word for word in options.bad_words_ids if word not in ends]
+    if words:
+        scores = forbid_sequences(scores, history, length, words)
     shortest: Int[AnyArray, "*batch one one"] | int = options.min_new_tokens
     longest: Int[AnyArray, "*batch one one"] | int = options.max_new_tokens
     if limits is not None:
@@ -174,17 +175,31 @@ def forbid_document_ngrams(
     return jnp.where(banned, -jnp.inf, scores)
 
 
-def forbid_sequence(
-    scores: Scores, history: History, length: Lengths, word: Sequence[int]
+def forbid_sequences(
+    scores: Scores,
+    history: History,
+    length: Lengths,
+    words: Sequence[Sequence[int]],
 ) -> Scores:
-    """Forbids the last id of ``word`` if the history ends with the ids before it."""
-    *prefix, last = word
-    match = length[:, None, None] >= len(prefix)
-    for back, token in enumerate(reversed(prefix), start=1):
-        match = match & (_at(history, length - back) == token)
-    return jnp.where(
-        match & _vocabulary_mask([last], scores.shape[-1]), -jnp.inf, scores
+    """Forbids the last id of each word of which the history ends with the ids before it.
+
+    All words are compared at once: lists have hundreds of them, and operations
+    for each would take longer than a step of a decoder.
+    """
+    sizes = np.array([len(word) - 1 for word in words])
+    # Ids before the last of each word, aligned at the end; -1 fits any.
+    before = np.full((len(words), sizes.max()), -1, np.int32)
+    for row, word, size in zip(before, words, sizes, strict=True):
+        row[len(row) - size :] = word[:-1]
+    index = length[:, None, None] - np.arange(sizes.max(), 0, -1)
+    newest = jnp.take_along_axis(history, index, axis=-1, mode="clip")
+    fits = (newest[:, :, None] == before) | (before < 0)
+    match = fits.all(-1) & (sizes <= length[:, None, None])
+    last = np.array([word[-1] for word in words], np.int32)
+    banned = _token_mask(
+        jnp.broadcast_to(last, match.shape), match, scores.shape[-1]
     )
+    return jnp.where(banned, -jnp.inf, scores)
 
 
 def forbid_tokens(scores: Scores, tokens: Sequence[int]) -> Scores:

@@ -21,6 +21,11 @@ _CONFIG = "generation_config"
 MAX_NEW_TOKENS = 2**16  # far more than any decoder was trained to generate
 _Beams = Annotated[int, Range(1, 1024)]
 _Drafted = Annotated[int, Range(0, 64)]
+# Each token of an n-gram takes operations of its own. Thousands of tokens
+# would take hours to compile.
+_LONGEST_NGRAM = 64
+_Ngram = Annotated[int, Range(1, _LONGEST_NGRAM)]
+_NgramOrNone = Annotated[int, Range(0, _LONGEST_NGRAM)]
 _TopP = Annotated[float, Range(0, 1, above=True)]
 
 # Options of transformers that are not implemented here, with the values
@@ -159,9 +164,9 @@ class GenerationOptions:
     num_beams: _Beams = 1
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
-    no_repeat_ngram_size: SizeOrNone = 0
-    encoder_no_repeat_ngram_size: SizeOrNone = 0
-    segments_no_repeat_ngram_size: SizeOrNone = 0
+    no_repeat_ngram_size: _NgramOrNone = 0
+    encoder_no_repeat_ngram_size: _NgramOrNone = 0
+    segments_no_repeat_ngram_size: _NgramOrNone = 0
     repetition_penalty: PositiveFloat = 1.0
     do_sample: bool = False
     temperature: PositiveFloat = 1.0
@@ -173,7 +178,7 @@ class GenerationOptions:
     suppress_tokens: tuple[Count, ...] = ()
     num_return_sequences: Positive = 1
     prompt_lookup_num_tokens: _Drafted = 0
-    max_matching_ngram_size: Positive = 2
+    max_matching_ngram_size: _Ngram = 2
 
     def __post_init__(self) -> None:
         for name in ("eos_token_id", "forced_eos_token_id"):

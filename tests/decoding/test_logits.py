@@ -1,5 +1,6 @@
 """Each processor against a few plain lines over Python lists or numpy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -125,17 +126,34 @@ def test_ids_outside_the_vocabulary_repeat_nothing(scores):
 
 
 @pytest.mark.parametrize("lengths", _LENGTHS)
-@pytest.mark.parametrize("word", [[5], [2, 5], [1, 0, 3], [3, 3]])
-def test_bad_words(scores, history, lengths, word):
+@pytest.mark.parametrize("words", [[[5]], [[2, 5]], [[1, 0, 3]], [[3, 3]], "several"])
+def test_bad_words(scores, history, lengths, words):
+    if words == "several":
+        pairs = ([a, b, 6] for a in range(3) for b in range(3))
+        words = [[5], *pairs, [2, 7], [0, 7], [1, 0, 2, 8]]
+
     def twin(row, ids):
-        if ids[len(ids) - len(word) + 1 :] == word[:-1] and len(ids) >= len(word) - 1:
-            row[word[-1]] = -np.inf
+        for word in words:
+            if ids[len(ids) - len(word) + 1 :] == word[:-1] and len(ids) >= len(word) - 1:
+                row[word[-1]] = -np.inf
 
     expected = _attend_on_cpu(twin, scores, history, lengths)
-    got = processors.forbid_sequence(
-        jnp.asarray(scores), jnp.asarray(history), jnp.array(lengths), word
+    got = processors.forbid_sequences(
+        jnp.asarray(scores), jnp.asarray(history), jnp.array(lengths), words
     )
     np.testing.assert_array_equal(got, expected)
+
+
+def test_a_list_of_bad_words_takes_no_more_operations_than_two(scores, history):
+    """With operations for each word, 400 took 46 ms of every step and 11 s to compile."""
+
+    def operations(count):
+        words = [[1, token % _V, token // _V % _V] for token in range(count)]
+        program = jax.make_jaxpr(processors.forbid_sequences, static_argnums=3)
+        words = tuple(map(tuple, words))
+        return len(program(scores, jnp.asarray(history), jnp.full(_B, 4), words).eqns)
+
+    assert operations(80) == operations(2)
 
 
 def test_end_tokens_are_not_bad_words(scores, history):

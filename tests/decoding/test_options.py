@@ -178,6 +178,11 @@ def test_sampling_keys_matter_only_when_sampling():
         ({"repetition_penalty": 0.0}, "repetition_penalty=0.0 must be above 0"),
         ({"length_penalty": float("nan")}, "length_penalty=nan must be a finite number"),
         ({"no_repeat_ngram_size": -2}, "no_repeat_ngram_size=-2 must be at least 0"),
+        # Longer ones would take hours to compile.
+        ({"no_repeat_ngram_size": 5000}, "no_repeat_ngram_size=5000 must be .* at most 64"),
+        ({"encoder_no_repeat_ngram_size": 65}, "encoder_no_repeat_.*=65 must be .* at most 64"),
+        ({"segments_no_repeat_ngram_size": 65}, "segments_no_repeat_.*=65 must be .* at most 64"),
+        ({"max_matching_ngram_size": 10**9}, "max_matching_ngram_size=.* must be .* at most 64"),
         ({"early_stopping": "always"}, "early_stopping"),
         ({"bad_words_ids": [[]]}, "bad_words_ids=.* must be lists of at least one token id"),
         ({"bad_words_ids": [[3], [4, -1]]}, "bad_words_ids=.* must be .* token id, from 0 on"),
