@@ -19,7 +19,7 @@ def check_states(name: str, x: Float[AnyArray, "batch length d_model"]) -> None:
 def bool_mask(
     mask: Shaped[AnyArray, "#batch length"] | None,
     x: Float[AnyArray, "batch length d_model"],
-) -> Bool[Array, "#batch length"]:
+) -> Bool[Array, "batch length"]:
     """Returns the mask of states, True where it is not zero; all True for None.
 
     Raises:
@@ -33,4 +33,4 @@ def bool_mask(
             f"the mask has shape {mask.shape}, but the states have {batch} rows of {length} "
             f"positions; give a mask of shape {(batch, length)}"
         )
-    return jnp.asarray(mask).astype(bool)
+    return jnp.broadcast_to(jnp.asarray(mask).astype(bool), (batch, length))

@@ -14,6 +14,11 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.cross import HeposAttention
+from longsum_jax.layers.attention.global_tokens import (
+    join_tokens,
+    pad_to_shards,
+    split_tokens,
+)
 from longsum_jax.layers.attention.lsg import (
     LsgAttention,
     draw_projections,
@@ -114,7 +119,12 @@ class Lsg(nn.Module):
             causal=self.causal,
         )
         nn.share_scope(self, attention)
-        text_mask = mask[:, self.num_global_tokens :]
+        count, length = self.num_global_tokens, x.shape[1]
+        # the layout of the models' encoders, in which shards of a sequence have
+        # whole blocks
+        text = pad_to_shards(x[:, count:], self.block_size)
+        text_mask = pad_to_shards(mask[:, count:], self.block_size)
+        x = join_tokens(x[:, :count], text)
         projections: tuple[Array, ...] = ()
         # raises InputError for incompatible options
         if uses_projections(options):
@@ -126,7 +136,9 @@ class Lsg(nn.Module):
             )
         # tokens, keys, no biases
         context = (text_mask, text_mask, None, ())
-        return attention(x, context, projections, deterministic)
+        out = attention(x, context, projections, deterministic)
+        tokens, text = split_tokens(out, count)
+        return jnp.concatenate([tokens, text], 1)[:, :length]
 
 
 class HeposCrossAttention(nn.Module):

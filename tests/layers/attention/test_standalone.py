@@ -1,11 +1,13 @@
 """LSG and Hepos as layers without a stack: compared with dense attention, in Linen and NNX."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
 from flax import nnx
+from jax.sharding import AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers import S4D, HeposCrossAttention, Lsg
@@ -213,6 +215,17 @@ def test_masks_of_any_type(name):
     apply = jax.jit(layer.apply)
     expected = apply(variables, X, *source, mask)
     np.testing.assert_array_equal(apply(variables, X, *source, 2.0 * mask), expected)
+
+
+@pytest.mark.parametrize(("length", "num_globals"), [(32, 1), (30, 0)])
+def test_a_mesh_may_shard_the_text_of_lsg(length, num_globals):
+    # traced only: tests/ops compares attention to sharded texts
+    mesh = AbstractMesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    layer = Lsg(HEADS, SIZE, block_size=4, sparse_block_size=4, num_global_tokens=num_globals)
+    x = np.zeros((2, length, D), np.float32)
+    variables = nn.meta.unbox(jax.eval_shape(layer.init, jax.random.key(0), x))
+    with use_abstract_mesh(mesh), nn.logical_axis_rules([("length", "x")]):
+        assert jax.eval_shape(layer.apply, variables, x).shape == x.shape
 
 
 @pytest.mark.parametrize("name", LAYERS)
