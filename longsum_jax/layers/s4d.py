@@ -16,8 +16,8 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.errors import InputError
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import Linear, torch_uniform
-from longsum_jax.layers.inputs import bool_mask, check_states
 from longsum_jax.layers.partitioning import Initializer, logical, mesh_spec
+from longsum_jax.ops.padding import bool_mask, check_states
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.ssm.backends import caches_kernels

@@ -26,9 +26,9 @@ from longsum_jax.layers.attention.lsg import (
 )
 from longsum_jax.layers.attention.options import HeposOptions, LsgOptions
 from longsum_jax.layers.dense import torch_uniform
-from longsum_jax.layers.inputs import bool_mask, check_states
 from longsum_jax.ops.attention.hepos import strided_key_mask
 from longsum_jax.ops.attention.lsg_selection import SparsityType
+from longsum_jax.ops.padding import bool_mask, check_states
 from longsum_jax.typing import AnyArray
 
 
