@@ -61,6 +61,8 @@ def map_over_length(
         The outputs of ``fn`` at all positions.
     """
     batch, length = arrays[0].shape[:2]
+    if batch == 0:
+        return fn(module, *arrays)
     sharding = active_sequence_sharding(batch)
     # The shards of a length that does not divide evenly are not looped over
     # separately.

@@ -17,6 +17,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import Linear, torch_uniform
 from longsum_jax.layers.partitioning import Initializer, logical, mesh_spec
+from longsum_jax.ops.padding import bool_mask, check_states
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.ssm.backends import caches_kernels
@@ -197,21 +198,23 @@ class S4D(nn.Module):
             Output states; without a residual connection or norm.
 
         Raises:
-            InputError: the size of the states is not ``d_model``.
+            InputError: states that are not [batch, length, d_model], or a mask
+                of another length or number of rows.
             ValueError: the input is longer than ``ops.ssm.kernel.MAX_LENGTH``
                 with a convolution by FFT, or cached spectra are for another
                 length.
         """
+        check_states("u", u)
         if u.shape[-1] != self.d_model:
             raise InputError(
                 f"the input states have size {u.shape[-1]}, but d_model is {self.d_model}; change "
                 "either"
             )
-        if mask is None:
-            mask = jnp.ones(u.shape[:2], bool)
+        mask = bool_mask(mask, u)
 
         def masked_keys(layer: S4D, u: AnyArray, mask: AnyArray) -> Array:
-            return layer.k_proj(u) * mask[..., None]
+            k = layer.k_proj(u)
+            return k * mask[..., None].astype(k.dtype)
 
         # Padding must be zero, because the convolution mixes all positions.
         k = self._map(masked_keys, u, mask)

@@ -73,7 +73,7 @@ def score_labels(
 
     position_bytes = 4 * rows_per_device(x.shape[0]) * module.config.vocab_size
     most = MAX_LOGIT_BYTES * times_memory(_MEMORY_OF_LOGITS)
-    chunk = max(1, most // position_bytes)
+    chunk = max(1, most // max(1, position_bytes))
     if x.shape[1] <= chunk:
         return score(module, x, labels)
     return map_over_length(module, score, chunk, x, labels, recompute=True)

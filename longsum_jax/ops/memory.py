@@ -138,7 +138,7 @@ def compress(
     x = jnp.where(valid[..., None], x, 0)
     x = jnp.pad(x, ((0, 0), (front, 0), (0, 0)))
     # [batch, num_compressed, stride, d_model]
-    x = x.reshape(x.shape[0], -1, stride, x.shape[-1])
+    x = x.reshape(x.shape[0], x.shape[1] // stride, stride, x.shape[-1])
     valid = jnp.pad(valid, ((0, 0), (front, 0))).reshape(*x.shape[:3]).any(2)
     out = jnp.einsum("bnrd,rde->bne", x, kernel.astype(x.dtype)) + bias.astype(
         x.dtype

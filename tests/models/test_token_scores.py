@@ -53,6 +53,20 @@ def test_scores_in_pieces_equal_those_of_all_logits(monkeypatch, name, bytes_at_
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), result, expected)
 
 
+@pytest.mark.parametrize("name", SIZES)
+def test_no_rows_have_no_scores(name):
+    family = get_family(name)
+    config = family.config(SIZES[name])
+    module = family.module_class(config)
+    params = jax.eval_shape(family.init_params(config), jax.random.key(0))
+    ids, labels = np.zeros((0, 9), int), np.zeros((0, T), int)
+
+    def score(params):
+        return module.apply({"params": params}, ids, ids, labels, method="score_targets")
+
+    assert jax.eval_shape(score, params).losses.shape == (0, T)
+
+
 def test_an_encoder_scores_masked_tokens_in_pieces(monkeypatch, draw_params):
     sizes = {"hidden_size": D, "intermediate_size": 8, "num_hidden_layers": 1}
     sizes |= {"vocab_size": V, "num_attention_heads": 2, "head": "masked_lm"}

@@ -14,6 +14,11 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.cross import HeposAttention
+from longsum_jax.layers.attention.global_tokens import (
+    join_tokens,
+    pad_to_shards,
+    split_tokens,
+)
 from longsum_jax.layers.attention.lsg import (
     LsgAttention,
     draw_projections,
@@ -23,6 +28,7 @@ from longsum_jax.layers.attention.options import HeposOptions, LsgOptions
 from longsum_jax.layers.dense import torch_uniform
 from longsum_jax.ops.attention.hepos import strided_key_mask
 from longsum_jax.ops.attention.lsg_selection import SparsityType
+from longsum_jax.ops.padding import bool_mask, check_states
 from longsum_jax.typing import AnyArray
 
 
@@ -90,9 +96,11 @@ class Lsg(nn.Module):
 
         Raises:
             InputError: incompatible options
-                (``ops.attention.lsg.LsgSpec.selection``), or more global tokens
-                than positions.
+                (``ops.attention.lsg.LsgSpec.selection``), more global tokens
+                than positions, or arrays of other shapes.
         """
+        check_states("x", x)
+        mask = bool_mask(mask, x)
         if not 0 <= self.num_global_tokens <= x.shape[1]:
             raise InputError(
                 f"num_global_tokens is {self.num_global_tokens}, but the input has {x.shape[1]} "
@@ -111,9 +119,12 @@ class Lsg(nn.Module):
             causal=self.causal,
         )
         nn.share_scope(self, attention)
-        if mask is None:
-            mask = jnp.ones(x.shape[:2], bool)
-        text_mask = mask[:, self.num_global_tokens :]
+        count, length = self.num_global_tokens, x.shape[1]
+        # the layout of the models' encoders, in which shards of a sequence have
+        # whole blocks
+        text = pad_to_shards(x[:, count:], self.block_size)
+        text_mask = pad_to_shards(mask[:, count:], self.block_size)
+        x = join_tokens(x[:, :count], text)
         projections: tuple[Array, ...] = ()
         # raises InputError for incompatible options
         if uses_projections(options):
@@ -125,7 +136,9 @@ class Lsg(nn.Module):
             )
         # tokens, keys, no biases
         context = (text_mask, text_mask, None, ())
-        return attention(x, context, projections, deterministic)
+        out = attention(x, context, projections, deterministic)
+        tokens, text = split_tokens(out, count)
+        return jnp.concatenate([tokens, text], 1)[:, :length]
 
 
 class HeposCrossAttention(nn.Module):
@@ -172,20 +185,27 @@ class HeposCrossAttention(nn.Module):
 
         Raises:
             InputError: a stride below 1, above the number of heads, or above
-                the source's length.
+                the source's length; or arrays of other shapes.
         """
+        check_states("x", x)
+        check_states("source", source)
+        mask = bool_mask(mask, source)
         if not 1 <= self.stride <= self.num_heads:
             raise InputError(
                 f"stride is {self.stride}, but the layer has {self.num_heads} heads; give 1 to "
                 f"{self.num_heads}, so that every position is read"
+            )
+        # parameters may be created from a source of any length
+        if self.stride > source.shape[1] and not self.is_initializing():
+            raise InputError(
+                f"stride is {self.stride}, but the source has a length of {source.shape[1]}, so "
+                "that some heads would read nothing; give a longer source or a smaller stride"
             )
         options = HeposOptions(hepos_stride=self.stride)
         attention = HeposAttention(
             **_attention_fields(self, x.shape[-1]), options=options
         )
         nn.share_scope(self, attention)
-        if mask is None:
-            mask = jnp.ones(source.shape[:2], bool)
         # [batch, heads, 1, num_keys]
         key_mask = strided_key_mask(mask, self.num_heads, self.stride)[
             :, :, None
@@ -201,7 +221,15 @@ class HeposCrossAttention(nn.Module):
 def _attention_fields(
     layer: Lsg | HeposCrossAttention, d_model: int
 ) -> dict[str, Any]:
-    """Returns the attributes of a ``MultiHeadAttention`` for a layer of this module."""
+    """Returns the attributes of a ``MultiHeadAttention`` for a layer of this module.
+
+    Raises:
+        InputError: a dropout rate outside of [0, 1).
+    """
+    if not 0 <= layer.dropout_rate < 1:
+        raise InputError(
+            f"dropout_rate is {layer.dropout_rate}; give a rate of at least 0 and below 1"
+        )
     return {
         "d_model": d_model,
         "num_heads": layer.num_heads,

@@ -49,7 +49,11 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
-from longsum_jax.ops.attention.dense import Scale, product_factor
+from longsum_jax.ops.attention.dense import (
+    Scale,
+    product_factor,
+    score_cap,
+)
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import SegmentIds
@@ -314,7 +318,21 @@ def fused_attention(
 
     Returns:
         The attended values in the type of ``v``.
+
+    Raises:
+        InputError: arguments that the kernel does not support.
     """
+    has_dropout = dropout is not None and dropout.rate > 0
+    _check_support(
+        kernel,
+        pattern=pattern is not None,
+        cap=score_cap(scale) is not None,
+        biases=bool(biases),
+        dropout=has_dropout,
+        segment_ids=segment_ids is not None,
+    )
+    if causal and pattern is not None:
+        pattern = _CausalPattern(pattern)
     if mask is not None and not isinstance(mask, KeyCounts):
         mask = jnp.broadcast_to(mask, (len(k), mask.shape[1], k.shape[1]))
 
@@ -350,7 +368,7 @@ def fused_attention(
     values = [bias.values for bias in biases]
     positions = [bias.queries for bias in biases]
     share, words = 1.0, None
-    if dropout is not None and dropout.rate:
+    if dropout is not None and has_dropout:
         share = 1 - dropout.rate
         # For all devices, so that their number does not change what is dropped.
         words = head_words(dropout.rng, len(q), q.shape[2])
@@ -381,6 +399,31 @@ def fused_attention(
         # Pallas does not declare over which axes the results of a kernel vary
         check_vma=False,
     )(q, k, v, mask, values, positions, words, segment_ids)
+
+
+@dataclasses.dataclass(frozen=True)
+class _CausalPattern:
+    """A pattern without the keys after a query."""
+
+    pattern: Pattern
+
+    def __call__(self, queries: AnyArray, keys: AnyArray) -> AnyArray:
+        return self.pattern(queries, keys) & (keys <= queries)
+
+
+def _check_support(kernel: Kernel, **is_used: bool) -> None:
+    """Raises InputError for arguments that a kernel would ignore."""
+    ignored: tuple[str, ...] = ()
+    if kernel in ("splash", "cudnn"):
+        ignored = ("biases", "dropout", "segment_ids")
+    if kernel == "cudnn":
+        ignored += ("pattern", "cap")
+    names = [name for name in ignored if is_used[name]]
+    if names:
+        raise InputError(
+            f'the kernel "{kernel}" does not support {" and ".join(names)}; take the kernel that '
+            "choose_kernel returns for these arguments"
+        )
 
 
 def _attend(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.blocks import to_blocks
@@ -62,7 +63,7 @@ def project_strided(
         # Head h of a group reads column h mod stride.
         group_kernel = kernel[:, group].reshape(d_model, -1, columns, head_dim)
         out = jnp.einsum("bnsd,dgsk->bngsk", rows[:, :, :columns], group_kernel)
-        outputs.append(out.reshape(*out.shape[:2], -1, head_dim))
+        outputs.append(lax.collapse(out, 2, 4))
     if len(outputs) == 1:
         return outputs[0]
     return jnp.concatenate(outputs, 2)
@@ -95,8 +96,9 @@ def mix_strided(
     rows = to_blocks(states, stride)
     outputs = []
     for group, columns in _head_groups(heads, stride):
+        num_groups = (group.stop - group.start) // columns
         group_q = q[:, :, group].reshape(
-            batch, query_length, -1, columns, d_model
+            batch, query_length, num_groups, columns, d_model
         )
         keys = rows[:, :, :columns]
         # [batch, groups, columns, query_length, num_keys]
@@ -107,13 +109,13 @@ def mix_strided(
             preferred_element_type=jnp.float32,
         )
         group_mask = mask[:, group].reshape(
-            batch, -1, columns, 1, rows.shape[1]
+            batch, num_groups, columns, 1, rows.shape[1]
         )
         weights = masked_softmax(
             scaled_scores(scores, scale), group_mask, axes
         ).astype(states.dtype)
         out = sum_over(jnp.einsum("bgstn,bnsd->btgsd", weights, keys), axes)
-        outputs.append(out.reshape(batch, query_length, -1, d_model))
+        outputs.append(lax.collapse(out, 2, 4))
     if len(outputs) == 1:
         return outputs[0]
     return jnp.concatenate(outputs, 2)

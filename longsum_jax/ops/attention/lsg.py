@@ -578,10 +578,8 @@ def _count_pieces(q: AnyArray, runs: Sequence[_BlockRun]) -> int:
     """Returns the number of pieces: limited scores, and no piece shorter than its overlap."""
     batch, blocks, size, heads, _ = q.shape
     width = sum(run.k.shape[2] * run.blocks for run in runs)
-    most = max(
-        MIN_PIECE_BLOCKS,
-        max_score_bytes() // (4 * batch * size * heads * width),
-    )
+    block_bytes = 4 * max(1, batch) * size * heads * width
+    most = max(MIN_PIECE_BLOCKS, max_score_bytes() // block_bytes)
     shared = max(run.blocks - 1 for run in runs)
     return max(1, min(-(-blocks // most), blocks // shared))
 

@@ -117,14 +117,14 @@ def _groups(
     x: Shaped[Array, "batch length ..."], size: int
 ) -> Shaped[Array, "batch num_groups group_size ..."]:
     """Splits a sequence into groups of ``size`` tokens."""
-    return x.reshape(x.shape[0], -1, size, *x.shape[2:])
+    return x.reshape(x.shape[0], x.shape[1] // size, size, *x.shape[2:])
 
 
 def _join_groups(
     x: Shaped[Array, "batch num_groups group_size ..."],
 ) -> Shaped[Array, "batch length ..."]:
     """Joins groups into a sequence: the inverse of ``_groups``."""
-    return x.reshape(x.shape[0], -1, *x.shape[3:])
+    return lax.collapse(x, 1, 3)
 
 
 def _largest(

@@ -309,9 +309,8 @@ def mode_powers(
     """
     decay, theta, high, low = (jnp.expand_dims(x, axis) for x in modes[:4])
     steps = steps[:, None] if axis == -2 else steps
-    return jnp.exp(decay * steps.astype(jnp.float32)) * cis(
-        theta, high, low, steps
-    )
+    size = jnp.exp(decay * steps.astype(jnp.float32))
+    return size.astype(jnp.complex64) * cis(theta, high, low, steps)
 
 
 def ssm_kernel_direct(

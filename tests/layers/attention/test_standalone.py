@@ -1,10 +1,13 @@
 """LSG and Hepos as layers without a stack: compared with dense attention, in Linen and NNX."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from flax import nnx
+from jax.sharding import AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers import S4D, HeposCrossAttention, Lsg
@@ -158,8 +161,92 @@ def test_a_mesh_needs_no_axes_of_our_names():
             "stride is 5, but the layer has 4 heads",
         ),
         (HeposCrossAttention(4, 4, stride=0), (X, SOURCE), "stride is 0, but"),
+        (Lsg(4, 4, dropout_rate=1.0), (X,), "dropout_rate is 1.0; give a rate"),
+        (HeposCrossAttention(4, 4, dropout_rate=-0.1), (X, SOURCE), "dropout_rate is -0.1"),
     ],
 )
 def test_options_out_of_range(layer, args, problem):
     with pytest.raises(InputError, match=problem):
         layer.init(jax.random.key(0), *args)
+
+
+LAYERS = {
+    "lsg": (Lsg(HEADS, SIZE, block_size=4, sparse_block_size=4), ()),
+    "hepos": (HeposCrossAttention(HEADS, SIZE, stride=3), (SOURCE,)),
+    "s4d": (S4D(d_model=D, d_state=8), ()),
+}
+
+
+@pytest.fixture
+def annotations_are_not_checked(monkeypatch):
+    """Lets arrays through that the annotations exclude, as outside of tests."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.mark.usefixtures("annotations_are_not_checked")
+@pytest.mark.parametrize("name", LAYERS)
+def test_arrays_of_other_shapes_are_refused(name):
+    layer, source = LAYERS[name]
+    key = jax.random.key(0)
+    length = len((*source, X)[0][0])
+    # [d_model, d_model] once gave states of three axes
+    for x in (X[None], X[0], X[0, :D]):
+        with pytest.raises(InputError, match=r"has shape .*, which is not \[batch, length"):
+            layer.init(key, x, *source)
+    # one mask of a row once hid the sources of most heads of Hepos
+    for shape in ((2, 1), (2, length + 1), (length,), (2, 1, 1, length)):
+        with pytest.raises(InputError, match=f"the states have 2 rows of {length} positions"):
+            layer.init(key, X, *source, np.ones(shape, bool))
+
+
+def test_hepos_names_its_own_stride_for_short_sources():
+    layer = HeposCrossAttention(HEADS, SIZE, stride=3)
+    variables = jax.eval_shape(layer.init, jax.random.key(0), X, SOURCE)
+    with pytest.raises(InputError, match=r"^stride is 3, but the source has a length of 2"):
+        jax.eval_shape(layer.apply, variables, X, SOURCE[:, :2])
+
+
+@pytest.mark.usefixtures("annotations_are_not_checked")
+@pytest.mark.parametrize("name", LAYERS)
+def test_masks_of_any_type(name):
+    layer, source = LAYERS[name]
+    mask = np.arange(len((*source, X)[0][0])) < np.array([[9], [7]])
+    variables = layer.init(jax.random.key(0), X, *source)
+    apply = jax.jit(layer.apply)
+    expected = apply(variables, X, *source, mask)
+    np.testing.assert_array_equal(apply(variables, X, *source, 2.0 * mask), expected)
+
+
+@pytest.mark.parametrize(("length", "num_globals"), [(32, 1), (30, 0)])
+def test_a_mesh_may_shard_the_text_of_lsg(length, num_globals):
+    # traced only: tests/ops compares attention to sharded texts
+    mesh = AbstractMesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    layer = Lsg(HEADS, SIZE, block_size=4, sparse_block_size=4, num_global_tokens=num_globals)
+    x = np.zeros((2, length, D), np.float32)
+    variables = nn.meta.unbox(jax.eval_shape(layer.init, jax.random.key(0), x))
+    with use_abstract_mesh(mesh), nn.logical_axis_rules([("length", "x")]):
+        assert jax.eval_shape(layer.apply, variables, x).shape == x.shape
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_no_rows(name):
+    layer, source = LAYERS[name]
+    variables = jax.eval_shape(layer.init, jax.random.key(0), X, *source)
+
+    def loss(variables, *args):
+        return layer.apply(variables, *args).sum()
+
+    gradients = jax.eval_shape(jax.grad(loss, 1), variables, X[:0], *(x[:0] for x in source))
+    assert gradients.shape == (0, 24, D)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_types_are_promoted_explicitly(name):
+    layer, source = LAYERS[name]
+    with jax.numpy_dtype_promotion("strict"):
+        variables = jax.eval_shape(layer.init, jax.random.key(0), X, *source)
+
+        def loss(variables, *args):
+            return layer.apply(variables, *args).sum()
+
+        jax.eval_shape(jax.grad(loss, (0, 1)), variables, X, *source)

@@ -160,6 +160,39 @@ def test_pallas_kernels_cap_the_scores(kernel, monkeypatch):
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, scale=scale)
 
 
+@pytest.mark.parametrize("kernel", ["splash", "mosaic", "triton"])
+def test_patterns_may_be_causal(kernel, monkeypatch):
+    small_blocks(monkeypatch)
+    *arrays, gradient, _ = draw(70, 70, 0)
+
+    def attend(q, k, v):
+        return fused_attention(
+            q, k, v, kernel=kernel, causal=True, pattern=within_nine, scale=SCALE
+        )
+
+    positions = np.arange(70)
+    seen = within_nine(positions[:, None], positions)[None, None]
+    assert_same_values_and_gradients(attend, *arrays, gradient, None, causal=True, seen=seen)
+
+
+def within_nine(queries, keys):
+    return (keys - queries <= 9) & (queries - keys <= 9)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "names"),
+    [
+        ("splash", {"dropout": WeightDropout(jax.random.key(0), 0.5)}, "dropout"),
+        ("cudnn", {"pattern": within_nine, "scale": CappedScale(1.0, 2.0)}, "pattern and cap"),
+        ("cudnn", {"biases": [StepBias(np.zeros((H, 1)), ())]}, "biases"),
+    ],
+)
+def test_arguments_that_a_kernel_would_ignore(kernel, options, names):
+    *arrays, _, _ = draw(70, 70, 0)
+    with pytest.raises(InputError, match=f'"{kernel}" does not support {names}; take'):
+        fused_attention(*arrays, kernel=kernel, **options)
+
+
 @pytest.mark.parametrize("kernel", ["mosaic", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "bidirectional", "options", "dtype"),
