@@ -112,7 +112,7 @@ class ContinuousBatch:
     ) -> None:
         self._programs = programs
         self._params = params
-        self._layers = programs.search.weights(params)
+        self._weights = programs.search.weights(params)
         self._pad = pad
         self._variables = variables
         self._batch_size = batch_size
@@ -280,7 +280,7 @@ class ContinuousBatch:
                 max_steps = np.int32(_STEPS_BETWEEN_ARRIVALS)
             arguments = source, state, self._keys, np.int32(num_done), max_steps
             state, out = slots.advance(
-                self._params, self._layers, *arguments, **sizes
+                self._params, self._weights, *arguments, **sizes
             )
             # A single transfer for all slots.
             done, out = jax.device_get((state.done, out))
