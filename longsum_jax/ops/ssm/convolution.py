@@ -256,7 +256,7 @@ def _convolve(
         return _fused_kernels().convolve_fused(floats.u, modes, floats.D)
 
     def convolve_part(start: AnyArray | int) -> tuple[Array, ...]:
-        part = _slice_channels(plan.part, start, floats, high, low)
+        part = _slice_inputs(plan.part, start, floats, high, low)
 
         def convolve_block(start: AnyArray | int) -> tuple[Array]:
             block = _slice_block(plan.block, start, *part)
@@ -362,7 +362,7 @@ def _modes(floats: _Floats, high: Array, low: Array) -> Modes:
     return Modes(floats.decay, floats.theta, high, low, floats.Ct)
 
 
-def _slice_channels(
+def _slice_inputs(
     width: int,
     start: AnyArray | int,
     floats: _Floats,
@@ -381,7 +381,7 @@ def _slice_block(
     width: int, start: AnyArray | int, *inputs: Any
 ) -> tuple[Array, Modes, AnyArray]:
     """Returns inputs (as float32), modes and skip of ``width`` channels."""
-    floats, high, low = _slice_channels(width, start, *inputs)
+    floats, high, low = _slice_inputs(width, start, *inputs)
     u = jnp.asarray(floats.u, jnp.float32)
     return u, _modes(floats, high, low), floats.D
 
