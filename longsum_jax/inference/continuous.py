@@ -137,7 +137,7 @@ class ContinuousBatch:
         rows = [self._pad(ids, mask) for ids, mask in documents]
         lengths = self._slot_lengths([row.ids.shape[1] for row in rows])
         # Keys and values of the longest documents may be too large to store,
-        # see ``Decoder``. These documents use other programs, so all of them
+        # see ``Decoder.read_source``. These documents use other programs, so all of them
         # must finish before others enter.
         kinds = itertools.groupby(
             range(len(rows)), lambda i: self._stores_states(lengths[i])

@@ -129,6 +129,7 @@ def plan_convolution(
             f"block={block} of a convolution must be a whole number of channels, at least 1; leave "
             "it out for a block that fits the device"
         )
+    # "fused" would ignore the size of a block.
     if backend == "auto" and block is None and target_kind() in FUSED_TPUS:
         backend = "fused"
     precision = product_precision(target_platform(), dtype)

@@ -134,9 +134,9 @@ def ssm_convolution_sharded(
         )
 
     def convolve(u: AnyArray, ssm: DiagonalSSM, D: AnyArray) -> Array:
-        swap = partial(lax.all_to_all, axis_name=_axes(length), tiled=True)
         if not length:
             return ssm_convolution(u, ssm, D, **options)
+        swap = partial(lax.all_to_all, axis_name=_axes(length), tiled=True)
         # [batch, shard_length, channels] -> [batch, length, channels / shards]
         u = swap(u, split_axis=2, concat_axis=1)
         y = ssm_convolution(u, ssm, D, **options)
