@@ -112,7 +112,7 @@ class ContinuousBatch:
     ) -> None:
         self._programs = programs
         self._params = params
-        self._layers = programs.search.weights(params)
+        self._weights = programs.search.weights(params)
         self._pad = pad
         self._variables = variables
         self._batch_size = batch_size
@@ -137,7 +137,7 @@ class ContinuousBatch:
         rows = [self._pad(ids, mask) for ids, mask in documents]
         lengths = self._slot_lengths([row.ids.shape[1] for row in rows])
         # Keys and values of the longest documents may be too large to store,
-        # see ``Decoder``. These documents use other programs, so all of them
+        # see ``Decoder.read_source``. These documents use other programs, so all of them
         # must finish before others enter.
         kinds = itertools.groupby(
             range(len(rows)), lambda i: self._stores_states(lengths[i])
@@ -280,7 +280,7 @@ class ContinuousBatch:
                 max_steps = np.int32(_STEPS_BETWEEN_ARRIVALS)
             arguments = source, state, self._keys, np.int32(num_done), max_steps
             state, out = slots.advance(
-                self._params, self._layers, *arguments, **sizes
+                self._params, self._weights, *arguments, **sizes
             )
             # A single transfer for all slots.
             done, out = jax.device_get((state.done, out))

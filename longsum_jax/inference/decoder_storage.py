@@ -1,4 +1,4 @@
-"""Decoder weights of a search: in bfloat16 or int8 with computation in float32, or gathered."""
+"""Decoder weights of a search: in a storage type, converted for accelerators, or gathered."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from longsum_jax.ops.device_memory import target_memory
 from longsum_jax.ops.storage import STORAGES, Storage, Stored, Unmerged, store
 from longsum_jax.typing import Array, Params
 
-# Maps that decoding steps apply, with the number of axes they contract. The
-# encoder's key and value maps and the maps of memories are not converted.
-_STORED_MAPS = {
+# Maps that every decoding step applies, with the number of axes they contract.
+# Maps of the source and of memories to keys and values are not converted.
+_STEP_MAPS = {
     **{("self_attention", name): 1 for name in ("q", "k", "v")},
     **{
         (attention, "o"): 2
@@ -129,7 +129,7 @@ def turned_back(layers: tuple[Any, ...]) -> tuple[Any, ...]:
 def _with_kernels(
     layers: tuple[Any, ...], change: Callable[[Array, int], Any]
 ) -> tuple[Any, ...]:
-    """Changes the kernels of ``_STORED_MAPS``.
+    """Changes the kernels of ``_STEP_MAPS``.
 
     Args:
         layers: parameters of every layer.
@@ -138,8 +138,8 @@ def _with_kernels(
     changed = []
     for layer in layers:
         copy = {name: dict(module) for name, module in layer.items()}
-        for (module, name), num_inputs in _STORED_MAPS.items():
-            # One attention has the maps of both if the config merges them.
+        for (module, name), num_inputs in _STEP_MAPS.items():
+            # A layer has some: its attention may be merged, "wi" be gated.
             if name in copy.get(module, {}):
                 linear = copy[module][name]
                 kernel = change(linear["kernel"], num_inputs)

@@ -59,8 +59,8 @@ Inputs = Mapping[str, AnyArray]  # optional inputs of some encoders
 # programs of a small model take some 10 MB per set of options, and clients of a
 # server choose options freely.
 _MAX_OPTIONS = 16
-# Weights that decoding steps read besides the parameters: one tree per layer,
-# copies in a storage type, or None to slice the parameters, gathered or not.
+# Weights that decoding steps read: views of every layer, copies in a storage
+# type, or None to slice the parameters; ``GatheredWeights`` gather them first.
 Weights = tuple[Any, ...] | StoredDecoder | GatheredWeights | None
 
 
@@ -338,11 +338,11 @@ class Search:
             params, keys: parameters and keys as for ``__call__``.
             **sizes: ``batch_size`` and ``options``, see ``__call__``.
         """
-        layers = self.weights(params)
+        weights = self.weights(params)
         # Encoding and compiling overlap: both take long for a new shape.
-        with self._compiling((params, layers, shapes, keys, None), sizes):
+        with self._compiling((params, weights, shapes, keys, None), sizes):
             source = read()
-        return self.program(params, layers, source, keys, None, **sizes)
+        return self.program(params, weights, source, keys, None, **sizes)
 
     @contextmanager
     def _compiling(
@@ -354,8 +354,8 @@ class Search:
         (which have no ``layer_views``), on which the program depends on the
         devices of its arguments.
         """
-        _, layers, *_ = arguments
-        if layers is None or isinstance(layers, GatheredWeights):
+        _, weights, *_ = arguments
+        if weights is None or isinstance(weights, GatheredWeights):
             compile_program = None
         else:
             compile_program = self.program.prepare(*arguments, **sizes)
@@ -394,7 +394,7 @@ class SlotPrograms:
             scalars here and in ``begin``, each document has its own.
         shrink: (source, state, batch_size=, shapes=) -> both, truncated to the
             smaller ``shapes``.
-        advance: (params, layers, source, state, keys, num_done, max_steps,
+        advance: (params, weights, source, state, keys, num_done, max_steps,
             options=) -> the state once ``num_done`` slots are done or free, or
             after ``max_steps`` steps (None for no limit), and the sequences of
             all slots.
@@ -516,7 +516,7 @@ def _read(
 def _search(
     module: Any,
     params: Params,
-    layers: Weights,
+    weights: Weights,
     source: DecoderSource,
     keys: Array | None,
     is_done: Array | None = None,
@@ -528,7 +528,7 @@ def _search(
     # Keep the sharding of the source; plans pass shapes, which have none.
     source = constrain_rows(source)
     cache = constrain_rows(empty_cache(module, params, source, options))
-    decoder = cached_decoder(module, params, layers, source)
+    decoder = cached_decoder(module, params, weights, source)
     out = generate(
         decoder,
         cache,
@@ -549,20 +549,22 @@ def replicated(out: Generated) -> Generated:
 
 
 def cached_decoder(
-    module: Any, params: Params, layers: Weights, source: DecoderSource
+    module: Any, params: Params, weights: Weights, source: DecoderSource
 ) -> CachedDecoder:
-    if isinstance(layers, GatheredWeights):
-        params, layers = layers.gather(params), None
+    """Returns the decoder of a search; converts weights that it takes from the parameters."""
+    if isinstance(weights, GatheredWeights):
+        params, weights = weights.gather(params), None
     variables = {"params": params}
-    table, is_turned = None, layers is None and target_platform() == "gpu"
-    if layers is None:
+    layers: Any = weights
+    table, is_turned = None, False
+    if weights is None:
         dtype = module.config.compute_dtype
         layers = narrow_layers(unstacked_layers(params["decoder"]), dtype)
         table = params[module.logits_parameter].astype(dtype)
-        if is_turned:
+        if is_turned := target_platform() == "gpu":
             layers, table = turned_layers(layers), padded_table(table)
-    elif isinstance(layers, StoredDecoder):
-        layers, table = layers
+    elif isinstance(weights, StoredDecoder):
+        layers, table = weights
     if table is not None:  # the module reads it from this collection
         variables["stored"] = {"logits_table": table}
     apply = partial(module.apply, variables, method="decode_step")
@@ -585,7 +587,8 @@ def empty_cache(
     params: Params,
     source: DecoderSource,
     options: GenerationOptions,
-) -> DecoderCache:
+) -> DecoderCache | DraftCache:
+    """Returns the cache of a search before its first step."""
     return module.apply(
         {"params": params},
         source,
@@ -681,19 +684,14 @@ def _shrink(
 def _fit(x: Array, shape: tuple[int, ...]) -> Array:
     """Truncates or zero-pads every axis at its end."""
     x = x[tuple(map(slice, shape))]
-    return jnp.pad(
-        x,
-        [
-            (0, target - size)
-            for target, size in zip(shape, x.shape, strict=True)
-        ],
-    )
+    sizes = zip(shape, x.shape, strict=True)
+    return jnp.pad(x, [(0, target - size) for target, size in sizes])
 
 
 def _advance(
     module: Any,
     params: Params,
-    layers: Weights,
+    weights: Weights,
     source: DecoderSource,
     state: SearchState,
     keys: Array | None,
@@ -702,7 +700,7 @@ def _advance(
     *,
     options: GenerationOptions,
 ) -> tuple[SearchState, Generated]:
-    decoder = cached_decoder(module, params, layers, source)
+    decoder = cached_decoder(module, params, weights, source)
     limits = {"num_done": num_done, "max_steps": max_steps}
     state = advance(decoder, state, options=options, rng=keys, **limits)
     # The best sequences so far of every slot, so that one transfer shows which

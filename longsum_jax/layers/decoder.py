@@ -19,9 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.cross import CrossAttention
-from longsum_jax.layers.attention.multi_head import (
-    RelativePositionBias,
-)
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.registry import get_cross_attention
 from longsum_jax.layers.decoder_cache import (
     DecoderCache,
@@ -206,14 +204,16 @@ class Decoder(nn.Module):
         """
         positions = jnp.arange(x.shape[1])
         x = self._map_embeddings(self.dropout(x, deterministic=deterministic))
-        # The same bias twice: dense for the reference, and as steps for kernels.
-        bias = self._bias(positions, positions)
-        steps = None if bias is None else self.relative_attention_bias.steps()
-        biases = bias, steps
+        biases: Any = None, None
+        if self.stack.relative_attention:
+            # The same bias twice: dense for the reference, steps for kernels.
+            relative = self.relative_attention_bias
+            biases = relative(positions, positions), relative.steps()
         cross_mask: Any
         encoder_states, cross_mask = self._prepare_source(
             encoder_states, encoder_mask
         )
+        # ``arrange`` expects training, and its result has no segments.
         if not deterministic and segment_ids is None:
             encoder_states, cross_mask = self.cross.arrange(
                 self.stack, encoder_states, cross_mask, x.shape[1]
@@ -264,7 +264,7 @@ class Decoder(nn.Module):
         stack = self.stack
         batch, source_length = encoder_states.shape[:2]
         num_keys = self.cross.num_keys(stack, source_length)
-        # Keys and values of all layers, in bytes.
+        # Numbers in the keys and values of all layers.
         size = (
             2
             * stack.num_layers
@@ -273,17 +273,16 @@ class Decoder(nn.Module):
             * self.cross.stored_heads(stack)
             * stack.d_kv
         )
-        num_bytes = size * jnp.dtype(stack.dtype).itemsize
-        # Queries cannot absorb the projection of keys that are normalized.
-        is_large = num_bytes > max_cross_cache_bytes(not stack.qk_norm)
+        if stores_states is None:
+            num_bytes = size * jnp.dtype(stack.dtype).itemsize
+            limit = max_cross_cache_bytes(stack.absorbs_keys)
+            stores_states = num_bytes > limit
         encoder_states, mask = self._prepare_source(
             encoder_states, encoder_mask
         )
-        if stores_states is None:
-            stores_states = is_large
         if stores_states:
             # Steps absorb the projections into the queries
-            # (``attend_absorbed``).
+            # (``attend_absorbed``), or apply them again if they cannot.
             to_project, to_store = (None, encoder_states)
         else:
             to_project, to_store = (encoder_states, None)
@@ -383,11 +382,8 @@ class Decoder(nn.Module):
         """
         x = self._map_embeddings(x)
         cache = cache.started()
-        mask, column, biases = (
-            cache.mask(),
-            cache.column,
-            self._next_token_biases(cache),
-        )
+        mask, column = cache.mask(), cache.column
+        biases = self._next_token_biases(cache)
         positions, distances = cache.query_positions, cache.distances()
         if layers is None:
             layers = self._unstacked()
@@ -430,13 +426,6 @@ class Decoder(nn.Module):
             return list(bias)
         # All layers of T5 share the first layer's bias.
         return [bias] * stack.num_layers
-
-    def _bias(
-        self, query_positions: AnyArray, key_positions: AnyArray
-    ) -> Array | None:
-        if not self.stack.relative_attention:
-            return None
-        return self.relative_attention_bias(query_positions, key_positions)
 
     def _map_embeddings(self, x: AnyArray) -> AnyArray:
         if self.embedding_map is None:

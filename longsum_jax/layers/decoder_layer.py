@@ -111,6 +111,7 @@ class DecoderLayer(Layer):
             k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
             is_causal = False
         source_kv = self.cross_attention.project_kv(encoder_states)
+        # Only cross-attentions that pack take segment ids.
         packed: dict[str, Any] = {}
         if segment_ids is not None:
             packed = {"segment_ids": segment_ids}
@@ -165,7 +166,7 @@ class DecoderLayer(Layer):
     def window(self) -> int:
         """Number of tokens that a token sees, itself included; 0 for all."""
         if self.stack.windows:
-            return self.stack.windows[0]
+            return self.stack.windows[0]  # equal in a group, see ``stack_of``
         return 0
 
     def read_source(
@@ -339,9 +340,8 @@ class DecoderLayer(Layer):
         attention = self.cross_attention
         if isinstance(source.cross_kv, StoredKeyValues):
             return attention.attend_stored(u, *source.cross_kv, mask=mask)
-        # Without stored keys and values, cross-attention reads the encoder
-        # states.
-        if source.cross_kv is None and not self.stack.qk_norm:
+        # Without stored keys and values, steps read the encoder states.
+        if source.cross_kv is None and self.stack.absorbs_keys:
             assert states is not None
             return attention.attend_absorbed(u, states, mask=mask)
         return attention.attend(u, *self._source_kv(source, states), mask=mask)

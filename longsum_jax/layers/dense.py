@@ -179,6 +179,7 @@ class Linear(nn.Module):
             x, values = jax.lax.optimization_barrier((x, kernel.values))
             return self._apply(x, values, bias)
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
+        shape = (*x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :])
         if bias is not None and bias.ndim > 1 and target_platform() == "gpu":
             # XLA for GPUs adds a bias of one axis in the product, and stores
             # others in the shape of y first.
@@ -192,9 +193,7 @@ class Linear(nn.Module):
             y = jnp.dot(
                 x.reshape(-1, num_inputs), kernel.reshape(num_inputs, -1)
             )
-            y = y.reshape(
-                *x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :]
-            )
+            y = y.reshape(shape)
         else:
             # Sums over the last axes of x and the first axes of the kernel.
             axes = tuple(range(x.ndim - self.inputs, x.ndim))
@@ -203,9 +202,7 @@ class Linear(nn.Module):
             )
         if bias is not None:
             y = y + bias.astype(self.dtype)
-        y = y.reshape(
-            *x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :]
-        )
+        y = y.reshape(shape)
         # Policies may save the results of products with parameters.
         return save_for_backward(y, self.mark)
 
@@ -362,16 +359,16 @@ def _gelu_backward(x: Array, gradient: Array) -> tuple[Array]:
 
 
 _gelu.defvjp(_gelu_forward, _gelu_backward)
-_TANH_GELU = _in_float32(partial(nn.gelu, approximate=True))
+_tanh_gelu = _in_float32(partial(nn.gelu, approximate=True))
 # Names as in Hugging Face configs, several of which denote the same function.
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
     "gelu": _gelu,
     "gelu_python": _gelu,
-    "gelu_new": _TANH_GELU,
-    "gelu_fast": _TANH_GELU,
-    "gelu_accurate": _TANH_GELU,
-    "gelu_pytorch_tanh": _TANH_GELU,
+    "gelu_new": _tanh_gelu,
+    "gelu_fast": _tanh_gelu,
+    "gelu_accurate": _tanh_gelu,
+    "gelu_pytorch_tanh": _tanh_gelu,
     "silu": _in_float32(nn.silu),
     "swish": _in_float32(nn.silu),
     "tanh": _in_float32(jnp.tanh),
@@ -454,7 +451,7 @@ class FeedForward(nn.Module):
         deterministic: bool = True,
         words: RowWords | None = None,
     ) -> Float[Array, "*batch d_model"]:
-        """Applies both maps; ``deterministic`` is False in training; ``words``: see ``Dropout``."""
+        """Applies the maps; ``deterministic`` is False in training; ``words``: see ``Dropout``."""
         activation, is_gated = FEED_FORWARD_KINDS[self.kind]
         d_model = x.shape[-1]
         hidden = self._linear("wi_0" if is_gated else "wi", d_model, self.d_ff)(

@@ -358,6 +358,11 @@ class StackConfig:
             return self.num_heads
         return self.num_kv_heads
 
+    @property
+    def absorbs_keys(self) -> bool:
+        """True if steps of decoding can absorb the projection of keys into their queries."""
+        return not self.qk_norm  # a norm after the projection is not linear
+
     def rotary_of(self, layer: int) -> Rotary | None:
         """Returns the rotary positions of a layer."""
         if len(self.rotary) > 1:

@@ -99,10 +99,9 @@ def check_memory(compiled: jax.stages.Compiled, what: str, advice: str) -> None:
 
 
 def _listed_memory(kind: str) -> int:
+    """Returns the bytes of the longest prefix of ``kind`` in DEVICE_MEMORY, 0 without one."""
     matches = [name for name in DEVICE_MEMORY if kind.startswith(name)]
-    if matches:
-        return DEVICE_MEMORY[max(matches, key=len)]
-    return 0
+    return DEVICE_MEMORY[max(matches, key=len)] if matches else 0
 
 
 # Container limits on Linux, in versions 2 and 1 of control groups.

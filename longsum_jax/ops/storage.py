@@ -146,12 +146,12 @@ def stored_attention(
             ``ops.attention.key_sets.attend_jointly``; without biases.
     """
     batch, num_queries, heads, head_dim = q.shape
-    queries = q.astype(jnp.float32)
-    q = jnp.moveaxis(q.astype(jnp.float32), 1, 2) * product_factor(scale)
+    q = q.astype(jnp.float32)
+    rows = jnp.moveaxis(q, 1, 2) * product_factor(scale)
     # Queries of a group of heads are rows of the group's head; they share one
     # mask.
-    q = q.reshape(batch, k.values.shape[1], -1, head_dim)
-    scores = _product(q, k.values, _at_once)
+    rows = rows.reshape(batch, k.values.shape[1], -1, head_dim)
+    scores = _product(rows, k.values, _at_once)
     if k.scales is not None:
         scores = scores * k.scales
     if isinstance(scale, CappedScale):
@@ -165,7 +165,7 @@ def stored_attention(
     if others:
         masks = [_full_mask(mask, scores)]
         for keys in others:
-            products = scaled_scores(key_products(queries, keys.k), scale)
+            products = scaled_scores(key_products(q, keys.k), scale)
             parts.append(by_group(products))
             masks.append(by_group(_full_mask(keys.mask, products)))
         scores, mask = jnp.concatenate(parts, -1), jnp.concatenate(masks, -1)

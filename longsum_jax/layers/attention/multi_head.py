@@ -97,7 +97,7 @@ class HeadMap(Linear):
             x: states.
             positions: positions of the states; None for 0, 1, ...
         """
-        return self._placed(super().__call__(x), positions)
+        return self._with_positions(super().__call__(x), positions)
 
     def without_gradients(
         self,
@@ -105,7 +105,7 @@ class HeadMap(Linear):
         positions: Int[AnyArray, "#batch length"] | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
         """Applies the map, with gradients for ``x`` but none for the projection."""
-        return self._placed(super().without_gradients(x), positions)
+        return self._with_positions(super().without_gradients(x), positions)
 
     def without_positions(
         self, x: Float[AnyArray, "batch length d_model"]
@@ -119,7 +119,7 @@ class HeadMap(Linear):
         """Applies the norm to projected states, if the map has one."""
         return jnp.asarray(y if self.norm_epsilon is None else self.norm(y))
 
-    def _placed(self, y: Array, positions: AnyArray | None) -> Array:
+    def _with_positions(self, y: Array, positions: AnyArray | None) -> Array:
         # Norm first, as in Gemma 3: a rotation does not change the norm of a
         # head.
         y = self.normalized(y)
@@ -195,7 +195,7 @@ class MultiHeadAttention(nn.Module):
         """Makes a projection of states to queries; ``init`` is ``query_init`` by default."""
         init = init or self.query_init or self.projection_init
         return self._head_map(
-            self.d_model, self.num_heads, init, **self._placement
+            self.d_model, self.num_heads, init, **self._norm_and_rotary
         )
 
     def output_map(self) -> Linear:
@@ -211,23 +211,23 @@ class MultiHeadAttention(nn.Module):
 
     def key_map(self) -> HeadMap:
         """Makes a projection of states to keys."""
-        return self._kv_map(**self._placement)
+        return self._kv_map(**self._norm_and_rotary)
 
     def value_map(self) -> HeadMap:
         """Makes a projection of states to values."""
         return self._kv_map()
 
     @property
-    def _placement(self) -> dict[str, Any]:
+    def _norm_and_rotary(self) -> dict[str, Any]:
         return {"norm_epsilon": self.norm_epsilon, "rotary": self.rotary}
 
-    def _kv_map(self, **placement: Any) -> HeadMap:
+    def _kv_map(self, **options: Any) -> HeadMap:
         heads = self.num_kv_heads or self.num_heads
         size = self.source_size or self.d_model
-        return self._head_map(size, heads, self.projection_init, **placement)
+        return self._head_map(size, heads, self.projection_init, **options)
 
     def _head_map(
-        self, size: int, heads: int, init: Initializer, **placement: Any
+        self, size: int, heads: int, init: Initializer, **options: Any
     ) -> HeadMap:
         # A mesh need not divide the heads of groups.
         axis = "heads" if heads == self.num_heads else "kv_heads"
@@ -237,7 +237,7 @@ class MultiHeadAttention(nn.Module):
             init,
             self._bias_init,
             dtype=self.dtype,
-            **placement,
+            **options,
         )
 
     @property

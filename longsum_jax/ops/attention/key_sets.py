@@ -170,10 +170,8 @@ def softmax_of_values(
         # Neither maximum nor sum is needed. Without a key, log_sum_exp is
         # MASK_VALUE, far above the masked scores, so that their exponentials
         # are 0.
-        weights, total = (
-            [jnp.exp(x - log_sum_exp[..., None]) for x in scores],
-            1.0,
-        )
+        weights = [jnp.exp(x - log_sum_exp[..., None]) for x in scores]
+        total = 1.0
         log_or_sum = _sum_of_rows(weights)[..., 0]
     weights = [x.astype(key_sets[0].v.dtype) for x in weights]
     # One draw for the weights of all sets, which are split again.

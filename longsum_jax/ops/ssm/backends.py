@@ -45,15 +45,15 @@ _MOST_POSITIONS_ON_TPU = 2**20
 # expectation, not a measurement (docs/design/ssm.md).
 FUSED_TPUS = ("TPU v5", "TPU v5p")
 # Platform to batch size to the first length at which "matmul" is faster. On
-# CPUs the FFT was always faster, see benchmarks/results/ssm_backends.json. For
-# TPUs this is an expectation, not a measurement: XLA's FFT is slow there.
+# CPUs the FFT was always faster, see benchmarks/results/ssm_backends.json. On
+# GPUs it is expected to be, and on TPUs not to be: XLA's FFT is slow there.
 _MATMUL_FROM: Mapping[str, Mapping[int, int]] = {"tpu": {1: 1}}
 # Minimum budget for the temporary memory of a block of channels; an eighth of
 # the input if that is more. On CPUs it is the size of caches, on TPUs what XLA
-# keeps on the chip (BUILD_NOTES.md), elsewhere a fraction of the device's
-# memory.
+# keeps on the chip (BUILD_NOTES.md), elsewhere the device's memory divided by
+# the number of the backend.
 MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25, "tpu": 2**27}
-_MEMORY_SHARES: Mapping[str, int] = {"fft": 128, "matmul": 32}
+_MEMORY_DIVISORS: Mapping[str, int] = {"fft": 128, "matmul": 32}
 # Blocks of the gradient in one of the forward pass: on TPUs the gradient of
 # "matmul" has more arrays at once, and moves several times the bytes if they
 # leave the chip. The two cores of a v5p (by JAX's names) exchange them through
@@ -129,6 +129,7 @@ def plan_convolution(
             f"block={block} of a convolution must be a whole number of channels, at least 1; leave "
             "it out for a block that fits the device"
         )
+    # "fused" would ignore the size of a block.
     if backend == "auto" and block is None and target_kind() in FUSED_TPUS:
         backend = "fused"
     precision = product_precision(target_platform(), dtype)
@@ -136,13 +137,13 @@ def plan_convolution(
         if can_fuse(batch, length, dtype):
             return ConvolutionPlan(
                 backend,
-                channels,
-                channels,
-                channels,
-                0,
-                precision,
-                jnp.dtype(dtype),
-                False,
+                block=channels,
+                part=channels,
+                gradient_block=channels,
+                group=0,
+                precision=precision,
+                dtype=jnp.dtype(dtype),
+                saves_spectrum=False,
             )
         backend = "auto"
     if backend == "auto":
@@ -161,21 +162,21 @@ def plan_convolution(
     saves_spectrum = backend == "fft" and _can_save_spectrum(shape)
     return ConvolutionPlan(
         backend,
-        block,
-        _channels_of_part(shape, block, dtype),
-        gradient_block,
-        group,
-        precision,
-        jnp.dtype(dtype),
-        saves_spectrum,
+        block=block,
+        part=_channels_of_part(shape, block, dtype),
+        gradient_block=gradient_block,
+        group=group,
+        precision=precision,
+        dtype=jnp.dtype(dtype),
+        saves_spectrum=saves_spectrum,
     )
 
 
 def choose_backend(platform: str, length: int, batch: int) -> Backend:
-    """Returns the backend that was measured (on TPUs: is expected) to be faster."""
-    measured = _MATMUL_FROM.get(platform, {})
-    batches = [size for size in measured if size <= batch]
-    if batches and length >= measured[max(batches)]:
+    """Returns the backend that was measured (on accelerators: is expected) to be faster."""
+    lengths = _MATMUL_FROM.get(platform, {})
+    batches = [size for size in lengths if size <= batch]
+    if batches and length >= lengths[max(batches)]:
         return "matmul"
     return "fft"
 
@@ -315,7 +316,7 @@ def _chunks_per_group(shape: tuple[int, ...], modes: Modes, block: int) -> int:
 
 def _least_block_bytes(backend: Backend) -> int:
     min_bytes = MIN_BLOCK_BYTES.get(target_platform())
-    return min_bytes or target_memory() // _MEMORY_SHARES[backend]
+    return min_bytes or target_memory() // _MEMORY_DIVISORS[backend]
 
 
 def _can_save_spectrum(shape: tuple[int, ...]) -> bool:

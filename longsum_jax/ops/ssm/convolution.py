@@ -134,9 +134,9 @@ def ssm_convolution_sharded(
         )
 
     def convolve(u: AnyArray, ssm: DiagonalSSM, D: AnyArray) -> Array:
-        swap = partial(lax.all_to_all, axis_name=_axes(length), tiled=True)
         if not length:
             return ssm_convolution(u, ssm, D, **options)
+        swap = partial(lax.all_to_all, axis_name=_axes(length), tiled=True)
         # [batch, shard_length, channels] -> [batch, length, channels / shards]
         u = swap(u, split_axis=2, concat_axis=1)
         y = ssm_convolution(u, ssm, D, **options)
@@ -256,7 +256,7 @@ def _convolve(
         return _fused_kernels().convolve_fused(floats.u, modes, floats.D)
 
     def convolve_part(start: AnyArray | int) -> tuple[Array, ...]:
-        part = _slice_channels(plan.part, start, floats, high, low)
+        part = _slice_inputs(plan.part, start, floats, high, low)
 
         def convolve_block(start: AnyArray | int) -> tuple[Array]:
             block = _slice_block(plan.block, start, *part)
@@ -362,7 +362,7 @@ def _modes(floats: _Floats, high: Array, low: Array) -> Modes:
     return Modes(floats.decay, floats.theta, high, low, floats.Ct)
 
 
-def _slice_channels(
+def _slice_inputs(
     width: int,
     start: AnyArray | int,
     floats: _Floats,
@@ -381,7 +381,7 @@ def _slice_block(
     width: int, start: AnyArray | int, *inputs: Any
 ) -> tuple[Array, Modes, AnyArray]:
     """Returns inputs (as float32), modes and skip of ``width`` channels."""
-    floats, high, low = _slice_channels(width, start, *inputs)
+    floats, high, low = _slice_inputs(width, start, *inputs)
     u = jnp.asarray(floats.u, jnp.float32)
     return u, _modes(floats, high, low), floats.D
 
