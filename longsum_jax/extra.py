@@ -1,4 +1,4 @@
-"""Imports packages of the extras for files when a document needs one."""
+"""Imports packages of the extras when a document needs one."""
 
 import importlib
 from types import ModuleType
@@ -6,13 +6,16 @@ from types import ModuleType
 from longsum_jax.errors import InputError
 
 
-def import_extra(module: str, name: str, what: str) -> ModuleType:
-    """Returns a module of the extra "files".
+def import_extra(
+    module: str, name: str, what: str, extra: str = "files"
+) -> ModuleType:
+    """Returns a module of an extra.
 
     Args:
         module: name of the module.
         name: name of the file that needs it.
         what: file type that the module reads, for the error.
+        extra: name of the extra.
 
     Raises:
         InputError: the package is not installed.
@@ -20,7 +23,7 @@ def import_extra(module: str, name: str, what: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise missing_extra(name, what, "files") from None
+        raise missing_extra(name, what, extra) from None
 
 
 def missing_extra(name: str, what: str, extra: str) -> InputError:

@@ -190,6 +190,7 @@ class _DataSet(NamedTuple):
 
 
 def _statistics(args: argparse.Namespace) -> None:
+    flags.refuse_input("out", args.out, args.data)
     count_tokens = _token_counter(args.tokenizer)
     data_sets = [_describe(path, args, count_tokens) for path in args.data]
     width = max(len(path) for path in args.data)

@@ -226,6 +226,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     from longsum_jax.summarization.loading import load
 
     flags.check_file("report", args.report)
+    flags.refuse_input("report", args.report, [args.data])
     flags.summary_options(args)  # refuses invalid options
     metrics = flags.metrics_of(args)
     aligner = flags.aligner_of(args)

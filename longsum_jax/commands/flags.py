@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import glob
+import itertools
 import json
 import os
 import typing
@@ -490,6 +492,27 @@ def check_file(flag: str, path: str | None) -> None:
         raise InputError(
             f"--{flag}={path}: {parent} cannot be written; give another --{flag}"
         )
+
+
+def refuse_input(
+    flag: str, path: str | None, inputs: Iterable[str | None]
+) -> None:
+    """Raises InputError if an output file would replace an input.
+
+    Args:
+        flag: name of the flag of the output.
+        path: value of the flag; None for no file.
+        inputs: files and patterns of files; None for no file.
+    """
+    if path is None or not Path(path).exists():
+        return
+    names = [name.removeprefix("json:") for name in inputs if name]
+    matches = [glob.iglob(name, recursive=True) for name in names]
+    for name in itertools.chain(names, *matches):
+        if os.path.isfile(name) and os.path.samefile(name, path):
+            raise InputError(
+                f"--{flag}={path} is read by this command; give another file"
+            )
 
 
 def make_directory(path: str) -> Path:

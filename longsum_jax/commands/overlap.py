@@ -62,6 +62,7 @@ def run(args: argparse.Namespace) -> None:
     from longsum_jax.text.overlap import NgramOverlap
 
     check_whole("--ngram", args.ngram, 1)
+    flags.refuse_input("out", args.out, [*args.data, args.train])
     names: list[tuple[str, str]] = []  # data set and id of each document
     texts: list[str] = []
     for path in dict.fromkeys(args.data):

@@ -173,6 +173,8 @@ def _score(args: argparse.Namespace, suite: Suite | None) -> None:
     from longsum_jax.evaluation.report import ReportContent
 
     flags.check_file("report", args.report)
+    inputs = [args.predictions, *args.against, args.references]
+    flags.refuse_input("report", args.report, inputs)
     published = _published(args.published)
     metrics = _metrics(args, suite)
     aligner = flags.aligner_of(args)

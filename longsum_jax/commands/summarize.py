@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import itertools
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -373,6 +374,8 @@ def _check(args: argparse.Namespace) -> None:
             "of them out"
         )
     flags.check_file("report", args.report)
+    files = filter(os.path.isfile, args.files)
+    flags.refuse_input("report", args.report, files)
     for flag in ("support_model", "source_method"):
         if getattr(args, flag) not in (None, "alignment") and not args.sources:
             raise InputError(

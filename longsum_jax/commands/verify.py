@@ -1,6 +1,7 @@
 """longsum verify: compares files with their checksums, and reports files without any."""
 
 import argparse
+import importlib.util
 import itertools
 import os
 import zipfile
@@ -207,6 +208,11 @@ def _kind(path: Path) -> _Kind:
     ):
         return _Kind("with the checksums of their parts (zip)", _read_zip)
     if path.suffix == ".array_record":
+        if importlib.util.find_spec("grain") is None:
+            return _Kind(
+                "not read: shards need pip install 'longsum_jax[shards]'",
+                _read_nothing,
+            )
         return _Kind("with the hashes of their records", _read_records)
     is_json = path.suffix == ".json" or _is_checkpoint(path)
     if is_json and target.exists() and target.stat().st_size > _MAX_JSON_BYTES:

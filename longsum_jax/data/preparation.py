@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -93,9 +94,12 @@ def write_prepared(
         The content of metadata.json.
 
     Raises:
-        InputError: the directory exists or cannot be written, the split has no
-            usable document, or the data are malformed.
+        InputError: a package is not installed, the directory exists or cannot
+            be written, the split has no usable document, or the data are
+            malformed.
     """
+    if importlib.util.find_spec("array_record") is None:
+        raise InputError("to write shards, pip install 'longsum_jax[shards]'")
     target = Path(directory).absolute()
     check_whole("num_shards", num_shards, 1)
     check_whole("workers", workers, 1)

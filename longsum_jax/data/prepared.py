@@ -29,6 +29,7 @@ from longsum_jax.data.examples.base import (
 from longsum_jax.data.spool import SHARD
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
+from longsum_jax.extra import import_extra
 from longsum_jax.files import (
     allow_open_files,
     check_utf8_name,
@@ -356,8 +357,7 @@ def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
 
 
 def _open_shard(path: Path, num_records: int) -> Any:
-    import grain
-
+    grain = import_extra("grain", str(path), "shards", extra="shards")
     check_utf8_name(path)
     if not path.is_file():  # the ArrayRecord library would block on a pipe
         raise InputError(

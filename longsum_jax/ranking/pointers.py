@@ -60,11 +60,11 @@ _AT_BEGINNING = re.compile(
 _NOTE_MARKS = re.compile(
     rf"(?:(?<=[.,;!?])|(?<=[.,!?][\"\u201d]))(?:{NOTE_MARK})+"
 )
-# the mark of a note after the sentence before: "(1) The"
-_LABEL = re.compile(r"\A\(\d{1,2}\)\s+(?=[^\W\d_a-z])")
+# the mark of a note: of the sentence before, "(1) The", or of Markdown, "[^1]: The"
+_LABEL = re.compile(r"\A(?:\(\d{1,2}\)|\[\^[\w-]{1,20}\]:)\s+(?=[^\W\d_a-z])")
 # One of these is in every reference; faster to search.
 _SIGNS = re.compile(
-    r"[(\[][a-z\d\u00a7]|[,;] (?:see|as|cf|please)\b|\Aas ", re.IGNORECASE
+    r"[(\[][a-z\d\u00a7^]|[,;] (?:see|as|cf|please)\b|\Aas ", re.IGNORECASE
 )
 _FEWEST_WORDS = 3
 

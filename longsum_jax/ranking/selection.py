@@ -1,14 +1,17 @@
 """Selects the best sentences of a document without near-duplicates, up to a length."""
 
 import heapq
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from longsum_jax.ranking.fragments import are_running_text
-from longsum_jax.ranking.parsing import ParsedDocument
+from longsum_jax.ranking.parsing import ParsedDocument, unit_weights
 from longsum_jax.text.lengths import Length as Length
 from longsum_jax.text.lengths import parse_length as parse_length
+from longsum_jax.text.ngrams import is_unspaced_letter, unicode_words
+from longsum_jax.text.word_table import word_table
 
 # cosine of content words above which two sentences are near-duplicates
 ALIKE = 0.4
@@ -315,14 +318,24 @@ class _Selection:
 
 
 class Seen:
-    """An inverted index of the selected sentences: (sentence, weight) pairs for each word."""
+    """An inverted index of the selected sentences: (sentence, weight) pairs for each word.
+
+    In scripts without spaces between words, pairs of letters are the words.
+    """
 
     def __init__(self, document: ParsedDocument) -> None:
-        words = document.words
+        words, weights = document.words, document.weights
+        letters = np.array([*map(is_unspaced_letter, words.names)], bool)
+        if words.counts @ letters[words.word] > 0.5 * words.counts.sum():
+            # Sentences about different things consist of the same letters.
+            words = word_table(document.sentences, _word_pairs)
+            weights = unit_weights(
+                words, words.counts * words.inverse_frequencies()[words.word]
+            )
         bounds = np.searchsorted(words.row, np.arange(words.num_sentences + 1))
         self._bounds = bounds.tolist()
         self._words = words.word
-        self._weights = document.weights
+        self._weights = weights
         self._holders: dict[int, list[tuple[int, float]]] = {}
 
     def _pairs(self, sentence: int) -> list[tuple[int, float]]:
@@ -348,3 +361,9 @@ class Seen:
         for word, weight in self._pairs(sentence):
             if weight:
                 self._holders.setdefault(word, []).append((sentence, weight))
+
+
+def _word_pairs(sentence: str) -> list[str]:
+    return [
+        "".join(pair) for pair in itertools.pairwise(unicode_words(sentence))
+    ]

@@ -116,25 +116,29 @@ _LOST_END = re.compile(
 )
 # frequent finite verbs; most others end in "-ed" or are not in short phrases
 _VERB_LIST = """
-agree agrees allow allows am applies apply are be became become becomes been
-began begin begins being believe bring brings brought built buy call calls
-came can cannot cause causes come comes contain contains cost costs could cut
-define defines describe describes did die do does drop ensure ensures exist
-exists explain explains fail fails fall falls fell felt find finds follow
-follows found gave get gets give gives go goes got grew had hang happen
-happens has have held help helps hit hold holds improve improves include
-includes increase increases is keep keeps kept knew know knows lack lacks lay
-lead leads leave leaves led left let lets lie lies like live lives look looks
-lose loses lost made make makes may mean means meant meet met might move moves
-must need needs offer offers open paid pay pays play plays present presents
-produce produces propose proposes provide provides put puts ran reach reaches
-read reads receive receives reduce reduces remain remains require requires
-return returns rose run runs said sat saw say says see seem seems sees sell
-sends sent set sets shall should show shows shut sit sits sold speak spend
-spent spoke stand stands stay stays stood stop stops suffer suffers supports
-take takes taught tell tells think thinks thought told took tries try turn
-turns understand use uses want wants was went were will win wins won work
-works would write writes wrote
+achieve achieves agree agrees allow allows am appear appears applies apply are
+be became become becomes been began begin begins being believe bring brings
+brought built buy calculate calculates call calls came can cannot carries cause
+causes closes come comes consider considers consist consists contain contains
+cost costs could create creates cut define defines depend depends describe
+describes did die differ differs discuss discusses do does drop employ employs
+encode encodes ensure ensures exist exists explain explains fail fails fall
+falls fell felt find finds follow follows found gave generate generates get
+gets give gives go goes got grew grow grows had hang happen happens has have
+held help helps hit hold holds identifies identify implement implements improve
+improves include includes increase increases indicate indicates involve
+involves is keep keeps kept knew know knows lack lacks lay lead leads leave
+leaves led left let lets lie lies like live lives look looks lose loses lost
+made make makes may mean means meant meet met might move moves must need needs
+offer offers open paid pay pays play plays present presents produce produces
+propose proposes provide provides put puts ran reach reaches read reads receive
+receives reduce reduces remain remains represent represents require requires
+return returns rises rose run runs said sat saw say says see seem seems sees
+sell sends sent serve serves set sets shall should show shows shut sit sits
+sold speak spend spent spoke stand stands starts stay stays stood stop stops
+suffer suffers supports take takes taught tell tells think thinks thought told
+took tries try turn turns understand use uses varies vary want wants was went
+were will win wins won work works would write writes wrote
 """
 _VERBS = frozenset(_VERB_LIST.split())
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")

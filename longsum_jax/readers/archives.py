@@ -59,7 +59,7 @@ def unzip(source: Source) -> Iterator[Source | Failure]:
             continue
         name = in_one_line(f"{source.name}/{member.filename or 'no name'}")
         try:
-            content = read_member(archive, member.filename, name, source)
+            content = read_member(archive, member, name, source)
         except InputError as error:
             yield Failure.of(name, error)
             # raises if all other members would fail as well
@@ -124,13 +124,16 @@ def open_zip(source: Source) -> zipfile.ZipFile:
 
 
 def read_member(
-    archive: zipfile.ZipFile, member: str, name: str, source: Source
+    archive: zipfile.ZipFile,
+    member: str | zipfile.ZipInfo,
+    name: str,
+    source: Source,
 ) -> bytes:
     """Returns the content of a member of a zip archive.
 
     Args:
         archive: zip archive.
-        member: name of the member.
+        member: the member, or its name; of several of one name, the last.
         name: name in error messages.
         source: source of the archive.
 
@@ -138,7 +141,7 @@ def read_member(
         InputError: the member is missing, encrypted, damaged or too large.
     """
     try:
-        info = archive.getinfo(member)
+        info = archive.getinfo(member) if isinstance(member, str) else member
     except KeyError:
         raise InputError(
             f"{name}: not in the archive; the document is damaged"

@@ -14,9 +14,11 @@ from longsum_jax.readers.document import Block
 from longsum_jax.text.documents import replace_half_characters
 from longsum_jax.text.hyphens import hyphenated_words, keeps_hyphen
 
-# C0 and C1 except tab and line feed, soft hyphens, byte order marks and
-# noncharacters.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\ufeff\ufffe\uffff]+")
+# Commands of terminals, such as colors; C0 and C1 except tab and line feed, soft
+# hyphens, byte order marks and noncharacters.
+_CONTROL = re.compile(
+    r"(?:\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\ufeff\ufffe\uffff])+"
+)
 # Other line breaks: vertical tabs, which Word uses inside paragraphs, form
 # feeds, NEL.
 _LINE_BREAK = re.compile("[\x0b\x0c\x85]")

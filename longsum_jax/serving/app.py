@@ -202,7 +202,11 @@ class _Server:
 
     async def models(self, request: HttpRequest) -> Response:
         """Answers ``GET /v1/models``."""
-        return JSONResponse({"object": "list", "data": self._models.listed()})
+        return JSONResponse({"object": "list", "data": self._models.entries()})
+
+    async def model(self, request: HttpRequest) -> Response:
+        """Answers ``GET /v1/models/NAME``."""
+        return JSONResponse(self._models.entry(request.path_params["name"]))
 
     async def chat(self, request: HttpRequest) -> Response:
         """Answers ``POST /v1/chat/completions``: the user message is the document."""
@@ -324,6 +328,7 @@ def make_app(
             methods=["POST"],
         ),
         Route("/v1/models", server.endpoint(server.models)),
+        Route("/v1/models/{name:path}", server.endpoint(server.model)),
         Route("/", server.page),
         Route("/health/live", server.live),
         Route("/health/ready", server.ready),

@@ -186,6 +186,7 @@ def openapi() -> dict[str, Any]:
         },
         "/": _get("Shows the page for people"),
         "/v1/models": _get("Lists the models"),
+        "/v1/models/{name}": _get("Describes a model", "name"),
         "/health/live": _get("Answers while the process runs"),
         "/health/ready": _get("Answers 200 when the programs are compiled"),
         "/metrics": _get("Reports numbers in the text format of Prometheus"),
@@ -240,10 +241,13 @@ def _content(schemas: dict[str, Any]) -> dict[str, Any]:
     return {name: {"schema": schema} for name, schema in schemas.items()}
 
 
-def _get(summary: str) -> dict[str, Any]:
+def _get(summary: str, *parameters: str) -> dict[str, Any]:
+    """Returns the description of a GET endpoint; ``parameters`` are parts of its path."""
+    kind = {"in": "path", "required": True, "schema": {"type": "string"}}
     return {
         "get": {
             "summary": summary,
+            "parameters": [{"name": name, **kind} for name in parameters],
             "responses": {"200": {"description": "The answer."}},
         }
     }

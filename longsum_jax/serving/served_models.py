@@ -44,30 +44,36 @@ class ServedModels:
             HTTPException: 404 for a name that no model has.
         """
         name = fields.pop("model", None)
-        names = list(self._jobs)
         if name is None:
-            name = names[0]
+            name = next(iter(self._jobs))
+        return self._jobs_of(name)
+
+    def _jobs_of(self, name: Any) -> Jobs:
         # other types of JSON may be unhashable
         if not isinstance(name, str) or name not in self._jobs:
             raise HTTPException(
                 404,
                 f"model={str(name)[:100]!r} is not served here; give one of "
-                f"{', '.join(names)}",
+                f"{', '.join(self._jobs)}",
             )
         return self._jobs[name]
 
-    def listed(self) -> list[dict[str, Any]]:
-        """Returns the entries of ``/v1/models``, in OpenAI's format.
+    def entry(self, name: str) -> dict[str, Any]:
+        """Returns the entry of a model, in OpenAI's format.
 
         ``is_extractive`` is true for the bundled ranker.
+
+        Raises:
+            HTTPException: 404 for a name that no model has.
         """
-        return [
-            {
-                "id": engine.name,
-                "object": "model",
-                "created": 0,
-                "owned_by": "longsum",
-                "is_extractive": engine.model is None,
-            }
-            for engine in self
-        ]
+        return {
+            "id": name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "longsum",
+            "is_extractive": self._jobs_of(name).engine.model is None,
+        }
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Returns the entries of all models, the default first."""
+        return [self.entry(engine.name) for engine in self]

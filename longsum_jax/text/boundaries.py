@@ -25,7 +25,7 @@ from longsum_jax.text.abbreviations import (
 )
 from longsum_jax.text.languages import LANGUAGE_WORDS, Style, language_of
 
-RULES_VERSION = 3  # increase whenever the sentences of any text change
+RULES_VERSION = 4  # increase whenever the sentences of any text change
 MOST_PARTS = 4  # maximum parts of an abbreviation with white space in it
 
 _LEFT, _RIGHT = 48, 64  # characters examined before and after a stop
@@ -69,11 +69,17 @@ _OPENING_MARK_BUT_APOSTROPHE = re.compile(
     "[" + re.escape("".join({*_QUOTATIONS} - {"'"})) + "]"
 )
 _QUOTING_APOSTROPHE = re.compile(r"'(?<!\w')[A-Z]")
-# Marks of notes after a stop, as in encyclopedias: "[12]", "[a]", "[12]: 40"
+# Marks of notes after a stop, as in encyclopedias and Markdown: "[12]", "[a]",
+# "[12]: 40", "[^1]"
 NOTE_MARK = (
-    r"\[(?:\d{1,3}|[a-z]|(?:note|nb) \d{1,2}|[a-z]{4,13} needed)\]"
+    r"\[(?:\d{1,3}|[a-z]|\^[\w-]{1,20}|(?:note|nb) \d{1,2}|[a-z]{4,13} needed)\]"
     r"(?::\s?\d{1,4}(?:[\u2013-]\d{1,4})?(?=\s|\[|\Z))?"
 )
+# Marks between a stop and white space that may belong to either: emphasis, signs
+# of notes, zero-width and direction marks.
+_INVISIBLE = "\u00ad\u061c\u200b-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
+_NOTE_SIGNS = "\u2020\u2021\u00b9\u00b2\u00b3\u2070\u2074-\u2079"
+_ATTACHED = rf"(?:[{_INVISIBLE}{_NOTE_SIGNS}]|[*_]{{1,3}}(?=[*_]*\s+[^\sa-z]))"
 
 
 def _stops(marks: str = "") -> re.Pattern[str]:
@@ -88,7 +94,7 @@ def _stops(marks: str = "") -> re.Pattern[str]:
     return re.compile(
         rf"({stop}(?:{stop}|[ \u00a0](?=\.(?!\d)))*)"
         rf"((?:[{_CLOSING}]|\u201c(?!\w)|[ \u00a0\u202f]\u00bb(?=[\s.,;:]|\Z)|{NOTE_MARK})*)"
-        r"(\s*)"
+        rf"((?:{_ATTACHED}*\s+)?)"
     )
 
 
@@ -99,7 +105,7 @@ _ELLIPSIS = re.compile(r"\.\W*\.|.*\u2026")
 _OPENING = "\"'\u201c\u201e\u2018\u00ab\u00bb\u2039\u300c\u300e"
 # The part before the first word of a sentence: marks, brackets, dashes.
 _FOLLOWING = re.compile(
-    rf"([{_OPENING}*_`(\[{{\u00bf\u00a1\u2014\u2013\-\s]*+)([^\W\d_]+(?:['\u2019][^\W\d_]+)?)?"
+    rf"([{_OPENING}{_INVISIBLE}*_`(\[{{\u00bf\u00a1\u2014\u2013\-\s]*+)([^\W\d_]+(?:['\u2019][^\W\d_]+)?)?"
 )
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 _NO_TOKEN = re.compile(

@@ -77,6 +77,11 @@ def unicode_words(text: str) -> list[str]:
     return unicodedata.normalize("NFKC", folded).translate(_SPACED).split()
 
 
+def is_unspaced_letter(word: str) -> bool:
+    """Returns True for a letter of a script without spaces between words."""
+    return len(word) == 1 and _UNSPACED_LETTER.match(word) is not None
+
+
 def is_latin(text: str) -> bool:
     """Returns True if at most a quarter of the letters of a text are from non-Latin scripts.
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from longsum_jax.commands import console, flags
@@ -51,6 +53,17 @@ def test_files_that_could_not_be_written_are_refused_at_once(tmp_path, monkeypat
         with pytest.raises(InputError) as caught:
             flags.check_file("report", str(path))
         assert str(caught.value) == f"--report={path}{problem}"
+
+
+def test_files_that_are_read_are_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("An old bridge fell.", encoding="utf-8")
+    Path("b.txt").symlink_to("a.txt")
+    flags.refuse_input("report", "a.html", ["a.txt", None])
+    flags.refuse_input("report", "a.txt", ["b.json"])
+    for path in ("a.txt", "./a.txt", "b.txt", "[a].txt", "json:*.txt"):
+        with pytest.raises(InputError, match="is read by this command; give another file"):
+            flags.refuse_input("report", "a.txt", [path])
 
 
 def test_help_says_what_happens_beyond_the_limit_of_pages(parser):

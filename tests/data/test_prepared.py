@@ -1,4 +1,5 @@
 import dataclasses
+import importlib.util
 import itertools
 import json
 import multiprocessing
@@ -14,6 +15,7 @@ import pytest
 
 from longsum_jax import checksums
 from longsum_jax.atomic import UnfinishedError
+from longsum_jax.commands import verify
 from longsum_jax.data import parallel, preparation, spool
 from longsum_jax.data.examples.base import pack, unpack
 from longsum_jax.data.preparation import write_prepared
@@ -123,6 +125,19 @@ def test_files_and_metadata(directory, tokenizer):
     assert metadata["counts"]["read"] == 29
     assert metadata["tokenizer"]["fingerprint"] == tokenizer.fingerprint
     assert load_tokenizer(directory / "tokenizer").fingerprint == tokenizer.fingerprint
+
+
+def test_a_missing_package_is_named_at_once(
+    tmp_path, directory, report_task, tokenizer, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "grain", None)
+    with pytest.raises(InputError, match=r"to read shards, pip install 'longsum_jax\[shards\]'"):
+        PreparedExamples(directory)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "not read: shards need" in verify._proof(next(directory.glob("*.array_record")))
+    with pytest.raises(InputError, match=r"to write shards, pip install 'longsum_jax\[shards\]'"):
+        write_prepared(tmp_path / "a", report_task, tokenizer, "train", 1)
+    assert names(tmp_path) == ["out"]
 
 
 @pytest.mark.slow

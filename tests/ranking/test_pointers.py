@@ -20,6 +20,7 @@ from longsum_jax.ranking.ranker import builtin_ranker
         ("The dog was refused; see the house rules, section 7.", "The dog was refused."),
         ("Five bids were received, as shown in Table 2 below.", "Five bids were received."),
         ("Costs, as noted above, rose by a tenth.", "Costs rose by a tenth."),
+        ("[^1]: The costs rose by a tenth.[^note-2]", "The costs rose by a tenth."),
         ("As noted above, costs rose by a tenth.", "Costs rose by a tenth."),
         ("It rose,[2] then fell.[5]: 14 [a]", "It rose, then fell. [a]"),
         ('It was "old."[5]: 14[b] Now it is new.[citation needed]', 'It was "old." Now it is new.'),

@@ -47,6 +47,16 @@ def test_repetitions_are_left_out():
     assert select_sentences(document, scores, Length(3, "sentences"), alike=1) == [0, 1, 2]
 
 
+def test_sentences_of_the_same_letters_are_no_repetitions():
+    thai = (
+        "\u0e2a\u0e30\u0e1e\u0e32\u0e19\u0e40\u0e01\u0e48\u0e32\u0e1e\u0e31\u0e07\u0e43\u0e19\u0e24\u0e14\u0e39\u0e2b\u0e19\u0e32\u0e27",
+        "\u0e40\u0e21\u0e37\u0e2d\u0e07\u0e08\u0e30\u0e2a\u0e23\u0e49\u0e32\u0e07\u0e2a\u0e30\u0e1e\u0e32\u0e19\u0e43\u0e2b\u0e21\u0e48\u0e43\u0e19\u0e1b\u0e35\u0e2b\u0e19\u0e49\u0e32",
+        "\u0e0a\u0e32\u0e27\u0e19\u0e32\u0e2b\u0e25\u0e32\u0e22\u0e04\u0e19\u0e44\u0e21\u0e48\u0e40\u0e2b\u0e47\u0e19\u0e14\u0e49\u0e27\u0e22\u0e01\u0e31\u0e1a\u0e23\u0e32\u0e04\u0e32",
+    )
+    document = parse_document("\n\n".join([*thai, thai[0]]))
+    assert select_sentences(document, np.arange(4.0)[::-1], Length(4, "sentences")) == [0, 1, 2]
+
+
 DEPENDENT = "Oak rots. The old bridge fell. It was built of wood. Stone stays. They like it."
 
 

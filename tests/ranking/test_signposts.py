@@ -37,6 +37,10 @@ def test_sentences_are_no_signposts(sentence):
 def test_phrases_have_no_verb():
     document = parse_document("Closing of old bridges. The mill of oak. The oak rotted. Oak rots.")
     assert are_verbless(document).tolist() == [True, True, False, False]
+    document = parse_document(
+        "The toll rises by two percent. The parts differ. All mills consist of oak."
+    )
+    assert not are_verbless(document).any()
 
 
 def test_numbered_works_are_no_sentences_of_a_summary():

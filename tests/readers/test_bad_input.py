@@ -144,6 +144,11 @@ CASES = [
     Case("one long word", one("a.txt", "x" * 500_000), text="x" * 500_000),
     Case("a million lines", one("a.txt", "a\n" * 300_000), text=("a\n" * 300_000).strip()),
     Case("control characters", one("a.txt", "a\x01b\x1b\x7f\x86c"), text="abc"),
+    Case(
+        "colors",
+        one("a.txt", "\x1b[1;31mError\x1b[0m: \x1b[2Kno [31m disk"),
+        text="Error: no [31m disk",
+    ),
     Case("control characters alone", one("a.txt", "\x01\x02\x1b"), "3 control characters left out"),
     Case("right to left", one("a.txt", "שלום עולם. זה טקסט."), text="שלום עולם. זה טקסט."),
     Case("marks of direction", one("a.txt", "a \u202eb\u202c c"), text="a \u202eb\u202c c"),

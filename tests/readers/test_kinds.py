@@ -2410,3 +2410,12 @@ def test_every_kind_is_read_or_unpacked():
     assert len(set(suffixes)) == len(suffixes)
     for kind in KINDS.values():
         assert (kind.read is None) != (kind.unpack is None)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_members_of_one_name_are_all_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        file.writestr("a.txt", "An old bridge fell.")
+        file.writestr("a.txt", "A new one stands.")
+    texts = [document.text for document in read_documents(tmp_path / "a.zip")]
+    assert texts == ["An old bridge fell.", "A new one stands."]

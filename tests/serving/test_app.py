@@ -129,6 +129,7 @@ def test_the_client_of_openai():
         with pytest.raises(openai.APIError, match="failed to summarize"):
             [chunk async for chunk in stream]
         assert [model.id async for model in client.models.list()] == ["built-in"]
+        assert (await client.models.retrieve("built-in")).id == "built-in"
 
     asyncio.run(run())
 
@@ -148,6 +149,10 @@ def test_requests_choose_a_model_by_name():
     with TestClient(make_app(*engines)) as client:
         entries = client.get("/v1/models").json()["data"]
         assert [entry["id"] for entry in entries] == ['the "first"', "built-in"]
+        assert client.get("/v1/models/built-in").json() == entries[1]
+        missing = client.get("/v1/models/other")
+        assert missing.status_code == 404
+        assert 'give one of the "first", built-in' in missing.json()["error"]["message"]
         long = TEXT * 20
         chat = {"messages": [{"role": "user", "content": long}]}
         for fields, repeats in (({}, True), ({"model": "built-in"}, False)):
