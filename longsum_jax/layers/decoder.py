@@ -264,19 +264,15 @@ class Decoder(nn.Module):
         stack = self.stack
         batch, source_length = encoder_states.shape[:2]
         num_keys = self.cross.num_keys(stack, source_length)
-        # Numbers in the keys and values of all layers.
-        size = (
-            2
-            * stack.num_layers
-            * batch
-            * num_keys
-            * self.cross.stored_heads(stack)
-            * stack.d_kv
-        )
+        # Numbers in the keys of a layer.
+        size = batch * num_keys * self.cross.stored_heads(stack) * stack.d_kv
         if stores_states is None:
-            num_bytes = size * jnp.dtype(stack.dtype).itemsize
-            limit = max_cross_cache_bytes(stack.absorbs_keys)
-            stores_states = num_bytes > limit
+            itemsize = jnp.dtype(stack.dtype).itemsize
+            num_bytes = 2 * stack.num_layers * size * itemsize
+            # A step reads the states twice for each layer if it cannot read
+            # keys and values.
+            is_slower = encoder_states.size > size or not stack.absorbs_keys
+            stores_states = num_bytes > max_cross_cache_bytes(is_slower)
         encoder_states, mask = self._prepare_source(
             encoder_states, encoder_mask
         )

@@ -15,20 +15,20 @@ from longsum_jax.typing import AnyArray
 MAX_CROSS_CACHE_BYTES = 2**31  # see ``max_cross_cache_bytes``
 
 
-def max_cross_cache_bytes(is_absorbed: bool = True) -> int:
+def max_cross_cache_bytes(is_slower: bool = False) -> int:
     """Returns the size above which keys and values of the encoder are not stored.
 
     Every step then attends to the encoder states instead. Accelerators with
-    much memory store up to an eighth of it, or a quarter if steps would have to
-    project the states again.
+    much memory store up to an eighth of it, or a quarter if steps would be much
+    slower.
 
     Args:
-        is_absorbed: True if queries can absorb the projections of keys
-            (``CrossAttention.attend_absorbed``).
+        is_slower: True if steps would project the states again, or read states
+            that are wider than their keys.
     """
     if target_platform() == "cpu":
         return MAX_CROSS_CACHE_BYTES
-    part = 8 if is_absorbed else 4
+    part = 4 if is_slower else 8
     return max(MAX_CROSS_CACHE_BYTES, target_memory() // part)
 
 

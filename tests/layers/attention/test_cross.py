@@ -145,13 +145,13 @@ def test_decoding_from_the_states_equals_decoding_from_keys_and_values(
     np.testing.assert_allclose(result, expected, atol=2e-5)
 
 
-def test_accelerators_store_more_keys_if_every_step_would_project_them_again(monkeypatch):
+def test_accelerators_store_more_keys_if_steps_would_be_slower_without(monkeypatch):
     monkeypatch.setattr(decoder_cache, "target_memory", lambda: 80 * 2**30)
     with jax.default_device("gpu"):
         assert decoder_cache.max_cross_cache_bytes() == 10 * 2**30
-        assert decoder_cache.max_cross_cache_bytes(is_absorbed=False) == 20 * 2**30
-    for is_absorbed in (True, False):
-        assert decoder_cache.max_cross_cache_bytes(is_absorbed) == 2**31
+        assert decoder_cache.max_cross_cache_bytes(is_slower=True) == 20 * 2**30
+    for is_slower in (True, False):
+        assert decoder_cache.max_cross_cache_bytes(is_slower) == 2**31
 
 
 @pytest.mark.parametrize(("kind", "keys"), [("full", 18), ("hepos", 5), ("linformer", 5)])
@@ -178,6 +178,10 @@ def test_the_cache_holds_what_heads_read_and_the_limit_counts_that(
     assert shapes().layers[0].cross_kv is not None
     monkeypatch.setattr(decoder_cache, "MAX_CROSS_CACHE_BYTES", size - 1)
     assert shapes().layers[0].cross_kv is None
+    # A quarter of an accelerator's memory is for keys that are smaller than the states.
+    monkeypatch.setattr(decoder_cache, "target_memory", lambda: 4 * size)
+    with jax.default_device("gpu"):
+        assert (shapes().layers[0].cross_kv is not None) == (keys < L)
 
 
 @pytest.mark.slow
