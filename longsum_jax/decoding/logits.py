@@ -76,7 +76,7 @@ def process_scores(
         scores = forbid_document_ngrams(scores, history, length, texts, size)
     # An end-of-sequence token is never a bad word.
     ends = {(token,) for token in options.eos_ids}
-    words = [word for word in options.bad_words_ids if word not in ends]
+    words = [word for word in options.bad_words_ids if tuple(word) not in ends]
     if words:
         scores = forbid_sequences(scores, history, length, words)
     shortest: Int[AnyArray, "*batch one one"] | int = options.min_new_tokens

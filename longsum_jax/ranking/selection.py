@@ -364,6 +364,6 @@ class Seen:
 
 
 def _word_pairs(sentence: str) -> list[str]:
-    return [
-        "".join(pair) for pair in itertools.pairwise(unicode_words(sentence))
-    ]
+    """Returns the pairs of consecutive words; of a single word, the word."""
+    words = unicode_words(sentence)
+    return ["".join(pair) for pair in itertools.pairwise(words)] or words

@@ -328,6 +328,8 @@ def make_app(
             methods=["POST"],
         ),
         Route("/v1/models", server.endpoint(server.models)),
+        # not the model without a name
+        Route("/v1/models/", server.endpoint(server.models)),
         Route("/v1/models/{name:path}", server.endpoint(server.model)),
         Route("/", server.page),
         Route("/health/live", server.live),

@@ -79,7 +79,7 @@ NOTE_MARK = (
 # of notes, zero-width and direction marks.
 _INVISIBLE = "\u00ad\u061c\u200b-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
 _NOTE_SIGNS = "\u2020\u2021\u00b9\u00b2\u00b3\u2070\u2074-\u2079"
-_ATTACHED = rf"(?:[{_INVISIBLE}{_NOTE_SIGNS}]|[*_]{{1,3}}(?=[*_]*\s+[^\sa-z]))"
+_ATTACHED = rf"(?:[{_INVISIBLE}{_NOTE_SIGNS}]|[*_]++(?=\s+[^\sa-z]))"
 
 
 def _stops(marks: str = "") -> re.Pattern[str]:

@@ -156,12 +156,13 @@ def test_a_list_of_bad_words_takes_no_more_operations_than_two(scores, history):
     assert operations(80) == operations(2)
 
 
-def test_end_tokens_are_not_bad_words(scores, history):
+@pytest.mark.parametrize("words", [((2,), (4,)), [[2], [4]]])
+def test_end_tokens_are_not_bad_words(scores, history, words):
     options = GenerationOptions(
         max_new_tokens=_T - 1,
         decoder_start_token_id=0,
         eos_token_id=2,
-        bad_words_ids=((2,), (4,)),
+        bad_words_ids=words,
     )
     got = processors.process_scores(
         jnp.asarray(scores), jnp.asarray(history), jnp.full(_B, 1), options

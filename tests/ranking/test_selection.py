@@ -57,6 +57,12 @@ def test_sentences_of_the_same_letters_are_no_repetitions():
     assert select_sentences(document, np.arange(4.0)[::-1], Length(4, "sentences")) == [0, 1, 2]
 
 
+def test_repetitions_of_one_letter_are_left_out():
+    yes, rain, snow = "\u55ef\u3002", "\u4eca\u65e5\u306f\u96e8\u3002", "\u96ea\u3002"
+    document = parse_document(yes + rain + yes + snow)
+    assert select_sentences(document, np.ones(4), Length(4, "sentences")) == [0, 1, 3]
+
+
 DEPENDENT = "Oak rots. The old bridge fell. It was built of wood. Stone stays. They like it."
 
 

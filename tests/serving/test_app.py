@@ -149,6 +149,7 @@ def test_requests_choose_a_model_by_name():
     with TestClient(make_app(*engines)) as client:
         entries = client.get("/v1/models").json()["data"]
         assert [entry["id"] for entry in entries] == ['the "first"', "built-in"]
+        assert client.get("/v1/models/").json()["data"] == entries
         assert client.get("/v1/models/built-in").json() == entries[1]
         missing = client.get("/v1/models/other")
         assert missing.status_code == 404

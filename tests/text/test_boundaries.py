@@ -171,12 +171,15 @@ def test_a_long_text_splits_like_its_paragraphs():
         "a.b",
         "?! ",
         "\u2026 ",
+        "***",
+        "\u200b",
     ],
 )
 def test_time_is_linear(unit):
     def seconds(count):
         start = time.process_time()
         split_sentences("a. " + unit * count)
+        split_sentences("a." + unit * count + " A")
         return time.process_time() - start
 
     seconds(100)
