@@ -49,7 +49,7 @@ def bool_mask(
     mask: Shaped[AnyArray, "#batch length"] | None,
     x: Float[AnyArray, "batch length d_model"],
 ) -> Bool[Array, "batch length"]:
-    """Returns the mask of states, True where it is not zero; all True for None.
+    """Returns a mask of states as booleans; without one, all positions are True.
 
     Raises:
         InputError: a mask of another length or number of rows.
