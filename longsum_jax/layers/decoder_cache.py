@@ -8,7 +8,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.ops.device_memory import target_memory
-from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.platform import LANES, target_platform
 from longsum_jax.ops.storage import Storage, Stored, store
 from longsum_jax.typing import AnyArray
 
@@ -80,23 +80,54 @@ class KeyValueCache(NamedTuple):
         k, v = jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1)
         return KeyValueCache(write(self.k, k, start), write(self.v, v, start))
 
-    def stored(self, storage: Storage) -> "StoredKeyValues":
-        """Rounds keys and values to a storage type, with one scale for each head and key."""
-        # Values [..., heads, num_keys, head_dim], because their products sum
-        # over the keys.
-        v = self.v.swapaxes(-1, -2)
-        return StoredKeyValues(
-            store(self.k, storage, (-2,)), store(v, storage, (-1,))
-        )
+
+class SourceKeyValues(NamedTuple):
+    """Keys and values of encoder states, with the head's dimensions last.
+
+    Loops of TPUs read rows of 128 dimensions in place; a search would copy the
+    layout of ``KeyValueCache`` to this one.
+    """
+
+    k: Float[Array, "batch heads num_keys head_dim"]
+    v: Float[Array, "batch heads num_keys head_dim"]
+
+    def read(
+        self,
+    ) -> tuple[
+        Float[Array, "batch num_keys heads head_dim"],
+        Float[Array, "batch num_keys heads head_dim"],
+    ]:
+        """Returns keys and values with the axis order of attention."""
+        return self.k.swapaxes(-2, -3), self.v.swapaxes(-2, -3)
+
+
+def source_key_values(
+    k: Float[AnyArray, "batch num_keys heads head_dim"],
+    v: Float[AnyArray, "batch num_keys heads head_dim"],
+) -> KeyValueCache | SourceKeyValues:
+    """Stores keys and values of encoder states in the layout that steps read in place."""
+    # Fewer dimensions than a TPU's vector register has would be padded.
+    if target_platform() == "tpu" and k.shape[-1] % LANES == 0:
+        return SourceKeyValues(jnp.swapaxes(k, -2, -3), jnp.swapaxes(v, -2, -3))
+    return KeyValueCache.of(k, v)
 
 
 class StoredKeyValues(NamedTuple):
-    """Keys and values of a ``KeyValueCache`` in a storage type and in the
-    layouts of ``ops.storage.stored_attention``.
-    """
+    """Keys and values in a storage type and in the layouts of ``ops.storage.stored_attention``."""
 
     k: Stored
     v: Stored
+
+    @classmethod
+    def of(
+        cls, cache: KeyValueCache | SourceKeyValues, storage: Storage
+    ) -> "StoredKeyValues":
+        """Rounds keys and values to a storage type, with one scale for each head and key."""
+        k, v = (jnp.swapaxes(x, -2, -3) for x in cache.read())
+        # Keys [..., heads, head_dim, num_keys], because their products sum over
+        # the head's dimensions; those of values sum over the keys.
+        k = k.swapaxes(-1, -2)
+        return cls(store(k, storage, (-2,)), store(v, storage, (-1,)))
 
 
 # Keys and values of a memory [batch, slots, ...] and a bool mask of its filled
@@ -113,7 +144,7 @@ class LayerSource(NamedTuple):
         memory_kv: keys and values of the layer's memory.
     """
 
-    cross_kv: KeyValueCache | StoredKeyValues | None
+    cross_kv: KeyValueCache | SourceKeyValues | StoredKeyValues | None
     memory_kv: MemorySource
 
 
@@ -170,7 +201,9 @@ class DecoderSource(NamedTuple):
         # written once.
         layers = []
         for layer in self.layers:
-            stored = layer.cross_kv.stored(storage)  # type: ignore[union-attr]  # not stored yet
+            cache = layer.cross_kv
+            assert isinstance(cache, KeyValueCache | SourceKeyValues)
+            stored = StoredKeyValues.of(cache, storage)
             layers.append(layer._replace(cross_kv=stored))
         return self._replace(layers=tuple(layers))
 

@@ -15,6 +15,7 @@ from longsum_jax.layers.decoder_cache import (
     LayerSource,
     MemorySource,
     StoredKeyValues,
+    source_key_values,
 )
 from longsum_jax.layers.dense import Dropout
 from longsum_jax.layers.layer import Layer
@@ -183,7 +184,7 @@ class DecoderLayer(Layer):
         """
         cross_kv = None
         if encoder_states is not None:
-            cross_kv = KeyValueCache.of(
+            cross_kv = source_key_values(
                 *self.cross_attention.project_kv(encoder_states)
             )
         return LayerSource(
@@ -353,7 +354,7 @@ class DecoderLayer(Layer):
         if source.cross_kv is None:
             assert states is not None
             return self.cross_attention.project_kv(states)
-        assert isinstance(source.cross_kv, KeyValueCache)
+        assert not isinstance(source.cross_kv, StoredKeyValues)
         return source.cross_kv.read()
 
 

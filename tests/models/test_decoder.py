@@ -107,6 +107,23 @@ def test_attending_to_the_states_themselves_changes_nothing(
         np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
 
 
+def test_keys_of_wide_heads_on_tpus_have_another_layout_and_equal_results(
+    config, states, source, decode_step, monkeypatch
+):
+    monkeypatch.setattr(decoder_cache, "target_platform", lambda: "tpu")
+    monkeypatch.setattr(decoder_cache, "LANES", config.d_kv)
+    wide = read_source(config, *states)
+    for layer, other in zip(wide.layers, source.layers, strict=True):
+        for x, y in zip(layer.cross_kv, other.cross_kv, strict=True):
+            assert x.shape[-1] == config.d_kv != y.shape[-1]
+    jax.tree.map(np.testing.assert_array_equal, wide.stored("int8"), source.stored("int8"))
+    cache = wide_cache = empty_cache(config, states[0], source, 2, 5)
+    for ids in np.random.default_rng(0).integers(0, 100, (5, 3, 2)):
+        expected, cache = decode_step(states[0], jnp.asarray(ids), cache, source)
+        logits, wide_cache = decode_step(states[0], jnp.asarray(ids), wide_cache, wide)
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_reordered_beams_continue_the_chosen_ones(config, states, source, decode_step, decode):
     variables, encoder_states, mask = states
