@@ -2,10 +2,10 @@
 
 XLA compiles for a described device: memory, collectives and rejections are the
 same as on the real one. Rates are the vendors' peaks, for a roofline. Sources:
-the specifications of Cloud TPU v5e, v5p and v6e; NVIDIA's data sheets of A100,
-H100, H200 and B200 (dense products); GPU descriptions for the compiler as in
-the target configurations of openxla/xla. The memory of TPUs is the part
-available to XLA programs.
+the specifications of Cloud TPU v5e, v5p and v6e; NVIDIA's data sheets and white
+papers of the GPUs (dense products); GPU descriptions for the compiler as in the
+target configurations of openxla/xla, and as printed by CUDA's deviceQuery for
+L4 and GeForce RTX. The memory of TPUs is the part available to XLA programs.
 """
 
 import importlib.util
@@ -30,8 +30,8 @@ class Hardware(NamedTuple):
 
     Attributes:
         title: name given by the vendor.
-        kinds: prefixes of JAX's names for the device
-            (``jax.Device.device_kind``).
+        kinds: JAX's names for the device (``jax.Device.device_kind``); variants
+            with other rates, such as H100 PCIe, are not among them.
         memory: bytes available to programs.
         bandwidth: memory bandwidth in bytes per second.
         link: bytes per second that a device sends in a ring within its host, or
@@ -167,7 +167,7 @@ GPUS: Mapping[str, Hardware] = {
     ),
     "a100-80": Hardware(
         "NVIDIA A100 80 GB",
-        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB"),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe"),
         85100068864,
         2039e9,
         300e9,
@@ -176,7 +176,7 @@ GPUS: Mapping[str, Hardware] = {
     ),
     "h100": Hardware(
         "NVIDIA H100",
-        ("NVIDIA H100",),
+        ("NVIDIA H100", "NVIDIA H100 80GB HBM3"),
         84942979072,
         3352e9,
         450e9,
@@ -201,16 +201,71 @@ GPUS: Mapping[str, Hardware] = {
         50e9,
         _gpu_products(2250e12, 1125e12, 75e12),
     ),
+    "l4": Hardware(
+        "NVIDIA L4",
+        ("NVIDIA L4",),
+        23583784960,
+        300e9,
+        32e9,
+        12.5e9,
+        _gpu_products(121e12, 60e12, 30.3e12),
+    ),
+    "rtx4090": Hardware(
+        "NVIDIA GeForce RTX 4090",
+        ("NVIDIA GeForce RTX 4090",),
+        25393692672,
+        1008e9,
+        32e9,
+        12.5e9,
+        _gpu_products(165e12, 82.6e12, 82.6e12),
+    ),
+    "rtx5090": Hardware(
+        "NVIDIA GeForce RTX 5090",
+        ("NVIDIA GeForce RTX 5090",),
+        33677180928,
+        1792e9,
+        64e9,
+        12.5e9,
+        _gpu_products(209e12, 104.8e12, 104.8e12),
+    ),
 }
-# A GPU's description for the compiler: compute capability, number of
-# multiprocessors, float32 units of each, shared memory of a multiprocessor and
-# of a block, L2 cache, clock in GHz.
-_GPU_CHIPS: Mapping[str, tuple[int, int, int, int, int, int, float]] = {
-    "a100-40": (8, 108, 64, 167936, 166912, 41943040, 1.41),
-    "a100-80": (8, 108, 64, 167936, 166912, 41943040, 1.41),
-    "h100": (9, 132, 128, 233472, 232448, 52428800, 1.98),
-    "h200": (9, 132, 128, 233472, 232448, 52428800, 1.98),
-    "b200": (10, 148, 128, 233472, 232448, 132644864, 1.965),
+
+
+class _Chip(NamedTuple):
+    """A GPU as described to the compiler.
+
+    Attributes:
+        capability: compute capability.
+        cores: number of multiprocessors.
+        units: float32 units of a multiprocessor.
+        threads: most threads of a multiprocessor.
+        shared, shared_of_block: bytes of shared memory of a multiprocessor, and
+            the most that a block can have.
+        cache: bytes of the L2 cache.
+        clock: clock rate in GHz.
+    """
+
+    capability: str
+    cores: int
+    units: int
+    threads: int
+    shared: int
+    shared_of_block: int
+    cache: int
+    clock: float
+
+
+_A100 = _Chip("8.0", 108, 64, 2048, 167936, 166912, 41943040, 1.41)
+_H100 = _Chip("9.0", 132, 128, 2048, 233472, 232448, 52428800, 1.98)
+_CHIPS: Mapping[str, _Chip] = {
+    "a100-40": _A100,
+    "a100-80": _A100,
+    "h100": _H100,
+    "h200": _H100,
+    "b200": _Chip("10.0", 148, 128, 2048, 233472, 232448, 132644864, 1.965),
+    "l4": _Chip("8.9", 58, 128, 1536, 102400, 101376, 50331648, 2.04),
+    "rtx4090": _Chip("8.9", 128, 128, 1536, 102400, 101376, 75497472, 2.52),
+    "rtx5090": _Chip("12.0", 170, 128, 1536, 102400, 101376, 100663296, 2.41),
 }
 _SMALLEST_TPU = {"v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
 NAMES = ("cpu", *TPUS, *GPUS)
@@ -391,31 +446,29 @@ def _gpus(
 
 def _gpu_description(family: str) -> str:
     """Returns XLA's description of a GPU, a stream_executor.GpuTargetConfigProto in text format."""
-    hardware = GPUS[family]
-    major, cores, units, shared, shared_of_block, cache, clock = _GPU_CHIPS[
-        family
-    ]
+    hardware, chip = GPUS[family], _CHIPS[family]
     info = {
         "threads_per_block_limit": 1024,
         "threads_per_warp": 32,
         "shared_memory_per_block": 49152,
-        "shared_memory_per_core": shared,
-        "threads_per_core_limit": 2048,
-        "core_count": cores,
-        "fpus_per_core": units,
+        "shared_memory_per_core": chip.shared,
+        "threads_per_core_limit": chip.threads,
+        "core_count": chip.cores,
+        "fpus_per_core": chip.units,
         "block_dim_limit_x": 2**31 - 1,
         "block_dim_limit_y": 65535,
         "block_dim_limit_z": 65535,
         "memory_bandwidth": int(hardware.bandwidth),
-        "l2_cache_size": cache,
-        "clock_rate_ghz": clock,
+        "l2_cache_size": chip.cache,
+        "clock_rate_ghz": chip.clock,
         "device_memory_size": hardware.memory,
-        "shared_memory_per_block_optin": shared_of_block,
+        "shared_memory_per_block_optin": chip.shared_of_block,
         "registers_per_core_limit": 65536,
         "registers_per_block_limit": 65536,
     }
     fields = " ".join(f"{field}: {value}" for field, value in info.items())
-    capability = f"cuda_compute_capability {{ major: {major} }}"
+    major, minor = chip.capability.split(".")
+    capability = f"cuda_compute_capability {{ major: {major} minor: {minor} }}"
     versions = "dnn_version_info { major: 9 minor: 10 patch: 0 }"
     return (
         f'gpu_device_info {{ {fields} {capability} }} platform_name: "CUDA" {versions} '
@@ -442,10 +495,7 @@ def _devices_here() -> Target:
 
 def hardware_of(kind: str) -> Hardware | None:
     """Returns the peak rates of a device by JAX's name for it; None if unknown."""
-    by_kind: dict[str, Any] = {}
     for hardware in (*TPUS.values(), *GPUS.values()):
-        by_kind |= dict.fromkeys(hardware.kinds, hardware)
-    fitting = [begin for begin in by_kind if kind.startswith(begin)]
-    if fitting:
-        return by_kind[max(fitting, key=len)]
+        if kind in hardware.kinds:
+            return hardware
     return None

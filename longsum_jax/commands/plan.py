@@ -35,10 +35,10 @@ EXAMPLES = """\
   longsum plan --model=locost-base --device=v5p --input_length=100000 --batch_size=1,8
 
 Devices: cpu[:N], TPUs v5e, v5p and v6e with a topology (v5e:16x16, v5p:2x2x1), GPUs a100-40,
-a100-80, h100, h200 and b200 with hosts x devices (h200:2x8); one device without a size. XLA
-compiles for devices that you do not have, and nothing is run. Memory and collectives are read from
-the compiled program. The time "at least" is a roofline bound: the slowest of matrix products,
-memory and links at the vendor's peak rates. No run can be faster.
+a100-80, h100, h200, b200, l4, rtx4090 and rtx5090 with hosts x devices (h200:2x8); one device
+without a size. XLA compiles for devices that you do not have, and nothing is run. Memory and
+collectives are read from the compiled program. The time "at least" is a roofline bound: the slowest
+of matrix products, memory and links at the vendor's peak rates. No run can be faster.
 """
 # Flags in the short help.
 EVERYDAY = (

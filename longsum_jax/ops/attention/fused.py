@@ -39,6 +39,7 @@ come from the neighboring devices.
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
@@ -106,8 +107,9 @@ MIN_QUERIES, MIN_KEYS = 64, 128
 # Maximum number of queries of a row. Tables of blocks grow with it; but rows copy
 # their margins, and XLA for TPUs copies a text several times to divide it.
 MAX_ROW, _MAX_ROW_OF_TPUS = 2**12, 2**14
-# GPUs with compute capability 8 or higher, by prefixes of JAX's device names.
-_GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
+# JAX's names of GPUs with compute capability 8 or higher: A100, L4, H100, GB200
+# and their like, GeForce RTX from the 30 series, and workstations' RTX A6000.
+_GPUS = re.compile(r"NVIDIA ((A|L|H|B|GH|GB)\d|GeForce RTX [3-9]0|RTX )")
 _CUDNN_MAX_HEAD_DIM, _TRITON_MAX_HEAD_DIM = 128, 256
 _MOSAIC_MIN_HEAD_DIM = 8
 _GPU_DTYPES = (jnp.bfloat16, jnp.float16)
@@ -272,7 +274,7 @@ def _kernel_of_target(
             num_queries, head_dim, dtype.itemsize
         )
         return "mosaic" if is_extended or is_padded else "splash"
-    is_capable = target_kind().removeprefix("NVIDIA ").startswith(_GPUS)
+    is_capable = _GPUS.match(target_kind()) is not None
     if platform == "gpu" and is_capable and dtype in _GPU_DTYPES:
         return "triton" if needs_triton else "cudnn"
     return None

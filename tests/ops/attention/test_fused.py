@@ -704,6 +704,11 @@ def target(kind, platform):
         ("NVIDIA H200", "cuda", "bfloat16", "cudnn"),
         ("NVIDIA A100-SXM4-40GB", "cuda", "float16", "cudnn"),
         ("NVIDIA H200", "cuda", "float32", None),
+        ("NVIDIA L40S", "cuda", "bfloat16", "cudnn"),
+        ("NVIDIA GeForce RTX 3090", "cuda", "bfloat16", "cudnn"),
+        ("NVIDIA RTX A6000", "cuda", "bfloat16", "cudnn"),
+        ("NVIDIA GeForce RTX 2080 Ti", "cuda", "float16", None),
+        ("Tesla T4", "cuda", "float16", None),
         ("Tesla V100-SXM2-16GB", "cuda", "bfloat16", None),
         ("AMD Instinct MI300X", "rocm", "bfloat16", None),
         ("cpu", "cpu", "bfloat16", None),
@@ -825,6 +830,8 @@ def test_layers_that_are_computed_again_keep_what_the_kernel_returns(kernel, for
         pytest.param("v5e", 0, "biased", 2, 7, marks=pytest.mark.tpu_compiler),
         pytest.param("h200", 0, "plain", 2, 7, marks=pytest.mark.cuda_compiler),
         pytest.param("h200", 0, "biased", 3, 9, marks=pytest.mark.cuda_compiler),
+        # 99 KiB of shared memory
+        pytest.param("l4", 0, "biased", 3, 9, marks=pytest.mark.cuda_compiler),
         pytest.param("a100-40", 0, "packed", 3, 9, marks=pytest.mark.cuda_compiler),
         # Each block of 64 queries reads 9 blocks of keys, of 256.
         pytest.param("h200", 256, "plain", 3, 9 * 9 / 256, marks=pytest.mark.cuda_compiler),
