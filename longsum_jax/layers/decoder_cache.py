@@ -124,8 +124,8 @@ class StoredKeyValues(NamedTuple):
     ) -> "StoredKeyValues":
         """Rounds keys and values to a storage type, with one scale for each head and key."""
         k, v = (jnp.swapaxes(x, -2, -3) for x in cache.read())
-        # Keys [..., heads, head_dim, num_keys], because their products sum over
-        # the head's dimensions; those of values sum over the keys.
+        # Values [batch, heads, num_keys, head_dim], because their products sum
+        # over the keys.
         k = k.swapaxes(-1, -2)
         return cls(store(k, storage, (-2,)), store(v, storage, (-1,)))
 
