@@ -40,7 +40,7 @@ come from the neighboring devices.
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
 
@@ -113,6 +113,14 @@ _GPUS = re.compile(r"NVIDIA ((A|L|H|B|GH|GB)\d|GeForce RTX [3-9]0|RTX )")
 _CUDNN_MAX_HEAD_DIM, _TRITON_MAX_HEAD_DIM = 128, 256
 _MOSAIC_MIN_HEAD_DIM = 8
 _GPU_DTYPES = (jnp.bfloat16, jnp.float16)
+# The kernels that lack a feature.
+_WITHOUT: Mapping[str, tuple[Kernel, ...]] = {
+    "patterns": ("cudnn",),
+    "soft caps": ("cudnn",),
+    "position biases": ("splash", "cudnn"),
+    "dropout": ("splash", "cudnn"),
+    "packed rows": ("splash", "cudnn"),
+}
 
 
 @contextlib.contextmanager
@@ -178,17 +186,22 @@ def choose_kernel(
     if num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
         return KernelChoice(None)
     dtype = jnp.dtype(dtype)
-    is_extended = has_bias or has_dropout or has_segments
+    features = {
+        "patterns": has_pattern,
+        "soft caps": has_cap,
+        "position biases": has_bias,
+        "dropout": has_dropout,
+        "packed rows": has_segments,
+    }
     needs_triton = (
-        has_pattern
-        or has_cap
-        or is_extended
+        bool(_missing("cudnn", features))
         or (causal and has_mask)
         or head_dim > _CUDNN_MAX_HEAD_DIM
     )
     if backend == "auto":
+        needs_mosaic = bool(_missing("splash", features))
         kernel = _kernel_of_target(
-            dtype, num_queries, head_dim, is_extended, needs_triton
+            dtype, num_queries, head_dim, needs_mosaic, needs_triton
         )
     else:
         kernel = backend
@@ -199,15 +212,27 @@ def choose_kernel(
         if platform != "cpu":
             reason = f"no kernel for {dtype} on this {platform}"
         return KernelChoice(None, reason)
-    if kernel in ("cudnn", "triton"):
+    missing = _missing(kernel, features)
+    if missing:
+        reason = f'the kernel "{kernel}" has no {" and no ".join(missing)}'
+    elif kernel in ("cudnn", "triton"):
         reason = _refusal_of_gpus(kernel, dtype, head_dim, needs_triton)
     elif dtype == jnp.float16:
         reason = "TPUs have no float16"
     elif kernel == "mosaic":
         reason = _refusal_of_mosaic(num_queries, head_dim, dtype.itemsize)
     else:
-        reason = _refusal_of_splash(has_bias, has_dropout, has_segments)
+        reason = ""
     return KernelChoice(None if reason else kernel, reason)
+
+
+def _missing(kernel: Kernel, features: Mapping[str, bool]) -> list[str]:
+    """Returns the features in use that a kernel lacks."""
+    return [
+        name
+        for name, is_used in features.items()
+        if is_used and kernel in _WITHOUT[name]
+    ]
 
 
 def _refusal_of_gpus(
@@ -221,9 +246,8 @@ def _refusal_of_gpus(
         )
     if kernel == "cudnn" and needs_triton:
         return (
-            "cuDNN has no windows, no soft caps, no position biases, here no "
-            "dropout or packed rows, no masks in causal attention, and no heads "
-            f"of more than {_CUDNN_MAX_HEAD_DIM} dimensions"
+            'the kernel "cudnn" has no masks in causal attention, and no heads of '
+            f"more than {_CUDNN_MAX_HEAD_DIM} dimensions"
         )
     return ""
 
@@ -245,26 +269,11 @@ def _refusal_of_mosaic(num_queries: int, head_dim: int, itemsize: int) -> str:
     return ""
 
 
-def _refusal_of_splash(
-    has_bias: bool, has_dropout: bool, has_segments: bool
-) -> str:
-    """Returns why splash attention does not support an attention; "" if it does."""
-    missing = {
-        "position biases": has_bias,
-        "dropout": has_dropout,
-        "packed rows": has_segments,
-    }
-    for feature, is_needed in missing.items():
-        if is_needed:
-            return f"splash attention has no {feature}"
-    return ""
-
-
 def _kernel_of_target(
     dtype: Any,
     num_queries: int,
     head_dim: int,
-    is_extended: bool,
+    needs_mosaic: bool,
     needs_triton: bool,
 ) -> Kernel | None:
     platform = target_platform()
@@ -273,7 +282,7 @@ def _kernel_of_target(
         is_padded = head_dim < LANES and not _refusal_of_mosaic(
             num_queries, head_dim, dtype.itemsize
         )
-        return "mosaic" if is_extended or is_padded else "splash"
+        return "mosaic" if needs_mosaic or is_padded else "splash"
     is_capable = _GPUS.match(target_kind()) is not None
     if platform == "gpu" and is_capable and dtype in _GPU_DTYPES:
         return "triton" if needs_triton else "cudnn"
@@ -325,14 +334,19 @@ def fused_attention(
         InputError: arguments that the kernel does not support.
     """
     has_dropout = dropout is not None and dropout.rate > 0
-    _check_support(
-        kernel,
-        pattern=pattern is not None,
-        cap=score_cap(scale) is not None,
-        biases=bool(biases),
-        dropout=has_dropout,
-        segment_ids=segment_ids is not None,
-    )
+    features = {
+        "patterns": pattern is not None,
+        "soft caps": score_cap(scale) is not None,
+        "position biases": bool(biases),
+        "dropout": has_dropout,
+        "packed rows": segment_ids is not None,
+    }
+    missing = _missing(kernel, features)
+    if missing:
+        raise InputError(
+            f'the kernel "{kernel}" has no {" and no ".join(missing)}; take the '
+            "kernel that choose_kernel returns for these arguments"
+        )
     if causal and pattern is not None:
         pattern = _CausalPattern(pattern)
     if mask is not None and not isinstance(mask, KeyCounts):
@@ -411,21 +425,6 @@ class _CausalPattern:
 
     def __call__(self, queries: AnyArray, keys: AnyArray) -> AnyArray:
         return self.pattern(queries, keys) & (keys <= queries)
-
-
-def _check_support(kernel: Kernel, **is_used: bool) -> None:
-    """Raises InputError for arguments that a kernel would ignore."""
-    ignored: tuple[str, ...] = ()
-    if kernel in ("splash", "cudnn"):
-        ignored = ("biases", "dropout", "segment_ids")
-    if kernel == "cudnn":
-        ignored += ("pattern", "cap")
-    names = [name for name in ignored if is_used[name]]
-    if names:
-        raise InputError(
-            f'the kernel "{kernel}" does not support {" and ".join(names)}; take the kernel that '
-            "choose_kernel returns for these arguments"
-        )
 
 
 def _attend(

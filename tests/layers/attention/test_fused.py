@@ -312,7 +312,7 @@ def test_sparse_attention_is_fused_on_tpus(options):
     ("config", "options", "reason"),
     [
         (BART, WINDOW | {"attention_dropout": 0.1, "attention_backend": "splash"},
-         "splash attention has no dropout"),
+         'the kernel "splash" has no dropout'),
         (BART, WINDOW | {"attention_window": (16, 8), "encoder_layers": 2},
          "windows that differ by layer"),
         (BART, BLOCKS | {"block_size": 32}, ""),
@@ -322,9 +322,9 @@ def test_sparse_attention_is_fused_on_tpus(options):
         (BART, {"encoder_attention": "lsh"}, "keys sorted by hash"),
         (BART, {"encoder_attention": "sinkhorn"}, "softly sorted blocks"),
         (BART, {"encoder_attention": "linformer"}, "learned means as keys"),
-        (T5, LSG | {"attention_backend": "splash"}, "splash attention has no position biases"),
+        (T5, LSG | {"attention_backend": "splash"}, 'the kernel "splash" has no position biases'),
         (BART, LSG | {"block_size": L // 2}, "texts of at most two blocks"),
-        (T5, LOCAL | {"attention_backend": "splash"}, "splash attention has no position biases"),
+        (T5, LOCAL | {"attention_backend": "splash"}, 'the kernel "splash" has no position biases'),
     ],
 )  # fmt: skip
 def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, options, reason):

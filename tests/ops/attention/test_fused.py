@@ -183,13 +183,17 @@ def within_nine(queries, keys):
     ("kernel", "options", "names"),
     [
         ("splash", {"dropout": WeightDropout(jax.random.key(0), 0.5)}, "dropout"),
-        ("cudnn", {"pattern": within_nine, "scale": CappedScale(1.0, 2.0)}, "pattern and cap"),
-        ("cudnn", {"biases": [StepBias(np.zeros((H, 1)), ())]}, "biases"),
+        (
+            "cudnn",
+            {"pattern": within_nine, "scale": CappedScale(1.0, 2.0)},
+            "patterns and no soft caps",
+        ),
+        ("cudnn", {"biases": [StepBias(np.zeros((H, 1)), ())]}, "position biases"),
     ],
 )
 def test_arguments_that_a_kernel_would_ignore(kernel, options, names):
     *arrays, _, _ = draw(70, 70, 0)
-    with pytest.raises(InputError, match=f'"{kernel}" does not support {names}; take'):
+    with pytest.raises(InputError, match=f'"{kernel}" has no {names}; take'):
         fused_attention(*arrays, kernel=kernel, **options)
 
 
