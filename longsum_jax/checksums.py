@@ -114,6 +114,17 @@ def compare(
             yield name, None if digest in sums[name] else "its SHA-256 differs"
 
 
+def names(directory: Path) -> list[str]:
+    """Returns the relative paths of the files with a sum, none for a directory without sums.
+
+    Raises:
+        InputError: the sums are damaged.
+    """
+    if not (directory / SUMS).exists():
+        return []
+    return sorted(_read(directory))
+
+
 @contextlib.contextmanager
 def checking(check: Callable[[Path], None], directory: Path) -> Iterator[None]:
     """Checks a directory concurrently with the block that reads its files.

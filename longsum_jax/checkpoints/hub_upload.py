@@ -1,9 +1,11 @@
 """Uploads model directories to the Hugging Face Hub, with huggingface_hub."""
 
+import posixpath
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from longsum_jax import checksums
 from longsum_jax.checkpoints import hub
 from longsum_jax.errors import InputError, first_line
 
@@ -28,11 +30,11 @@ class Upload(NamedTuple):
 def find_upload(directory: Path) -> Upload:
     """Returns the files of a model directory that belong on the Hub.
 
-    These are the files that loading from the Hub fetches, and the model card.
-    Other files are not uploaded.
+    These are the files that loading from the Hub fetches, their sums, and the
+    model card. Other files are not uploaded.
 
     Raises:
-        InputError: the directory has no safetensors.
+        InputError: the directory has no safetensors, or damaged sums.
     """
     files = hub.model_files(directory)
     if not any(name.endswith(".safetensors") for name in files):
@@ -42,8 +44,22 @@ def find_upload(directory: Path) -> Upload:
         )
     if (directory / CARD).is_file():
         files = [CARD, *files]
+    files += _sums_of(directory, files)
     num_bytes = sum((directory / name).stat().st_size for name in files)
     return Upload(directory, tuple(files), num_bytes)
+
+
+def _sums_of(directory: Path, files: Sequence[str]) -> list[str]:
+    """Returns the sums of the files, without which a copy of the repository would be refused.
+
+    Sums that also list other files are left out.
+    """
+    paths = []
+    for folder in sorted({posixpath.dirname(name) for name in files}):
+        listed = checksums.names(directory / folder)
+        if listed and {posixpath.join(folder, x) for x in listed} <= set(files):
+            paths.append(posixpath.join(folder, checksums.SUMS))
+    return paths
 
 
 def check_name(name: str) -> None:

@@ -182,19 +182,30 @@ def read_generation_config(directory: Path) -> dict[str, Any]:
     """Returns the content of generation_config.json, or the decoding options of config.json.
 
     Old versions of transformers wrote their defaults into config.json (in
-    particular a max_length of 20); options with these values are left out.
+    particular a max_length of 20); options with these values are left out. In
+    an encoder-decoder of two models, the section of the decoder may have
+    options that the file lacks.
     """
     path = directory / GENERATION
     if path.exists():
         return read_json(path)
     raw = _read_config_json(directory)
-    token_ids = {}
+    decoder = raw.get("decoder")
+    is_pair = raw.get("model_type") == "encoder-decoder"
+    if is_pair and isinstance(decoder, Mapping):
+        section = decoder
+    else:
+        section = {}
+    options = {}
     for name, default in _LEGACY_GENERATION.items():
-        if raw.get(name) not in (None, default):
-            token_ids[name] = raw[name]
+        value = raw.get(name)
+        if value is None:
+            value = section.get(name)
+        if value not in (None, default):
+            options[name] = value
     if raw.get(_FORCES_FIRST) and raw.get("bos_token_id") is not None:
-        token_ids.setdefault("forced_bos_token_id", raw["bos_token_id"])
-    return token_ids
+        options.setdefault("forced_bos_token_id", raw["bos_token_id"])
+    return options
 
 
 def read_summarization(directory: Path) -> dict[str, Any]:

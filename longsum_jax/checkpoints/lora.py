@@ -569,6 +569,13 @@ def merge_adapter(
         if file_name in rows or not weight_map.ignores(file_name):
             pairs[file_name] = _Pair(*matrices, adapter.scale(name))
     missing = sorted(pairs.keys() - rows.keys())
+    tables = {row.key for row in weight_map.rows} | weight_map.tied.keys()
+    adapted = [name for name in missing if name + _WEIGHT in tables]
+    if adapted:
+        raise InputError(
+            f"{path}: adapts {first_names(adapted)}, a table of embeddings or output weights, "
+            "which is not supported; merge the adapter with PEFT's merge_and_unload"
+        )
     if missing:
         raise InputError(
             f"{path}: is not for this {family.name} model, which has no linear map "

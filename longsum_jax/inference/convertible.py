@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Self
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import LoadedModel
 from longsum_jax.models.registry import get_family
+from longsum_jax.typing import Params
 
 if TYPE_CHECKING:
     from longsum_jax.conversion.positions import Extension
@@ -35,7 +36,7 @@ class ConvertibleModel(LoadedModel):
         config, params = extend_positions(
             self.family, self.config, self.params, max_source_length, extension
         )
-        return self._replace(config, params)
+        return self._with_positions(config, params)
 
     def to_lsg(
         self, max_source_length: int | None = None, **options: Any
@@ -81,7 +82,15 @@ class ConvertibleModel(LoadedModel):
             max_source_length=max_source_length,
             **options,
         )
-        return self._replace(config, params)
+        return self._with_positions(config, params)
+
+    def _with_positions(self, config: Any, params: Params) -> Self:
+        """Returns a converted model; its sentences may be as long as its inputs."""
+        model = self._replace(config, params)
+        modules, limit = self.sentence_modules, config.max_source_length
+        if modules is not None and limit != self.config.max_source_length:
+            model.sentence_modules = modules._replace(max_length=limit)
+        return model
 
     def with_decoder(
         self,

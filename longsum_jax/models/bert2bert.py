@@ -474,10 +474,13 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         del options["attention"]
         values |= encoder.default_options() | options
         values |= encoder.attention.flat()
+    first = raw.get("bos_token_id")
+    if first is None:
+        first = decoder.bos_token_id
     defaults = {
         "pad_token_id": decoder.pad_token_id,
         "eos_token_id": decoder.eos_token_id,
-        "decoder_start_token_id": decoder.bos_token_id,
+        "decoder_start_token_id": first,
     }
     for name, default in defaults.items():
         token_id = values.get(name, default)

@@ -303,6 +303,8 @@ LONGT5_PRESETS: dict[str, LongT5Config] = {
     "tiny": LongT5Config(**TINY),
 }
 
+# Suffixes of classes with heads for labels and answers.
+_OTHER_HEADS = ("Classification", "QuestionAnswering")
 # encoder_attention_type in config.json to the name here, and to the attention's
 # name in state dicts.
 _LONGT5_ATTENTIONS = {
@@ -314,7 +316,17 @@ _LONGT5_ATTENTIONS = {
 def read_config(
     raw: Mapping[str, Any], config_class: type[T5Config] = T5Config
 ) -> dict[str, Any]:
-    """Returns the fields of ``config_class`` in a config.json."""
+    """Returns the fields of ``config_class`` in a config.json.
+
+    Raises:
+        InputError: a model with a head for labels or answers.
+    """
+    for name in raw.get("architectures") or ():
+        if name.endswith(_OTHER_HEADS):
+            raise InputError(
+                f'architecture "{name}" has a head that is not supported; give a checkpoint of '
+                "...ForConditionalGeneration or ...Model"
+            )
     values = read_fields(raw, config_class, RUNTIME_FIELDS)
     # In files from before transformers 5, the flag of tied weights only
     # determines whether states are scaled.

@@ -76,7 +76,11 @@ def render_chat(
     # A template of a file may raise anything.
     try:
         return environment.from_string(template).render(
-            messages=messages, add_generation_prompt=True, **tokens
+            messages=messages,
+            tools=None,
+            documents=None,
+            add_generation_prompt=True,
+            **tokens,
         )
     except Exception as error:
         raise InputError(

@@ -308,6 +308,16 @@ def test_generation_options_in_config_json_of_old(tmp_path, config, expected):
     assert huggingface.read_generation_config(tmp_path) == {}
 
 
+def test_generation_options_of_a_decoder(tmp_path):
+    decoder = {"max_length": 9, "num_beams": 3, "min_length": 0, "bos_token_id": 2}
+    config = {"model_type": "encoder-decoder", "num_beams": 1, "eos_token_id": 5}
+    write_config(tmp_path, **config, decoder=decoder)
+    expected = {"max_length": 9, "bos_token_id": 2, "eos_token_id": 5}
+    assert huggingface.read_generation_config(tmp_path) == expected
+    write_config(tmp_path, **config | {"model_type": "t5gemma"}, decoder=decoder)
+    assert huggingface.read_generation_config(tmp_path) == {"eos_token_id": 5}
+
+
 @pytest.mark.parametrize(
     "tasks", [{}, {"task_specific_params": None}, {"task_specific_params": {"translation": {}}}]
 )

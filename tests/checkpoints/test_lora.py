@@ -227,6 +227,7 @@ def test_wrong_targets(target, problem):
 
 PLAIN = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
 NAME = f"base_model.model.{MODULES['q'][0]}"
+HEAD = "base_model.model.lm_head"
 
 
 def test_layers_and_patterns_of_an_adapter(tmp_path):
@@ -356,6 +357,11 @@ def test_bases_that_cannot_be_loaded(tmp_path, monkeypatch, named, base, problem
             {},
             {f"{NAME}_proj.lora_A.weight": (2, 8), f"{NAME}_proj.lora_B.weight": (6, 2)},
             "not for this t5 model, which has no linear map .*q_proj",
+        ),
+        (
+            {},
+            {f"{HEAD}.lora_A.weight": (2, 8), f"{HEAD}.lora_B.weight": (11, 2)},
+            "adapts lm_head, a table of embeddings or output weights, which is not supported",
         ),
     ],
 )

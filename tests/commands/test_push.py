@@ -1,10 +1,12 @@
 import json
+import shutil
 import types
 
 import huggingface_hub
 import pytest
 from huggingface_hub import errors
 
+from longsum_jax import checksums, load
 from longsum_jax.commands import push
 from longsum_jax.errors import InputError
 
@@ -87,6 +89,24 @@ def test_files_of_the_model_go_to_a_private_repository(hub, model, capsys):
     assert first.startswith("uploading 5 files, 8.")
     assert [line.split()[0] for line in rest] == FILES
     assert "  model.safetensors  2.0 kB" in rest
+
+
+def test_a_copy_of_the_repository_can_be_loaded(hub, small_model, tmp_path):
+    model, copy = tmp_path / "model", tmp_path / "copy"
+    shutil.copytree(small_model, model)
+    (model / "README.md").write_text("A card.", encoding="utf-8")
+    push.main([str(model), "org/name"])
+    [(_, files, _)] = hub.uploads
+    copy.mkdir()
+    for name in files:
+        shutil.copy(model / name, copy / name)
+    assert load(copy).text_fingerprint == load(small_model).text_fingerprint
+    # Sums that list a file which is not uploaded.
+    (model / "notes.txt").touch()
+    (model / "SHA256SUMS").unlink()
+    checksums.write(model)
+    push.main([str(model), "org/name"])
+    assert hub.uploads[1][1] == [name for name in files if name != "SHA256SUMS"]
 
 
 def test_public_repositories_are_only_written_when_told(hub, model):

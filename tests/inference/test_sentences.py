@@ -77,6 +77,18 @@ def test_modules_without_a_limit_read_as_many_tokens_as_the_encoder(make, tmp_pa
     assert again.text_fingerprint == first.text_fingerprint
 
 
+def test_sentences_may_have_the_length_of_extended_positions(make):
+    model = make(max_position_embeddings=64)
+    model.sentence_modules = SentenceModules(max_length=24)
+    lsg = model.to_lsg(128, block_size=16, sparse_block_size=8, first_id=3, mask_id=4)
+    for longer in (model.extended(128), lsg):
+        assert longer.sentence_modules.max_length == 128
+        vectors = sentence_encoder(longer)(["a" * 80, "a" * 79 + "b"])
+        assert np.abs(vectors[0] - vectors[1]).max() > 1e-4
+    assert model.sentence_modules.max_length == 24
+    assert lsg.with_lsg_options(num_global_tokens=2).sentence_modules == lsg.sentence_modules
+
+
 def test_sentence_vectors_without_global_tokens(draw_params):
     """An encoder-decoder with LSG attention gives them in front of its states."""
     family = get_family("t5")

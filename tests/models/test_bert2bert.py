@@ -65,6 +65,14 @@ def test_config_json_is_read_back():
     assert FAMILY.config_of_json(raw, "config.json") == config
 
 
+@pytest.mark.parametrize(("bos", "start"), [(7, 7), (0, 0), (None, 4)])
+def test_without_a_start_token_the_first_token_of_texts_is_it(bos, start):
+    """The entry of the model precedes the decoder's, as in transformers."""
+    decoder = {"model_type": "roberta", "pad_token_id": 1, "bos_token_id": 4}
+    config = read(None, decoder, decoder_start_token_id=None, bos_token_id=bos)
+    assert config.decoder_start_token_id == start
+
+
 def test_an_attention_of_another_encoder_is_not_published():
     config = read(encoder_attention="longformer", attention_window=[4])
     raw = FAMILY.config_json(config)

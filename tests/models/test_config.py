@@ -46,6 +46,15 @@ def test_the_first_of_several_ends_is_that_of_the_model(name):
         family.config_of_json(raw | {"eos_token_id": []}, "config.json")
 
 
+@pytest.mark.parametrize("name", ["t5", "umt5", "longt5"])
+@pytest.mark.parametrize("head", ["SequenceClassification", "QuestionAnswering"])
+def test_heads_that_no_t5_has_here(name, head):
+    raw = {"model_type": name, "architectures": [f"XFor{head}"]}
+    problem = f'config.json: architecture "XFor{head}" has a head that is not supported; give'
+    with pytest.raises(InputError, match=problem):
+        get_family(name).config_of_json(raw, "config.json")
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_config_has_the_attributes_that_the_library_reads(name):
     family = get_family(name)

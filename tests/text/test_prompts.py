@@ -14,7 +14,8 @@ from longsum_jax.tokenizers.fast import JsonTokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 TURNS = (
-    "{{ bos_token }}{% for message in messages %}{{ '<start_of_turn>' + message['role'] + '\n' "
+    "{{ bos_token }}{% if tools is not none or documents is not none %}{{ 'Tools:' }}{% endif %}"
+    "{% for message in messages %}{{ '<start_of_turn>' + message['role'] + '\n' "
     "+ message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
 )
