@@ -524,6 +524,8 @@ def make_directory(path: str) -> Path:
         raise InputError(
             f"{out}: cannot be used ({error.strerror}); give another --out"
         ) from error
+    if not os.access(out, os.W_OK):
+        raise InputError(f"{out}: cannot be written; give another --out")
     return out
 
 
