@@ -533,9 +533,10 @@ def print_notes(
     metrics: Mapping[str, "Metric"], references: Sequence[str]
 ) -> None:
     """Prints the notes of metrics below their values."""
-    for metric in metrics.values():
-        for note in metric.notes(references):
-            console.print_stdout(note)
+    from longsum_jax.evaluation.registry import notes_of
+
+    for note in notes_of(metrics, references):
+        console.print_stdout(note)
 
 
 def write_report(
