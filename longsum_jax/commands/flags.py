@@ -524,6 +524,8 @@ def make_directory(path: str) -> Path:
         raise InputError(
             f"{out}: cannot be used ({error.strerror}); give another --out"
         ) from error
+    if not os.access(out, os.W_OK):
+        raise InputError(f"{out}: cannot be written; give another --out")
     return out
 
 
@@ -531,9 +533,10 @@ def print_notes(
     metrics: Mapping[str, "Metric"], references: Sequence[str]
 ) -> None:
     """Prints the notes of metrics below their values."""
-    for metric in metrics.values():
-        for note in metric.notes(references):
-            console.print_stdout(note)
+    from longsum_jax.evaluation.registry import notes_of
+
+    for note in notes_of(metrics, references):
+        console.print_stdout(note)
 
 
 def write_report(

@@ -279,6 +279,8 @@ def _aggregate(args: argparse.Namespace) -> None:
     from longsum_jax.experimental.judging.judging import read_key
     from longsum_jax.experimental.judging.sheets import read_sheets
 
+    inputs = [args.key, *args.answers, args.scores]
+    flags.refuse_input("out", args.out, inputs)
     key = read_key(args.key)
     answers = read_sheets(args.answers, key)
     absent = missing_judges(key, answers)
@@ -293,6 +295,8 @@ def _answers(args: argparse.Namespace) -> None:
     from longsum_jax.experimental.judging.chat_judge import read_replies
     from longsum_jax.experimental.judging.judging import read_key
 
+    inputs = [args.key, args.answers, args.scores]
+    flags.refuse_input("out", args.out, inputs)
     key = read_key(args.key)
     replies = read_replies(args.answers, key)
     extra = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from longsum_jax.commands import console, flags
 from longsum_jax.commands.score_output import (
+    OUTPUTS,
     left_out,
     print_published,
     print_result,
@@ -175,6 +176,9 @@ def _score(args: argparse.Namespace, suite: Suite | None) -> None:
     flags.check_file("report", args.report)
     inputs = [args.predictions, *args.against, args.references]
     flags.refuse_input("report", args.report, inputs)
+    if args.out:
+        for name in OUTPUTS:
+            flags.refuse_input("out", os.path.join(args.out, name), inputs)
     published = _published(args.published)
     metrics = _metrics(args, suite)
     aligner = flags.aligner_of(args)
@@ -192,6 +196,8 @@ def _score(args: argparse.Namespace, suite: Suite | None) -> None:
     if args.references is None:
         _check_references(references, files)
     pairs = common_documents(references, files, args.on_missing)
+    if args.out:
+        flags.make_directory(args.out)  # fails before metrics take their time
     sampling = Sampling(args.test, args.rounds, args.level, args.seed)
     systems = []
     for name, predictions in files.items():

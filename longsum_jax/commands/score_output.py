@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.predictions import Metrics, Pair
     from longsum_jax.evaluation.published import PublishedBlock
 
+OUTPUTS = ("scores.json", "scores.jsonl")  # files in the directory of --out
 SIGNIFICANT = 0.05  # p-value of a star; the page of a report has the same
 
 

@@ -183,15 +183,17 @@ def _read_object(path: str | Path) -> dict[str, Prediction]:
 
 def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
     references = row.get("references")
-    if references in (None, []):
-        if "reference" in row:
-            references = [row["reference"]]
-        else:
-            references = []
+    # Cells of tables may be empty.
+    if references in (None, [], ""):
+        reference = row.get("reference")
+        references = [] if reference is None else [reference]
     if not isinstance(references, list) or not all(
         isinstance(text, str) for text in references
     ):
-        raise InputError(f'{where}: "references" must be a list of texts')
+        raise InputError(
+            f'{where}: "references" must be a list of texts, not '
+            f"{json.dumps(references, default=str)[:80]}; correct the row"
+        )
     return tuple(map(_text, references))
 
 

@@ -23,6 +23,7 @@ from longsum_jax.summarization.stream import window_size
 from longsum_jax.text.documents import DataRow, read_json_lines, split_row
 from longsum_jax.text.joining import split_documents
 from longsum_jax.text.ngrams import num_words
+from longsum_jax.tokenizers.sentencepiece import break_lines
 
 if TYPE_CHECKING:
     from longsum_jax.summarization.model import Model
@@ -169,12 +170,14 @@ def pairs_by_id(rows: Iterable[DataRow], name: str) -> dict[str, Pair]:
 
 
 def pair_of(document: DataRow) -> Pair:
-    """Returns a document with one or several summaries as a pair."""
+    """Returns a document with one or several summaries as a pair.
+
+    `<n>` in summaries becomes a line break, as in predictions.
+    """
     summary = document.summary
-    if isinstance(summary, tuple):
-        first, *others = summary
-    else:
-        first, *others = (document.only_summary,)
+    if not isinstance(summary, tuple):
+        summary = (document.only_summary,)
+    first, *others = map(break_lines, summary)
     return Pair(
         document.id,
         document.document,

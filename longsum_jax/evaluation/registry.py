@@ -86,6 +86,39 @@ def make_metrics(
     return metrics
 
 
+def notes_of(
+    metrics: Mapping[str, "Metric"], references: Sequence[str]
+) -> list[str]:
+    """Returns the notes of all metrics, and one on scripts whose words they leave out.
+
+    Args:
+        metrics: metrics by name.
+        references: first reference of each example.
+    """
+    from longsum_jax.text.ngrams import is_latin
+
+    notes = []
+    for metric in metrics.values():
+        notes += metric.notes(references)
+    num_others = sum(not is_latin(text) for text in references)
+    # ROUGE has its own note, as its tokenizer may depend on the reference.
+    names = [
+        name
+        for name, metric in metrics.items()
+        if name != "rouge"
+        and getattr(metric.options, "tokenizer", None) == "default"
+    ]
+    if num_others and names:
+        remedy = " ".join(
+            f"--metric_option={name}.tokenizer=unicode" for name in names
+        )
+        notes.append(
+            f"{num_others} of {len(references)} references are not in Latin script, whose words "
+            f"{', '.join(names)} left out: their scores mean nothing; give {remedy}"
+        )
+    return notes
+
+
 def columns_of(metrics: Mapping[str, "Metric"]) -> tuple[str, ...]:
     """Returns the column names of all metrics, in the order of tables."""
     return tuple(name for metric in metrics.values() for name in metric.columns)

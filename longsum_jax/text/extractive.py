@@ -1,6 +1,8 @@
 """Statistics of the overlap of summaries and documents: copied fragments, positions of n-grams.
 
 By default, words are runs of a-z and 0-9 in the lowercase text, as in ROUGE.
+Means over several documents count words of any script where a summary, or a
+document without one, is in non-Latin script (``ngrams.words_by_script``).
 """
 
 import itertools
@@ -12,7 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.text.ngrams import Tokenize, ngrams_of, words_of
+from longsum_jax.text.ngrams import (
+    Tokenize,
+    ngrams_of,
+    words_by_script,
+    words_of,
+)
 
 NUM_SHARES = 10
 
@@ -127,7 +134,8 @@ def mean_extractiveness(
     totals = np.zeros(len(Extractiveness._fields))
     count = 0
     for document, summary in pairs:
-        totals += extractiveness(document, summary)
+        tokenize = words_by_script(document if summary is None else summary)
+        totals += extractiveness(document, summary, tokenize=tokenize)
         count += 1
     if not count:
         raise InputError(
@@ -188,8 +196,14 @@ def mean_salient_ngrams(
         InputError: no pair shares n-grams.
     """
     all_curves = [
-        salient_ngrams(*pair, size=size, num_shares=num_shares)
-        for pair in pairs
+        salient_ngrams(
+            document,
+            summary,
+            size=size,
+            num_shares=num_shares,
+            tokenize=words_by_script(summary),
+        )
+        for document, summary in pairs
     ]
     curves = [curve for curve in all_curves if curve is not None]
     if not curves:

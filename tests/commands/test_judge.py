@@ -205,3 +205,12 @@ def test_judge_refuses(files, flags, problem):
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
     assert sorted(files.rglob("*")) == before
+
+
+def test_out_does_not_replace_an_input(files):
+    write("key.json", [])
+    write("filled.csv", [])
+    for command in ("aggregate", "answers"):
+        for path in ("key.json", "filled.csv"):
+            with pytest.raises(InputError, match=f"--out={path} is read by this command"):
+                judge.main([command, "key.json", "filled.csv", f"--out={path}"])

@@ -377,3 +377,28 @@ def test_plain_rouge_l_is_compared_with_plain_rouge_l(files, capsys):
 def test_unknown_rows_of_papers_are_refused_before_anything_is_read(capsys):
     with pytest.raises(InputError, match=r'--published=lsg:arxv: "arxv" is unknown .* "arxiv"'):
         score.main(["absent.jsonl", "--published=lsg:arxv"])
+
+
+@pytest.mark.parametrize("name", ["scores.json", "scores.jsonl"])
+@pytest.mark.parametrize("flag", ["FILE", "--against", "--references"])
+def test_out_does_not_replace_an_input(files, write, tmp_path, name, flag):
+    rows = ROWS if flag == "--references" else predictions(GOOD)
+    path = write(f"results/{name}", rows)
+    before = (tmp_path / path).read_text()
+    inputs = {"FILE": "good.jsonl", "--against": "bad.jsonl", "--references": "test.jsonl"}
+    inputs[flag] = path
+    first, *others = inputs.values()
+    flags = [f"--against={others[0]}", f"--references={others[1]}", "--out=results"]
+    with pytest.raises(InputError, match=f"--out=results/{name} is read by this command"):
+        score.main([first, *flags])
+    assert (tmp_path / path).read_text() == before
+
+
+def test_an_unusable_out_is_refused_before_scoring(files, tmp_path, monkeypatch, capsys):
+    flags = ["good.jsonl", "--references=test.jsonl"]
+    with pytest.raises(InputError, match=r"good.jsonl: cannot be used .*; give another --out"):
+        score.main([*flags, "--out=good.jsonl"])
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(InputError, match="scores: cannot be written; give another --out"):
+        score.main([*flags, "--out=scores"])
+    assert "scoring" not in capsys.readouterr().err

@@ -17,7 +17,7 @@ from longsum_jax.evaluation.comparison import (
     score_system,
 )
 from longsum_jax.evaluation.metric import Metric
-from longsum_jax.evaluation.predictions import Pair
+from longsum_jax.evaluation.predictions import Pair, read_pairs
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.significance import bootstrap_intervals, holm, randomization_test
 
@@ -53,6 +53,20 @@ def test_line_breaks_of_pegasus_in_predictions(write):
     row = {"id": "a", "prediction": "One. <n>Two.", "reference": "One.<n>Three."}
     expected = Prediction("One.\nTwo.", ("One.\nThree.",))
     assert read_predictions(write(row)) == {"a": expected}
+
+
+def test_line_breaks_of_pegasus_in_references(write):
+    row = {"id": "a", "document": "x", "summary": ["One. <n>Two.", "Three."]}
+    [pair] = read_pairs(write(row)).values()
+    assert pair.references == ("One.\nTwo.", "Three.")
+
+
+@pytest.mark.parametrize("empty", [{"reference": None}, {"references": None}, {"references": ""}])
+def test_empty_cells_of_references(write, empty):
+    path = write({"id": "a", "prediction": "x"} | empty)
+    assert read_predictions(path) == {"a": Prediction("x")}
+    path = write({"id": "a", "prediction": "x", "references": "", "reference": "y"})
+    assert read_predictions(path) == {"a": Prediction("x", ("y",))}
 
 
 def test_halves_of_characters_in_predictions(tmp_path):
@@ -102,6 +116,7 @@ def test_systems_may_name_their_predictions_differently(write):
         ({"id": "b", "prediction": None}, ':2: no text under "prediction", but null; write'),
         ({"id": "a", "prediction": "x"}, ':2: duplicate id "a"; keep one of the rows'),
         ({"id": "b", "prediction": "x", "references": "y"}, ':2: "references" must be a list'),
+        ({"id": "b", "prediction": "x", "references": "y"}, 'texts, not "y"; correct the row'),
         ({"id": "b", "prediction": "x", "reference": 3}, ':2: "references" must be a list'),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.model_metric import ModelMetric
-from longsum_jax.evaluation.registry import METRICS, make_metrics
+from longsum_jax.evaluation.registry import METRICS, make_metrics, notes_of
 
 SOURCES = ["A cat sat on the mat. It slept.", "Rain fell all day. The river rose. A boat sank."]
 REFERENCES = ["A cat slept.", "A boat sank in the rain."]
@@ -80,3 +80,16 @@ def test_metrics_by_name():
 def test_metrics_that_cannot_be_made(names, options, problem):
     with pytest.raises(InputError, match=problem):
         make_metrics(names, options)
+
+
+def test_a_note_on_scripts_whose_words_are_left_out():
+    metrics = make_metrics(
+        ["novelty", "support", "length", "salience"], {"salience": {"tokenizer": "unicode"}}
+    )
+    russian = "\u041a\u043e\u0442 \u0441\u0438\u0434\u0438\u0442."
+    assert notes_of(metrics, REFERENCES) == []
+    [note] = notes_of(metrics, [*REFERENCES, russian])
+    assert note.startswith("1 of 3 references are not in Latin script, whose words novelty, length")
+    options = "--metric_option=novelty.tokenizer=unicode --metric_option=length.tokenizer=unicode"
+    assert note.endswith(f"give {options}")
+    assert len(notes_of(make_metrics(["rouge"]), [russian])) == 2

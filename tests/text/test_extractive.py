@@ -130,3 +130,11 @@ def test_curves_count_a_bigram_once_and_are_averaged():
     assert mean_salient_ngrams(pairs, num_shares=2).tolist() == [0.5, 1]
     with pytest.raises(InputError, match="no summary shares 2 words in a row with its document"):
         mean_salient_ngrams(pairs[2:])
+
+
+def test_means_count_words_of_any_script():
+    document = "\u043a\u043e\u0442 \u0438 \u043f\u0451\u0441."
+    summary = document[:5]
+    assert mean_extractiveness([(document, summary)]) == (3, 2, 1.5, 1, 2)
+    assert mean_extractiveness([(document, None)]).document_words == 3
+    assert mean_salient_ngrams([(document, summary)], num_shares=3).tolist() == [0, 1, 1]
