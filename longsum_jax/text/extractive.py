@@ -1,8 +1,8 @@
 """Statistics of the overlap of summaries and documents: copied fragments, positions of n-grams.
 
 By default, words are runs of a-z and 0-9 in the lowercase text, as in ROUGE.
-Means over several documents count words of any script where a summary, or a
-document without one, is in non-Latin script (``ngrams.words_by_script``).
+Means over several documents count words of any script if a summary, or else its
+document, is not in Latin script (``ngrams.words_by_script``).
 """
 
 import itertools
