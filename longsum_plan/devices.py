@@ -31,7 +31,7 @@ class Hardware(NamedTuple):
     Attributes:
         title: name given by the vendor.
         kinds: JAX's names for the device (``jax.Device.device_kind``); variants
-            with other rates, such as H100 PCIe, are not among them.
+            with slower products, such as H100 PCIe, are not among them.
         memory: bytes available to programs.
         bandwidth: memory bandwidth in bytes per second.
         link: bytes per second that a device sends in a ring within its host, or

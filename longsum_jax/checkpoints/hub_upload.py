@@ -134,6 +134,8 @@ class HubClient:
                 repo_id=name,
                 folder_path=str(upload.directory),
                 allow_patterns=list(upload.files),
+                # Sums of an earlier upload would not match.
+                delete_patterns=f"*{checksums.SUMS}",
                 commit_message=message,
             )
         except Exception as error:

@@ -511,7 +511,7 @@ def refuse_input(
     for name in itertools.chain(names, *matches):
         if os.path.isfile(name) and os.path.samefile(name, path):
             raise InputError(
-                f"--{flag}={path} is read by this command; give another file"
+                f"--{flag}={path} is read by this command; give another --{flag}"
             )
 
 

@@ -23,6 +23,11 @@ DEVICE_MEMORY: Mapping[str, int] = {
     "NVIDIA H100": 84942979072,
     "NVIDIA H200": 151397597184,
     "NVIDIA B200": 191514411008,
+    "NVIDIA L4": 23583784960,
+    "NVIDIA GeForce RTX 4090": 25393692672,
+    "NVIDIA GeForce RTX 4090 Laptop": int(15.5 * 2**30),
+    "NVIDIA GeForce RTX 5090": 33677180928,
+    "NVIDIA GeForce RTX 5090 Laptop": int(23.5 * 2**30),
 }
 _LEAST_MEMORY = 15 * 2**30  # for devices that are not listed
 

@@ -62,7 +62,7 @@ def test_files_that_are_read_are_not_replaced(tmp_path, monkeypatch):
     flags.refuse_input("report", "a.html", ["a.txt", None])
     flags.refuse_input("report", "a.txt", ["b.json"])
     for path in ("a.txt", "./a.txt", "b.txt", "[a].txt", "json:*.txt"):
-        with pytest.raises(InputError, match="is read by this command; give another file"):
+        with pytest.raises(InputError, match="is read by this command; give another --report"):
             flags.refuse_input("report", "a.txt", [path])
 
 

@@ -5,6 +5,7 @@ import types
 import huggingface_hub
 import pytest
 from huggingface_hub import errors
+from huggingface_hub.utils import filter_repo_objects
 
 from longsum_jax import checksums, load
 from longsum_jax.commands import push
@@ -37,8 +38,11 @@ class Hub:
     def repo_info(self, name):
         return types.SimpleNamespace(private=name not in self.public)
 
-    def upload_folder(self, *, repo_id, folder_path, allow_patterns, commit_message):
+    def upload_folder(
+        self, *, repo_id, folder_path, allow_patterns, delete_patterns, commit_message
+    ):
         self._call("upload_folder")
+        self.deleted = delete_patterns
         card = ""
         if "README.md" in allow_patterns:
             with open(f"{folder_path}/README.md", encoding="utf-8") as file:
@@ -107,6 +111,11 @@ def test_a_copy_of_the_repository_can_be_loaded(hub, small_model, tmp_path):
     checksums.write(model)
     push.main([str(model), "org/name"])
     assert hub.uploads[1][1] == [name for name in files if name != "SHA256SUMS"]
+    remote = ["extractor/SHA256SUMS", *files]
+    assert list(filter_repo_objects(remote, allow_patterns=hub.deleted)) == [
+        "extractor/SHA256SUMS",
+        "SHA256SUMS",
+    ]
 
 
 def test_public_repositories_are_only_written_when_told(hub, model):

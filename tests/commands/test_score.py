@@ -389,7 +389,9 @@ def test_out_does_not_replace_an_input(files, write, tmp_path, name, flag):
     inputs[flag] = path
     first, *others = inputs.values()
     flags = [f"--against={others[0]}", f"--references={others[1]}", "--out=results"]
-    with pytest.raises(InputError, match=f"--out=results/{name} is read by this command"):
+    with pytest.raises(
+        InputError, match=f"--out=results/{name} is read by this command; give another --out"
+    ):
         score.main([first, *flags])
     assert (tmp_path / path).read_text() == before
 

@@ -27,6 +27,8 @@ def test_memory_is_that_of_the_kind_of_device():
     for kind, memory in [("NVIDIA H200", 151397597184), ("NVIDIA A100-PCIE-40GB", 42331013120)]:
         with use_abstract_mesh(mesh_of(kind, None, "cuda")):
             assert target_memory() == memory
+    with use_abstract_mesh(mesh_of("NVIDIA GeForce RTX 4090 Laptop GPU", None, "cuda")):
+        assert target_memory() < 16 * 2**30
     with use_abstract_mesh(mesh_of("TPU v5 lite", 1, "tpu")):
         lite = target_memory()
     with use_abstract_mesh(mesh_of("TPU v5p", 1, "tpu")):

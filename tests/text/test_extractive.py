@@ -137,4 +137,6 @@ def test_means_count_words_of_any_script():
     summary = document[:5]
     assert mean_extractiveness([(document, summary)]) == (3, 2, 1.5, 1, 2)
     assert mean_extractiveness([(document, None)]).document_words == 3
+    assert mean_extractiveness([(document, "A cat.")]) == (3, 2, 1.5, 0, 0)
+    assert mean_extractiveness([("A cat.", summary)]) == (2, 2, 1, 0, 0)
     assert mean_salient_ngrams([(document, summary)], num_shares=3).tolist() == [0, 1, 1]
