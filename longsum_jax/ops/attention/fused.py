@@ -5,13 +5,14 @@ biases, by distance (``StepBias``), dropout, and segments of packed rows:
 
     "splash"    JAX's Pallas kernel for TPUs
     "mosaic"    a Pallas kernel of this package for TPUs, for position biases,
-                dropout, packed rows, and heads of fewer than 128 dimensions
-                (splash pads these to 128, and XLA copies them for it)
+                dropout, packed rows, sharded keys, and heads of fewer than 128
+                dimensions (splash pads these to 128, and XLA copies them for it)
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs in ``_GPUS``
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
                 cuDNN does not support: windows and other patterns, masks in
                 causal attention, soft caps of scores, position biases,
-                dropout, packed rows, and heads of more than 128 dimensions
+                dropout, packed rows, sharded keys, and heads of more than 128
+                dimensions
 
 The Pallas kernels are interpreted on other devices, for tests. All kernels
 loop over blocks of keys with a running softmax, and recompute scores for the
