@@ -25,6 +25,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from longsum_jax.layers import decoder_cache
+from longsum_jax.layers.attention.cross import SourceAttention
 from longsum_jax.layers.attention.full import FullAttention
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues
 from longsum_jax.layers.partitioning import look_up
@@ -299,6 +300,40 @@ def check_full_attention(length, num_extra=0, backend="auto"):
     }
 
 
+def check_fused_source():
+    """Cross-attention to a source that a mesh shards, with its gradients, against one device."""
+    init = nn.initializers.normal(0.2)
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(2, n, 32)).astype(np.float32) for n in (70, 518)]
+    # The second row has no token on three of four shards, or none at all.
+    masks = [np.arange(518) < np.array([[518], [n]]) for n in (100, 0)]
+
+    def attend(module, x, states, mask):
+        k, v = module.project_kv(states)
+        return module.attend(x, k, v, mask=mask[:, None, None])
+
+    def module(backend):
+        return SourceAttention(32, 4, 8, init, init, num_kv_heads=2, backend=backend)
+
+    def gradients(backend, mask, *arguments):
+        def total(params, x, states):
+            out = nn.apply(attend, module(backend))(params, x, states, mask)
+            return jnp.sum(jnp.sin(out)), out
+
+        return jax.value_and_grad(total, (0, 1, 2), has_aux=True)(*arguments)
+
+    params = drawn_params(lambda key: nn.init(attend, module("reference"))(key, *arrays, masks[0]))
+    step = jax.jit(gradients, static_argnums=0)
+    differences = []
+    for mask in masks:
+        expected = step("reference", mask, params, *arrays)
+        with activate(make_mesh(LONG), LONG.rules):
+            traced = step.trace("mosaic", mask, params, *arrays)
+            result = traced.lower().compile()(mask, params, *arrays)
+        differences.append(largest_difference(result, expected))
+    return {"differences": differences, "kernel": "mosaic_attention_forward" in str(traced.jaxpr)}
+
+
 def check_adafactor(options):
     """Parameters and second moments after two steps with made-up gradients, on a mesh and on one
     device."""
@@ -449,6 +484,7 @@ def daily():
     report["longformer, 36 tokens"] = check_attention("longformer", 36, attention_window=(8,))
     report["extra keys"] = check_full_attention(36, num_extra=5)
     report["fused"] = check_full_attention(130, backend="splash")
+    report["fused source"] = check_fused_source()
     report["creation"] = check_creation(PRESETS["fsdp+tensor"])
     report["adafactor"] = check_adafactor(PRESETS["fsdp+tensor"])
     report["decoding from keys"] = check_decoding("full", 2**31)

@@ -110,6 +110,12 @@ def test_kernels_compute_the_heads_of_a_device(report):
     assert report["fused"]["difference"] < 1e-5
 
 
+def test_kernels_attend_to_the_part_of_a_source_that_a_device_has(report):
+    result = report["fused source"]
+    assert result["kernel"]
+    assert max(result["differences"]) < 1e-5
+
+
 def test_heads_that_devices_do_not_divide_are_left_to_the_partitioner(report):
     result = report["full, 2 heads"]
     assert result["difference"] < 1e-5

@@ -39,6 +39,7 @@ from longsum_jax.ops.attention.fused import (
     KernelChoice,
     KeyCounts,
     choose_kernel,
+    fused_part,
     move_keys_first,
 )
 from longsum_jax.ops.attention.hepos import (
@@ -53,6 +54,7 @@ from longsum_jax.ops.attention.key_sets import (
     WeightDropout,
     attend_jointly,
     merge_partial_softmaxes,
+    merge_shards,
     split_dropout,
 )
 from longsum_jax.ops.packing import SegmentIds
@@ -297,7 +299,11 @@ class SourceAttention(CrossAttention):
         in_pieces = self._needs_pieces(
             x, k, 1 if sharding is None else sharding.num_shards
         )
-        if in_pieces:
+        # On a mesh, packed rows are a mask that differs by query.
+        if sharding is not None and segment_ids is not None:
+            mask, segment_ids = joint_mask(mask, segment_ids.mask()), None
+        kernel = None
+        if in_pieces or sharding is not None:
             kernel = self.fused_kernel(
                 x,
                 k,
@@ -306,9 +312,9 @@ class SourceAttention(CrossAttention):
                 is_packed=segment_ids is not None,
                 causal=False,
                 deterministic=deterministic,
+                by_keys=True,
             )
-            in_pieces = kernel is None
-        if sharding is None and not in_pieces:
+        if sharding is None and (kernel is not None or not in_pieces):
             return super().attend(
                 x,
                 k,
@@ -336,8 +342,20 @@ class SourceAttention(CrossAttention):
                 "dropout": dropout,
                 "axes": axes,
             }
-            if in_pieces:
+            if in_pieces or kernel is not None:
                 k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
+            if kernel is not None:
+                softmax = fused_part(
+                    q,
+                    k,
+                    v,
+                    None if mask is None else mask[:, :, 0],
+                    kernel=kernel,
+                    scale=self.scale,
+                    dropout=dropout,
+                )
+                return merge_shards(softmax, axes).out.astype(v.dtype)
+            if in_pieces:
                 key_mask = None if mask is None else mask[:, None]
                 return attend_shared_keys(
                     q, [KeySet(k, v, key_mask)], **options
@@ -347,9 +365,15 @@ class SourceAttention(CrossAttention):
         rng = self.make_rng("dropout") if rate else None
         if sharding is None:
             return self.o(attend(self.q(x), k, v, mask, rng))
-        return self.o(
-            _attend_to_shards(attend, self.q(x), mask, {"k": k, "v": v}, rng)
+        y = _attend_to_shards(
+            attend,
+            self.q(x),
+            mask,
+            {"k": k, "v": v},
+            rng,
+            has_kernels=kernel is not None,
         )
+        return self.o(y)
 
     def attend_with(
         self,
@@ -519,6 +543,8 @@ def _attend_to_shards(
     source: dict[str, AnyArray],
     rng: Array | None = None,
     outputs: tuple[Output, ...] | Output = "rows",
+    *,
+    has_kernels: bool = False,
 ) -> Any:
     """Calls ``attend`` on every device with its shard of a source.
 
@@ -531,7 +557,7 @@ def _attend_to_shards(
             None for all keys.
         source: arrays [batch, num_keys, ...].
         rng: PRNG key for dropout.
-        outputs: kind of each result, see ``shard_map_sequence``.
+        outputs, has_kernels: see ``shard_map_sequence``.
     """
     batch, num_keys = next(iter(source.values())).shape[:2]
     sharding = active_sequence_sharding(batch)
@@ -547,7 +573,13 @@ def _attend_to_shards(
     # keys.
     text = source | {"mask": jnp.moveaxis(mask, -1, 1)}
     return shard_map_sequence(
-        run, sharding, text=text, rows={"q": q}, rng=rng, outputs=outputs
+        run,
+        sharding,
+        text=text,
+        rows={"q": q},
+        rng=rng,
+        outputs=outputs,
+        has_kernels=has_kernels,
     )
 
 

@@ -393,6 +393,7 @@ class MultiHeadAttention(nn.Module):
         causal: bool,
         deterministic: bool,
         by_heads: bool = False,
+        by_keys: bool = False,
     ) -> Kernel | None:
         """Returns the kernel for these arguments of ``attend``, or None.
 
@@ -400,6 +401,7 @@ class MultiHeadAttention(nn.Module):
             is_packed: True if there are segment ids.
             by_heads: True if devices compute some heads of whole sequences when
                 a mesh shards them.
+            by_keys: True if they compute attention to their part of the keys.
         """
         if mask is not None and mask.shape[2] > 1:
             self.without_kernel("a mask that differs by query")
@@ -407,14 +409,21 @@ class MultiHeadAttention(nn.Module):
         if bias is not None and steps is None:
             self.without_kernel("position biases")
             return None
+        num_keys = k.shape[1]
+        sharding = active_sequence_sharding(len(x))
+        has_shards = by_keys and sharding is not None
+        if sharding is not None and has_shards:
+            num_keys = -(-num_keys // sharding.num_shards)
         return self._kernel(
             len(x),
             deterministic=deterministic,
             by_heads=by_heads,
+            by_shards=has_shards,
             has_bias=steps is not None,
             has_segments=is_packed,
+            has_shards=has_shards,
             num_queries=x.shape[1],
-            num_keys=k.shape[1],
+            num_keys=num_keys,
             causal=causal,
             has_mask=mask is not None,
         )

@@ -5,13 +5,14 @@ biases, by distance (``StepBias``), dropout, and segments of packed rows:
 
     "splash"    JAX's Pallas kernel for TPUs
     "mosaic"    a Pallas kernel of this package for TPUs, for position biases,
-                dropout, packed rows, and heads of fewer than 128 dimensions
-                (splash pads these to 128, and XLA copies them for it)
+                dropout, packed rows, sharded keys, and heads of fewer than 128
+                dimensions (splash pads these to 128, and XLA copies them for it)
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs in ``_GPUS``
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
                 cuDNN does not support: windows and other patterns, masks in
                 causal attention, soft caps of scores, position biases,
-                dropout, packed rows, and heads of more than 128 dimensions
+                dropout, packed rows, sharded keys, and heads of more than 128
+                dimensions
 
 The Pallas kernels are interpreted on other devices, for tests. All kernels
 loop over blocks of keys with a running softmax, and recompute scores for the
@@ -55,7 +56,11 @@ from longsum_jax.ops.attention.dense import (
     product_factor,
     score_cap,
 )
-from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
+from longsum_jax.ops.attention.key_sets import (
+    KeySet,
+    PartialSoftmax,
+    WeightDropout,
+)
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.ops.padding import append_zeros, zero_unless
@@ -120,6 +125,7 @@ _WITHOUT: Mapping[str, tuple[Kernel, ...]] = {
     "position biases": ("splash", "cudnn"),
     "dropout": ("splash", "cudnn"),
     "packed rows": ("splash", "cudnn"),
+    "sharded keys": ("splash", "cudnn"),
 }
 
 
@@ -155,6 +161,7 @@ def choose_kernel(
     has_bias: bool = False,
     has_dropout: bool = False,
     has_segments: bool = False,
+    has_shards: bool = False,
 ) -> KernelChoice:
     """Selects the kernel for an attention.
 
@@ -172,6 +179,7 @@ def choose_kernel(
         has_bias: True if scores have a bias by distance (``StepBias``).
         has_dropout: True if weights are dropped.
         has_segments: True if rows are packed.
+        has_shards: True if a mesh shards the keys, see ``fused_part``.
 
     Raises:
         InputError: "cudnn" in a program for devices other than GPUs.
@@ -192,6 +200,7 @@ def choose_kernel(
         "position biases": has_bias,
         "dropout": has_dropout,
         "packed rows": has_segments,
+        "sharded keys": has_shards,
     }
     needs_triton = (
         bool(_missing("cudnn", features))
@@ -417,6 +426,48 @@ def fused_attention(
     )(q, k, v, mask, values, positions, words, segment_ids)
 
 
+def fused_part(
+    q: Float[AnyArray, "batch query_length heads head_dim"],
+    k: Float[AnyArray, "batch key_length heads head_dim"],
+    v: Float[AnyArray, "batch key_length heads head_dim"],
+    mask: Bool[AnyArray, "#batch #heads #key_length"] | None = None,
+    *,
+    kernel: Kernel,
+    dropout: WeightDropout | None = None,
+    scale: Scale = 1.0,
+) -> PartialSoftmax:
+    """Computes ``fused_attention`` to some of the keys, to be merged with attention to the others.
+
+    Args:
+        q, k, v, mask, dropout, scale: see ``fused_attention``.
+        kernel: "mosaic" or "triton".
+
+    Returns:
+        ``out`` [batch, query_length, heads, head_dim] in the type of ``v``, and
+        the log-sum-exp of the scores [batch, query_length, heads].
+    """
+    share, words = 1.0, None
+    if dropout is not None and dropout.rate > 0:
+        share = 1 - dropout.rate
+        words = head_words(dropout.rng, len(q), q.shape[2])
+    if mask is not None:
+        mask = jnp.broadcast_to(mask, (len(k), mask.shape[1], k.shape[1]))
+    return _kernel_of_package(kernel)(
+        q, k, v, mask, share=share, words=words, scale=scale
+    )
+
+
+def _kernel_of_package(kernel: Kernel) -> Callable[..., PartialSoftmax]:
+    """Returns the function of a kernel of this package."""
+    if kernel == "triton":
+        from longsum_jax.ops.attention.triton import triton_attention
+
+        return triton_attention
+    from longsum_jax.ops.attention.mosaic import mosaic_attention
+
+    return mosaic_attention
+
+
 @dataclasses.dataclass(frozen=True)
 class _CausalPattern:
     """A pattern without the keys after a query."""
@@ -449,14 +500,7 @@ def _attend(
     if kernel in ("mosaic", "triton"):
         options |= {"biases": biases, "share": share, "words": words}
         options["segment_ids"] = segment_ids
-    if kernel == "triton":
-        from longsum_jax.ops.attention.triton import triton_attention
-
-        return triton_attention(q, k, v, mask, **options)
-    if kernel == "mosaic":
-        from longsum_jax.ops.attention.mosaic import mosaic_attention
-
-        return mosaic_attention(q, k, v, mask, **options)
+        return _kernel_of_package(kernel)(q, k, v, mask, **options).out
     batch, _, heads, _ = q.shape
     differs_by_head = mask is not None and mask.shape[1] > 1
     # These kernels take one mask per row, so every head becomes a row.

@@ -62,7 +62,7 @@ from longsum_jax.ops.attention.kernel_blocks import (
     pairs_scope,
     tpu_block,
 )
-from longsum_jax.ops.attention.key_sets import MASK_VALUE
+from longsum_jax.ops.attention.key_sets import MASK_VALUE, PartialSoftmax
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import SegmentIds
 from longsum_jax.ops.platform import LANES, target_platform
@@ -152,8 +152,8 @@ def mosaic_attention(
     words: UInt32[AnyArray, "rows heads words"] | None = None,
     segment_ids: SegmentIds | None = None,
     scale: Scale = 1.0,
-) -> Float[Array, "rows query_length heads head_dim"]:
-    """Computes ``fused.fused_attention``.
+) -> PartialSoftmax:
+    """Computes ``fused.fused_attention``, and the log-sum-exp of the scores.
 
     Args:
         q, k, v, mask, causal, pattern, biases, segment_ids, scale: see
@@ -195,12 +195,14 @@ def mosaic_attention(
         segment_ids = SegmentIds(*(ids[:, None] for ids in segment_ids))
     lengths, blocks = (num_queries, num_keys), (query_block, key_block)
     with pairs_scope(problem.pairs, lengths, blocks):
-        out = _attend(
+        out, log_sums = _attend(
             problem,
             *(x.transpose(_BY_HEADS) for x in (q, k, v)),
             _TpuPairArrays(mask, arrays, words, segment_ids),
         )
-    return out.transpose(_BY_LENGTH)
+    return PartialSoftmax(
+        out.transpose(_BY_LENGTH), log_sums[:, :, 0].swapaxes(1, 2)
+    )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -210,8 +212,8 @@ def _attend(
     k: AnyArray,
     v: AnyArray,
     pair_arrays: _TpuPairArrays,
-) -> Array:
-    """Computes attention.
+) -> tuple[Array, Array]:
+    """Computes attention, and the log-sum-exp of the scores of every query.
 
     Args:
         problem: static arguments of the kernels.
@@ -227,7 +229,7 @@ def _attend_forward(
     k: AnyArray,
     v: AnyArray,
     pair_arrays: _TpuPairArrays,
-) -> tuple[Array, tuple[Any, ...]]:
+) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
     rows, heads, head_dim, num_queries = q.shape
     block = problem.query_block
     sums = jax.ShapeDtypeStruct((rows, heads, 1, num_queries), jnp.float32)
@@ -243,19 +245,25 @@ def _attend_forward(
     )
     # With both saved, rematerialized layers do not run the kernel again.
     out, log_sums = save_for_backward(out), save_for_backward(log_sums)
-    return out, (q, k, v, pair_arrays, out, log_sums)
+    return (out, log_sums), (q, k, v, pair_arrays, out, log_sums)
 
 
 def _attend_backward(
-    problem: _TpuProblem, residuals: tuple[Any, ...], gradient: AnyArray
+    problem: _TpuProblem,
+    residuals: tuple[Any, ...],
+    gradients: tuple[AnyArray, AnyArray],
 ) -> tuple[Any, ...]:
     q, k, v, pair_arrays, out, log_sums = residuals
+    gradient, of_log_sums = gradients
     rows, heads, head_dim, _ = q.shape
     # Sum over the keys of probability times gradient, for each query; equals
-    # out . gradient.
+    # out . gradient. The gradient of a score is the probability times the
+    # difference of its own gradient and this sum; the log-sum-exp adds the
+    # probability times its gradient.
     sums = jnp.einsum(
         "rhdq,rhdq->rhq", out, gradient, preferred_element_type=jnp.float32
     )
+    sums = sums[:, :, None] - of_log_sums
     step_sums = []
     for values, _ in pair_arrays.biases:
         shape = (rows, heads, values.shape[2], LANES)
@@ -272,7 +280,7 @@ def _attend_backward(
             (v, "rhdk"),
             (gradient, "rhdq"),
             (log_sums, "rh.q"),
-            (sums[:, :, None], "rh.q"),
+            (sums, "rh.q"),
         ],
         pair_arrays,
         [

@@ -42,7 +42,7 @@ from longsum_jax.ops.attention.kernel_blocks import (
     no_later_keys,
     pairs_scope,
 )
-from longsum_jax.ops.attention.key_sets import MASK_VALUE
+from longsum_jax.ops.attention.key_sets import MASK_VALUE, PartialSoftmax
 from longsum_jax.ops.attention.relative_position import StepBias
 from longsum_jax.ops.packing import SegmentIds, same_segment
 from longsum_jax.ops.padding import append_zeros
@@ -120,8 +120,8 @@ def triton_attention(
     words: UInt32[AnyArray, "rows heads words"] | None = None,
     segment_ids: SegmentIds | None = None,
     scale: Scale = 1.0,
-) -> Float[Array, "rows query_length heads head_dim"]:
-    """Computes ``fused.fused_attention``.
+) -> PartialSoftmax:
+    """Computes ``fused.fused_attention``, and the log-sum-exp of the scores.
 
     Args:
         q, k, v, mask, causal, pattern, biases, segment_ids, scale: see
@@ -168,8 +168,12 @@ def triton_attention(
     pair_arrays = _PairArrays(arrays, words, segment_ids)
     lengths = problem.num_queries, problem.num_keys
     with pairs_scope(_block_pairs(problem), lengths, (block, block)):
-        out = _attend(problem, q, k, v, mask.astype(jnp.int32), pair_arrays)
-    return out[:, :length, :, :head_dim]
+        out, log_sums = _attend(
+            problem, q, k, v, mask.astype(jnp.int32), pair_arrays
+        )
+    return PartialSoftmax(
+        out[:, :length, :, :head_dim], log_sums.swapaxes(1, 2)[:, :length]
+    )
 
 
 def _padded(x: AnyArray, block: int, width: int) -> Array:
@@ -216,8 +220,8 @@ def _attend(
     v: AnyArray,
     mask: AnyArray,
     pair_arrays: _PairArrays,
-) -> Array:
-    """Computes attention over whole blocks.
+) -> tuple[Array, Array]:
+    """Computes attention over whole blocks, and the log-sum-exp of the scores of every query.
 
     Args:
         problem: static arguments of the kernels.
@@ -236,7 +240,7 @@ def _attend_forward(
     v: AnyArray,
     mask: AnyArray,
     pair_arrays: _PairArrays,
-) -> tuple[Array, tuple[Any, ...]]:
+) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
     keys = problem.num_keys
     instances = _Instances(problem, problem.num_queries, keys)
     part = instances.part
@@ -261,18 +265,24 @@ def _attend_forward(
     )
     # With both saved, rematerialized layers do not run the kernel again.
     out, log_sums = save_for_backward(out), save_for_backward(log_sums)
-    return out, (q, k, v, mask, pair_arrays, out, log_sums)
+    return (out, log_sums), (q, k, v, mask, pair_arrays, out, log_sums)
 
 
 def _attend_backward(
-    problem: _Problem, residuals: tuple[Any, ...], gradient: AnyArray
+    problem: _Problem,
+    residuals: tuple[Any, ...],
+    gradients: tuple[AnyArray, AnyArray],
 ) -> tuple[Any, ...]:
     q, k, v, mask, pair_arrays, out, log_sums = residuals
+    gradient, of_log_sums = gradients
     # Sum over the keys of probability times gradient, for each query; equals
-    # out . gradient.
+    # out . gradient. The gradient of a score is the probability times the
+    # difference of its own gradient and this sum; the log-sum-exp adds the
+    # probability times its gradient.
     sums = jnp.einsum(
         "rqhd,rqhd->rhq", out, gradient, preferred_element_type=jnp.float32
     )
+    sums = sums - of_log_sums
     pairs = _block_pairs(problem)
     arrays = [q, k, v, mask, gradient, log_sums, sums]
     # Gradients of queries: an instance has a block of queries and loops over

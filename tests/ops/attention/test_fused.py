@@ -15,9 +15,18 @@ from longsum_jax.experimental.ops.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.attention import fused, kernel_blocks, splash, triton
 from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
 from longsum_jax.ops.attention.dense import QKV, CappedScale, dot_product_attention
-from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
+from longsum_jax.ops.attention.fused import (
+    choose_kernel,
+    fused_attention,
+    fused_part,
+    row_size,
+)
 from longsum_jax.ops.attention.kernel_blocks import equal_blocks, tpu_block
-from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
+from longsum_jax.ops.attention.key_sets import (
+    KeySet,
+    WeightDropout,
+    merge_partial_softmaxes,
+)
 from longsum_jax.ops.attention.local import (
     local_attention,
     local_distances,
@@ -177,6 +186,24 @@ def test_patterns_may_be_causal(kernel, monkeypatch):
 
 def within_nine(queries, keys):
     return (keys - queries <= 9) & (queries - keys <= 9)
+
+
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
+@pytest.mark.parametrize(("mask_heads", "scale"), [(1, SCALE), (H, CappedScale(SCALE, 2.0))])
+def test_attention_to_parts_of_the_keys_is_merged(monkeypatch, kernel, mask_heads, scale):
+    small_blocks(monkeypatch)
+    *arrays, gradient, mask = draw(70, 300, mask_heads)
+    mask[1, :, 50:170] = False
+    parts = [slice(0, 50), slice(50, 170), slice(170, 300)]
+
+    def attend(q, k, v):
+        softmaxes = [
+            fused_part(q, k[:, part], v[:, part], mask[..., part], kernel=kernel, scale=scale)
+            for part in parts
+        ]
+        return merge_partial_softmaxes(softmaxes)
+
+    assert_same_values_and_gradients(attend, *arrays, gradient, mask, scale=scale)
 
 
 @pytest.mark.parametrize(
@@ -723,6 +750,8 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         options = {"causal": False, "has_mask": True}
         assert choose_kernel("auto", dtype, **SIZES, **options).kernel == kernel
         assert choose_kernel("reference", dtype, **SIZES, **options).kernel is None
+        shards = choose_kernel("auto", dtype, **SIZES, **options, has_shards=True)
+        assert shards.kernel == (kernel and {"cudnn": "triton"}.get(kernel, kernel))
         for change in (
             {"has_pattern": True},
             {"causal": True},
