@@ -88,7 +88,7 @@ class PartialSoftmax(NamedTuple):
         out: mean of the values under the softmax over these keys, [..., heads,
             head_dim].
         log_sum_exp: log-sum-exp of their scores, float32 [..., heads];
-            MASK_VALUE without a key.
+            at most LEAST_SCORE without a key.
     """
 
     out: Array
