@@ -189,21 +189,46 @@ def within_nine(queries, keys):
 
 
 @pytest.mark.parametrize("kernel", ["mosaic", "triton"])
-@pytest.mark.parametrize(("mask_heads", "scale"), [(1, SCALE), (H, CappedScale(SCALE, 2.0))])
-def test_attention_to_parts_of_the_keys_is_merged(monkeypatch, kernel, mask_heads, scale):
+@pytest.mark.parametrize(
+    ("mask_heads", "scale", "rate"), [(1, SCALE, 0.4), (H, CappedScale(SCALE, 2.0), 0.0)]
+)
+def test_attention_to_parts_of_the_keys_is_merged(monkeypatch, kernel, mask_heads, scale, rate):
     small_blocks(monkeypatch)
     *arrays, gradient, mask = draw(70, 300, mask_heads)
     mask[1, :, 50:170] = False
     parts = [slice(0, 50), slice(50, 170), slice(170, 300)]
+    dropouts = [WeightDropout(jax.random.key(i), rate) for i in range(3)]
 
     def attend(q, k, v):
-        softmaxes = [
-            fused_part(q, k[:, part], v[:, part], mask[..., part], kernel=kernel, scale=scale)
-            for part in parts
-        ]
+        softmaxes = []
+        for part, dropout in zip(parts, dropouts, strict=True):
+            options = {"kernel": kernel, "scale": scale, "dropout": dropout}
+            softmaxes.append(fused_part(q, k[:, part], v[:, part], mask[..., part], **options))
         return merge_partial_softmaxes(softmaxes)
 
-    assert_same_values_and_gradients(attend, *arrays, gradient, mask, scale=scale)
+    def drop(weights):
+        columns = [weights[..., part] for part in parts]
+        share = 1 - rate
+        if rate:
+            columns = [
+                jnp.where(kept_pairs(x, dropout), x / share, 0)
+                for x, dropout in zip(columns, dropouts, strict=True)
+            ]
+        return jnp.concatenate(columns, -1)
+
+    def dense(q, k, v):
+        return dot_product_attention(q, k, v, mask=mask[:, :, None], scale=scale, dropout=drop)
+
+    assert_equal_with_gradients(attend, dense, arrays, gradient)
+
+
+def kept_pairs(weights, dropout):
+    """The weights [rows, heads, queries, keys] that a kernel does not drop."""
+    rows, heads, num_queries, num_keys = weights.shape
+    queries, keys = np.arange(num_queries)[:, None], np.arange(num_keys)[None]
+    words = head_words(dropout.rng, rows, heads)
+    share = 1 - dropout.rate
+    return jax.vmap(jax.vmap(lambda x: keep_pairs((x[0], x[1]), queries, keys, share)))(words)
 
 
 @pytest.mark.parametrize(
@@ -605,10 +630,7 @@ def twin(q, k, v, mask, *, dropout, scale, biases=(), pattern=None, segment_ids=
         entries = jnp.array(steps)[keys - positions - bias.origin + 1000]
         inside = (keys >= bias.first_key) & (keys < (bias.end_key or k.shape[1]))
         total += jnp.where(inside, jnp.moveaxis(bias.values[:, entries], 0, 1), 0)
-    words = head_words(dropout.rng, rows, heads)
-    share = 1 - dropout.rate
-    keep = jax.vmap(jax.vmap(lambda x: keep_pairs((x[0], x[1]), queries, keys, share)))(words)
-    drop = lambda x: jnp.where(keep, x / share, 0.0)  # noqa: E731
+    drop = lambda x: jnp.where(kept_pairs(x, dropout), x / (1 - dropout.rate), 0.0)  # noqa: E731
     return dot_product_attention(q, k, v, mask=seen, bias=total, scale=scale, dropout=drop)
 
 
