@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from longsum_jax.commands import console, flags
 from longsum_jax.commands.score_output import (
-    OUTPUTS,
+    DOCUMENT_SCORES,
+    RESULT,
     left_out,
     print_published,
     print_result,
@@ -177,7 +178,7 @@ def _score(args: argparse.Namespace, suite: Suite | None) -> None:
     inputs = [args.predictions, *args.against, args.references]
     flags.refuse_input("report", args.report, inputs)
     if args.out:
-        for name in OUTPUTS:
+        for name in (RESULT, DOCUMENT_SCORES):
             flags.refuse_input("out", os.path.join(args.out, name), inputs)
     published = _published(args.published)
     metrics = _metrics(args, suite)

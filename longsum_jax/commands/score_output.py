@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.predictions import Metrics, Pair
     from longsum_jax.evaluation.published import PublishedBlock
 
-OUTPUTS = ("scores.json", "scores.jsonl")  # files in the directory of --out
+RESULT, DOCUMENT_SCORES = "scores.json", "scores.jsonl"  # files in --out
 SIGNIFICANT = 0.05  # p-value of a star; the page of a report has the same
 
 
@@ -65,10 +65,9 @@ def write_result(
     systems: Sequence["System"],
     pairs: Sequence["Pair"],
 ) -> None:
-    """Writes the scores of every document, and the result, into a directory."""
+    """Writes the scores of every document, and the result, into an existing directory."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with atomic.open_text(out / "scores.jsonl") as file:
+        with atomic.open_text(out / DOCUMENT_SCORES) as file:
             for number, pair in enumerate(pairs):
                 scores = {
                     system.name: system.scores[number] for system in systems
@@ -84,9 +83,7 @@ def write_json(out: Path, result: dict[str, Any]) -> None:
     """Writes DIR/scores.json."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(
-            out / "scores.json", json.dumps(result, indent=2) + "\n"
-        )
+        atomic.write_text(out / RESULT, json.dumps(result, indent=2) + "\n")
     except OSError as error:
         raise console.unwritable(out, error) from error
 

@@ -2,7 +2,7 @@
 
 By default, words are runs of a-z and 0-9 in the lowercase text, as in ROUGE.
 Means over several documents count words of any script if a document or its
-summary is not in Latin script (``ngrams.is_latin``).
+summary is not in Latin script (``ngrams.words_by_script``).
 """
 
 import itertools
@@ -16,9 +16,8 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.text.ngrams import (
     Tokenize,
-    is_latin,
     ngrams_of,
-    unicode_words,
+    words_by_script,
     words_of,
 )
 
@@ -135,7 +134,7 @@ def mean_extractiveness(
     totals = np.zeros(len(Extractiveness._fields))
     count = 0
     for document, summary in pairs:
-        tokenize = _tokenizer_of(document, summary or "")
+        tokenize = words_by_script(document, summary or "")
         totals += extractiveness(document, summary, tokenize=tokenize)
         count += 1
     if not count:
@@ -143,13 +142,6 @@ def mean_extractiveness(
             "statistics of no documents: give a file with at least one"
         )
     return Extractiveness(*(totals / count).tolist())
-
-
-def _tokenizer_of(document: str, summary: str) -> Tokenize:
-    """Returns the tokenizer for two texts that may differ in script."""
-    if is_latin(document) and is_latin(summary):
-        return words_of
-    return unicode_words
 
 
 def salient_ngrams(
@@ -209,7 +201,7 @@ def mean_salient_ngrams(
             summary,
             size=size,
             num_shares=num_shares,
-            tokenize=_tokenizer_of(document, summary),
+            tokenize=words_by_script(document, summary),
         )
         for document, summary in pairs
     ]

@@ -139,9 +139,9 @@ TOKENIZERS: Mapping[str, Tokenize] = {
 }
 
 
-def words_by_script(text: str) -> Tokenize:
-    """Returns the tokenizer for a text: rouge-score's for Latin script, otherwise Unicode."""
-    return words_of if is_latin(text) else unicode_words
+def words_by_script(*texts: str) -> Tokenize:
+    """Returns the tokenizer for texts: rouge-score's if all are in Latin script, else Unicode."""
+    return words_of if all(map(is_latin, texts)) else unicode_words
 
 
 def ngrams_of(words: Sequence[Hashable], size: int) -> Iterable[Hashable]:

@@ -342,12 +342,11 @@ def fused_attention(
     Raises:
         InputError: arguments that the kernel does not support.
     """
-    has_dropout = dropout is not None and dropout.rate > 0
     features = {
         "patterns": pattern is not None,
         "soft caps": score_cap(scale) is not None,
         "position biases": bool(biases),
-        "dropout": has_dropout,
+        "dropout": dropout is not None and dropout.rate > 0,
         "packed rows": segment_ids is not None,
     }
     missing = _missing(kernel, features)
@@ -392,11 +391,8 @@ def fused_attention(
 
     values = [bias.values for bias in biases]
     positions = [bias.queries for bias in biases]
-    share, words = 1.0, None
-    if dropout is not None and has_dropout:
-        share = 1 - dropout.rate
-        # For all devices, so that their number does not change what is dropped.
-        words = head_words(dropout.rng, len(q), q.shape[2])
+    # For all devices, so that their number does not change what is dropped.
+    share, words = _dropout_words(dropout, q)
     if spec is None:
         return attend(q, k, v, mask, values, positions, words, segment_ids)
     batch, _, heads, _ = (*spec, *[None] * 4)[:4]
@@ -446,15 +442,22 @@ def fused_part(
         ``out`` [batch, query_length, heads, head_dim] in the type of ``v``, and
         the log-sum-exp of the scores [batch, query_length, heads].
     """
-    share, words = 1.0, None
-    if dropout is not None and dropout.rate > 0:
-        share = 1 - dropout.rate
-        words = head_words(dropout.rng, len(q), q.shape[2])
     if mask is not None:
         mask = jnp.broadcast_to(mask, (len(k), mask.shape[1], k.shape[1]))
+    share, words = _dropout_words(dropout, q)
     return _kernel_of_package(kernel)(
         q, k, v, mask, share=share, words=words, scale=scale
     )
+
+
+def _dropout_words(
+    dropout: WeightDropout | None, q: AnyArray
+) -> tuple[float, Array | None]:
+    """Returns the share of the weights that dropout keeps, and its ``head_words``."""
+    if dropout is None or dropout.rate == 0:
+        return 1.0, None
+    words = head_words(dropout.rng, len(q), q.shape[2])
+    return 1 - dropout.rate, words
 
 
 def _kernel_of_package(kernel: Kernel) -> Callable[..., PartialSoftmax]:
