@@ -27,12 +27,13 @@ from jax.sharding import PartitionSpec as P
 from longsum_jax.layers import decoder_cache
 from longsum_jax.layers.attention.cross import SourceAttention
 from longsum_jax.layers.attention.full import FullAttention
-from longsum_jax.layers.attention.multi_head import ExtraKeyValues
+from longsum_jax.layers.attention.multi_head import ExtraKeyValues, causal_mask
 from longsum_jax.layers.partitioning import look_up
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.t5 import T5, T5Config
 from longsum_jax.models.t5gemma2 import T5Gemma2, T5Gemma2Config
+from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.ops.ssm.convolution import ssm_convolution, ssm_convolution_sharded
 from longsum_jax.ops.ssm.kernel import DiagonalSSM
@@ -300,8 +301,12 @@ def check_full_attention(length, num_extra=0, backend="auto"):
     }
 
 
-def check_fused_source():
-    """Cross-attention to a source that a mesh shards, with its gradients, against one device."""
+def check_fused_source(is_merged):
+    """Cross-attention to a source that a mesh shards, with its gradients, against one device.
+
+    Args:
+        is_merged: True for one softmax over the keys of the source and of the target.
+    """
     init = nn.initializers.normal(0.2)
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=(2, n, 32)).astype(np.float32) for n in (70, 518)]
@@ -310,7 +315,11 @@ def check_fused_source():
 
     def attend(module, x, states, mask):
         k, v = module.project_kv(states)
-        return module.attend(x, k, v, mask=mask[:, None, None])
+        mask = mask[:, None, None]
+        if not is_merged:
+            return module.attend(x, k, v, mask=mask)
+        own = KeySet(*module.project_kv(x), causal_mask(x.shape[1]))
+        return module.attend_with(x, k, v, [own], mask=mask, causal=True)
 
     def module(backend):
         return SourceAttention(32, 4, 8, init, init, num_kv_heads=2, backend=backend)
@@ -484,7 +493,8 @@ def daily():
     report["longformer, 36 tokens"] = check_attention("longformer", 36, attention_window=(8,))
     report["extra keys"] = check_full_attention(36, num_extra=5)
     report["fused"] = check_full_attention(130, backend="splash")
-    report["fused source"] = check_fused_source()
+    report["fused source"] = check_fused_source(is_merged=False)
+    report["fused source and target"] = check_fused_source(is_merged=True)
     report["creation"] = check_creation(PRESETS["fsdp+tensor"])
     report["adafactor"] = check_adafactor(PRESETS["fsdp+tensor"])
     report["decoding from keys"] = check_decoding("full", 2**31)

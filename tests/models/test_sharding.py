@@ -110,8 +110,9 @@ def test_kernels_compute_the_heads_of_a_device(report):
     assert report["fused"]["difference"] < 1e-5
 
 
-def test_kernels_attend_to_the_part_of_a_source_that_a_device_has(report):
-    result = report["fused source"]
+@pytest.mark.parametrize("name", ["fused source", "fused source and target"])
+def test_kernels_attend_to_the_part_of_a_source_that_a_device_has(report, name):
+    result = report[name]
     assert result["kernel"]
     assert max(result["differences"]) < 1e-5
 

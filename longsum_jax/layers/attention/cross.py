@@ -342,20 +342,13 @@ class SourceAttention(CrossAttention):
                 "dropout": dropout,
                 "axes": axes,
             }
-            if in_pieces or kernel is not None:
-                k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
             if kernel is not None:
-                softmax = fused_part(
-                    q,
-                    k,
-                    v,
-                    None if mask is None else mask[:, :, 0],
-                    kernel=kernel,
-                    scale=self.scale,
-                    dropout=dropout,
+                softmax = self._fused_shard(
+                    q, k, v, mask, dropout, axes, kernel
                 )
-                return merge_shards(softmax, axes).out.astype(v.dtype)
+                return softmax.out.astype(v.dtype)
             if in_pieces:
+                k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
                 key_mask = None if mask is None else mask[:, None]
                 return attend_shared_keys(
                     q, [KeySet(k, v, key_mask)], **options
@@ -423,7 +416,19 @@ class SourceAttention(CrossAttention):
                 positions=positions,
                 deterministic=deterministic,
             )
-        self._note_joint_softmax()
+        kernel = None
+        if sharding is None:
+            self._note_joint_softmax()
+        else:
+            kernel = self.fused_kernel(
+                x,
+                k,
+                mask=mask,
+                bias=None,
+                causal=False,
+                deterministic=deterministic,
+                by_keys=True,
+            )
         rate = 0.0 if deterministic else self.dropout_rate
         rng = self.make_rng("dropout") if rate else None
         of_source, of_others = split_dropout(
@@ -438,14 +443,20 @@ class SourceAttention(CrossAttention):
             rng: Array | None = None,
             axes: Axes = (),
         ) -> tuple[Array, Array]:
-            k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
-            softmax = attend_shared_partially(
-                q,
-                [KeySet(k, v, mask[:, None])],
-                scale=self.scale,
-                dropout=None if rng is None else WeightDropout(rng, rate),
-                axes=axes,
-            )
+            dropout = None if rng is None else WeightDropout(rng, rate)
+            if kernel is not None:
+                softmax = self._fused_shard(
+                    q, k, v, mask, dropout, axes, kernel
+                )
+            else:
+                k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
+                softmax = attend_shared_partially(
+                    q,
+                    [KeySet(k, v, mask[:, None])],
+                    scale=self.scale,
+                    dropout=dropout,
+                    axes=axes,
+                )
             return softmax.out, softmax.log_sum_exp
 
         q = self.q(x, positions)
@@ -454,7 +465,13 @@ class SourceAttention(CrossAttention):
             source = attend(q, k, v, mask, rng)
         else:
             source = _attend_to_shards(
-                attend, q, mask, {"k": k, "v": v}, rng, ("rows", "rows")
+                attend,
+                q,
+                mask,
+                {"k": k, "v": v},
+                rng,
+                ("rows", "rows"),
+                has_kernels=kernel is not None,
             )
         target = attend_partially(
             q[:, None],
@@ -466,6 +483,29 @@ class SourceAttention(CrossAttention):
             [target.map(lambda y: y[:, 0]), PartialSoftmax(*source)]
         )
         return self.o(y.astype(v.dtype))
+
+    def _fused_shard(
+        self,
+        q: Float[AnyArray, "batch query_length heads head_dim"],
+        k: Float[AnyArray, "batch num_keys kv_heads head_dim"],
+        v: Float[AnyArray, "batch num_keys kv_heads head_dim"],
+        mask: Bool[AnyArray, "#batch #heads 1 num_keys"] | None,
+        dropout: WeightDropout | None,
+        axes: Axes,
+        kernel: Kernel,
+    ) -> PartialSoftmax:
+        """Attends by a kernel to the keys of this shard; merges the softmaxes of all shards."""
+        k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
+        softmax = fused_part(
+            q,
+            k,
+            v,
+            None if mask is None else mask[:, :, 0],
+            kernel=kernel,
+            scale=self.scale,
+            dropout=dropout,
+        )
+        return merge_shards(softmax, axes)
 
     def _attend_fused_with(
         self,
