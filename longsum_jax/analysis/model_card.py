@@ -23,6 +23,12 @@ _TITLES = {
     "rougeLsum": "ROUGE-Lsum",
     "mean_rouge": "mean ROUGE",
 }
+# Prefix of the scores of a baseline -> heading, for kinds of objectives.
+_BASELINES: Sequence[Mapping[str, str]] = (
+    {"lead_": "lead", "random_": "random sentences"},
+    {"majority_": "majority"},
+    {"chance_": "chance"},
+)
 # Objective -> pipeline tag of the Hub.
 _PIPELINES = {
     "summarize": "summarization",
@@ -78,7 +84,9 @@ class CardFacts(NamedTuple):
 def best_record(
     records: Sequence[Mapping[str, Any]], metric: str | None
 ) -> Mapping[str, Any] | None:
-    """Returns the first evaluation with the highest ``metric``; None without evaluations.
+    """Returns the last evaluation with the highest ``metric``; None without evaluations.
+
+    Of equal checkpoints, the last one is kept and loaded.
 
     Args:
         records: evaluations in order.
@@ -93,7 +101,7 @@ def best_record(
         value = record["scores"].get(metric)
         return float("-inf") if value is None else value
 
-    return max(records, key=rank)
+    return max(reversed(records), key=rank)
 
 
 def write_card(path: Path, facts: CardFacts) -> bool:
@@ -229,20 +237,24 @@ def _scores(facts: CardFacts) -> list[str]:
     record = facts.record
     if record is None:
         return ["Not evaluated."]
+    scores = record["scores"]
+    prefixes = _baselines_of(scores)
+    note = ""
+    if record["intervals"]:
+        note = "; 95% intervals by bootstrap over documents"
     lines = [
         f"Step {record['step']:,}, {record['documents']:,} documents of the split "
-        f'"{_inline(facts.split)}"; 95% intervals by bootstrap over documents.',
+        f'"{_inline(facts.split)}"{note}.',
         "",
-        "| score | value | interval | lead | random sentences |",
-        "|---|---:|---|---:|---:|",
+        f"| score | value | interval | {' | '.join(prefixes.values())} |",
+        f"|---|---:|---|{'---:|' * len(prefixes)}",
     ]
-    scores = record["scores"]
     for name, value in _model_scores(record).items():
         ends = record["intervals"].get(name)
         interval = f"{ends[0]:.4g} to {ends[1]:.4g}" if ends else ""
         baselines = [
             f"{scores[key]:.4g}" if isinstance(scores.get(key), float) else ""
-            for key in (f"lead_{name}", f"random_{name}")
+            for key in (f"{prefix}{name}" for prefix in prefixes)
         ]
         cells = [
             _inline(_TITLES.get(name, name)),
@@ -254,11 +266,20 @@ def _scores(facts: CardFacts) -> list[str]:
     return lines
 
 
+def _baselines_of(scores: Mapping[str, Any]) -> Mapping[str, str]:
+    """Returns the prefixes and headings of the baselines that an evaluation has."""
+    for baselines in _BASELINES:
+        if any(name.startswith(tuple(baselines)) for name in scores):
+            return baselines
+    return _BASELINES[0]
+
+
 def _model_scores(record: Mapping[str, Any]) -> dict[str, float]:
     """Returns the model's scores that have intervals; if none has, all but the baselines'."""
     scores = record["scores"]
+    prefixes = tuple(_baselines_of(scores))
     names = record["intervals"] or [
-        name for name in scores if not name.startswith(("lead_", "random_"))
+        name for name in scores if not name.startswith(prefixes)
     ]
     return {
         name: float(scores[name])

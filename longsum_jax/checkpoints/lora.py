@@ -566,7 +566,7 @@ def merge_adapter(
     pairs = {}
     for name, matrices in _matrices(adapter, path).items():
         file_name = _file_name(name, weight_map, rows)
-        if file_name in rows or not weight_map.ignores(file_name):
+        if file_name in rows or not weight_map.ignores(file_name + _WEIGHT):
             pairs[file_name] = _Pair(*matrices, adapter.scale(name))
     missing = sorted(pairs.keys() - rows.keys())
     tables = {row.key for row in weight_map.rows} | weight_map.tied.keys()

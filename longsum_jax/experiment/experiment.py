@@ -255,14 +255,16 @@ def make_lora(setup: Setup, start: "WarmStart | None") -> Lora | None:
 
     Raises:
         InputError: targets that the model does not have, or a start model
-            without some parameters, which would never be trained.
+            without some parameters, such as a head for other labels, which
+            would never be trained.
     """
     if setup.run.training.train != "lora":
         return None
     if start is not None and start.fresh:
         raise InputError(
             'config.training.train="lora" trains no new parameters, but '
-            f"{setup.run.init_from} lacks {first_names(start.fresh)}; give a model that has them"
+            f"{setup.run.init_from} has no {first_names(start.fresh)} for this task; give a run "
+            'that trained them, such as one with config.training.train="^head/"'
         )
     return Lora(setup.family, setup.config, setup.run.lora)
 

@@ -333,7 +333,8 @@ def _label(row: dict[str, Any], key: str, where: str) -> Label:
     """Returns the label under ``key``; a list becomes a tuple, which may be empty."""
     if key not in row:
         raise InputError(
-            f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with task.label_key'
+            f'{where}: no key "{key}"; {did_you_mean(key, row)}; rename the field, or in training '
+            "name another with task.label_key"
         )
     value = row[key]
     labels = value if isinstance(value, list) else [value]
@@ -367,7 +368,7 @@ def _choices(row: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
     if not value or not _is_list_of_strings(value):
         raise InputError(
             f'{where}: "{key}" is {json.dumps(value)[:80]}; give a list of texts to choose from, '
-            "or name another key with task.choices_key"
+            "or in training name another key with task.choices_key"
         )
     return _texts(value, key, where)
 

@@ -57,6 +57,17 @@ def test_scores_have_intervals_and_baselines():
     assert "- hardware: 1 x NVIDIA H100" in card
 
 
+@pytest.mark.parametrize("baseline", ["majority", "chance"])
+def test_scores_of_labels_are_compared_with_their_baseline(baseline):
+    scores = {"accuracy": 81.0, "negative_loss": -0.5, f"{baseline}_accuracy": 50.0}
+    record = RECORD | {"scores": scores, "intervals": {}}
+    card = model_card(FACTS._replace(objective="classify", record=record))
+    assert f'"validation".\n\n| score | value | interval | {baseline} |\n' in card
+    assert "| accuracy | 81 |  | 50 |\n" in card
+    assert f"{baseline}_accuracy" not in card  # it is not the model's
+    assert f"{baseline}\\_accuracy" not in card
+
+
 def test_local_directories_are_not_published():
     local = FACTS._replace(
         base="/home/alice/secret/model",
@@ -105,5 +116,7 @@ def test_the_best_evaluation_is_the_one_that_is_loaded():
         {"step": step, "scores": {"a": value}} for step, value in ((1, 2.0), (2, 5.0), (3, 4.0))
     ]
     assert best_record(records, "a")["step"] == 2
+    tied = [*records, {"step": 4, "scores": {"a": 5.0}}, {"step": 5, "scores": {"a": None}}]
+    assert best_record(tied, "a")["step"] == 4
     assert best_record(records, None)["step"] == 3
     assert best_record([], "a") is None

@@ -4,6 +4,7 @@ PEFT itself is not a requirement of the tests: its formulas and names are
 written out here.
 """
 
+import dataclasses
 import json
 import tracemalloc
 
@@ -250,6 +251,28 @@ def test_layers_and_patterns_of_an_adapter(tmp_path):
     assert merged is base  # in place: the old kernels are freed one by one
     for key, value in to_state_dict(merged, weight_map).items():
         np.testing.assert_allclose(value, expected[key], rtol=1e-5, atol=1e-5)
+
+
+def test_maps_that_the_model_does_not_use(tmp_path):
+    """The pooler of a BigBird, which classifies without it, is a linear map itself."""
+    family = get_family("big_bird")
+    config = dataclasses.replace(family.presets["tiny"], head="classification")
+    lora = Lora(family, config, LoraOptions(rank=2, targets=("query",)))
+    base = random_tree(family.parameter_shapes(config))
+    params = with_matrices(lora, base)
+    lora.write(tmp_path, params, "base")
+    tensors = {key: np.asarray(x) for key, x in read_safetensors(tmp_path / ADAPTER).items()}
+    description = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "SHA256SUMS").unlink()
+    pooler = "base_model.model.bert.pooler"
+    tensors |= {f"{pooler}.lora_{x}.weight": np.ones((2, 2), "f") for x in "AB"}
+    write_adapter(tmp_path, tensors, **description)
+    merged = merge_adapter(base, family, config, read_adapter(tmp_path))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
+        merged,
+        lora.merged(params),
+    )
 
 
 def test_merging_needs_little_more_memory_than_the_base(tmp_path, monkeypatch):

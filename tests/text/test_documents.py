@@ -341,7 +341,8 @@ def test_missing_label(write):
     path = write(b'{"document": "x", "lable": 1}')
     with pytest.raises(
         InputError,
-        match=r':1: no key "label"; did you mean "lable"\? .* name another with task.label_key',
+        match=r':1: no key "label"; did you mean "lable"\? .* rename the field, or in training '
+        "name another with task.label_key",
     ):
         list(read_json_lines(path, require_summary=False, label_key="label"))
 

@@ -1,4 +1,5 @@
 import dataclasses
+from types import SimpleNamespace
 
 import flax.traverse_util
 import jax
@@ -8,12 +9,14 @@ import pytest
 from longsum_jax.data.preparation import write_prepared
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.classification import classification_scores
+from longsum_jax.experiment.experiment import make_lora
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.summarization.model import Model
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
+from longsum_jax.training.loop import LoopOptions
 
 SINGLE = [
     {"id": f"d{i}", "text": f"A review {i}.", "label": label}
@@ -248,6 +251,10 @@ def test_a_head_of_labels_in_another_order_is_drawn_anew(tmp_path, draw_params):
     Model(family, config, params, tokenizer, {}, {}).save(tmp_path / "model")
     assert WarmStart(str(tmp_path / "model"), family, config).fresh == []
     other = dataclasses.replace(config, id2label=("good", "bad"))
-    fresh = WarmStart(str(tmp_path / "model"), family, other).fresh
-    assert "head/out/kernel" in fresh
-    assert all(name.startswith("head/") for name in fresh)
+    start = WarmStart(str(tmp_path / "model"), family, other)
+    assert "head/out/kernel" in start.fresh
+    assert all(name.startswith("head/") for name in start.fresh)
+
+    run = SimpleNamespace(training=LoopOptions(steps=1, train="lora"), init_from="model")
+    with pytest.raises(InputError, match=r"model has no head/.* for this task; give a run that"):
+        make_lora(SimpleNamespace(run=run), start)
