@@ -12,6 +12,7 @@ from longsum_jax.experimental.ops.lsh import (
     draw_rotations,
     hash_buckets,
     lsh_attention,
+    rows_of_kernel,
 )
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
@@ -20,6 +21,7 @@ from longsum_jax.layers.attention.options import (
     EncoderAttentionOptions,
     LshOptions,
 )
+from longsum_jax.ops.attention.fused import FusedPart
 from longsum_jax.ops.attention.key_sets import WeightDropout
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
@@ -70,7 +72,6 @@ class LshAttention(EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
-        self.without_kernel("keys sorted by hash")
         options = self.options
         mask, bias = context
         k, v = self.project_kv(x)
@@ -84,6 +85,7 @@ class LshAttention(EncoderSelfAttention):
             options.lsh_num_hashes,
             options.lsh_num_buckets,
         )
+        fused = self._fused_part(x, bias is not None, deterministic)
 
         def attend(
             vectors: Array,
@@ -103,6 +105,7 @@ class LshAttention(EncoderSelfAttention):
                 chunk_length=options.lsh_chunk_length,
                 distance_bias=distance_bias,
                 dropout=dropout,
+                fused=fused,
             )
 
         # Equal hashes may be anywhere in the text, so that devices exchange
@@ -118,3 +121,27 @@ class LshAttention(EncoderSelfAttention):
             },
         )
         return self.o(y)
+
+    def _fused_part(
+        self, x: AnyArray, has_bias: bool, deterministic: bool
+    ) -> FusedPart | None:
+        """Returns the kernel for the chunks of ``x``, or None."""
+        size = self.options.lsh_chunk_length
+        batch, length, _ = x.shape
+        rows = rows_of_kernel(length, size)
+        if has_bias:
+            self.without_kernel("position biases between sorted tokens")
+            return None
+        if rows is None:
+            self.without_kernel(
+                f"chunks of {size} tokens, which is not a power of two"
+            )
+            return None
+        return self.fused_rows(
+            batch,
+            *rows,
+            has_bias=False,
+            has_parts=True,
+            deterministic=deterministic,
+            by_heads=True,
+        )
