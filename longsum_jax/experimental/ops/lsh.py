@@ -161,12 +161,12 @@ def lsh_attention(
         others = _attend_in_rows(
             q, k, v_sorted, num_real, chunk_length, fused, of_others
         )
-        softmax = PartialSoftmax(
-            *(
-                jnp.concatenate([x[:, 0], y[:, chunk_length:]], 1)[:, :length]
-                for x, y in zip(first, others, strict=True)
-            )
-        )
+        joined = []
+        for x, y in zip(first, others, strict=True):
+            y = y[:, chunk_length:]
+            y = jnp.concatenate([x[:, 0].astype(y.dtype), y], 1)
+            joined.append(y[:, :length])
+        softmax = PartialSoftmax(*joined)
 
     # [S, length, 1, ...] -> [rounds, batch, length, heads, ...]
     def unsort(x: Array) -> Array:
