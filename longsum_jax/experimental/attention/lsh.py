@@ -8,11 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
+from longsum_jax.experimental.attention.sorted_blocks import kernel_of_blocks
 from longsum_jax.experimental.ops.lsh import (
     draw_rotations,
     hash_buckets,
     lsh_attention,
-    rows_of_kernel,
+    lsh_row,
 )
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
@@ -21,7 +22,6 @@ from longsum_jax.layers.attention.options import (
     EncoderAttentionOptions,
     LshOptions,
 )
-from longsum_jax.ops.attention.fused import FusedPart
 from longsum_jax.ops.attention.key_sets import WeightDropout
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
@@ -85,7 +85,16 @@ class LshAttention(EncoderSelfAttention):
             options.lsh_num_hashes,
             options.lsh_num_buckets,
         )
-        fused = self._fused_part(x, bias is not None, deterministic)
+        batch, length, _ = x.shape
+        fused = kernel_of_blocks(
+            self,
+            batch,
+            lsh_row(length, options.lsh_chunk_length),
+            block=options.lsh_chunk_length,
+            has_bias=bias is not None,
+            has_parts=True,
+            deterministic=deterministic,
+        )
 
         def attend(
             vectors: Array,
@@ -121,27 +130,3 @@ class LshAttention(EncoderSelfAttention):
             },
         )
         return self.o(y)
-
-    def _fused_part(
-        self, x: AnyArray, has_bias: bool, deterministic: bool
-    ) -> FusedPart | None:
-        """Returns the kernel for the chunks of ``x``, or None."""
-        size = self.options.lsh_chunk_length
-        batch, length, _ = x.shape
-        rows = rows_of_kernel(length, size)
-        if has_bias:
-            self.without_kernel("position biases between sorted tokens")
-            return None
-        if rows is None:
-            self.without_kernel(
-                f"chunks of {size} tokens, which is not a power of two"
-            )
-            return None
-        return self.fused_rows(
-            batch,
-            *rows,
-            has_bias=False,
-            has_parts=True,
-            deterministic=deterministic,
-            by_heads=True,
-        )

@@ -110,8 +110,8 @@ def lsh_attention(
             length
             - 1, so that ``distances`` is 2 length - 1.
         dropout: dropout of the weights.
-        fused: kernel, for ``rows_of_kernel`` and without ``distance_bias``;
-            None for the reference.
+        fused: kernel, for rows of ``lsh_row``, chunks of a power of two tokens,
+            and no ``distance_bias``; None for the reference.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
@@ -208,14 +208,8 @@ class _ChunkPattern(NamedTuple):
         return is_near & (keys != queries + self.size)
 
 
-def rows_of_kernel(length: int, chunk_length: int) -> tuple[int, int] | None:
-    """Returns the numbers of queries and of keys per row of a kernel.
-
-    None if no kernel computes chunks of this length, which is not a power of
-    two.
-    """
-    if chunk_length & (chunk_length - 1):
-        return None
+def lsh_row(length: int, chunk_length: int) -> tuple[int, int]:
+    """Returns the numbers of queries and of keys per row of a kernel, whole chunks."""
     size = row_size(length, margin=chunk_length, multiple=chunk_length)
     return size, size + chunk_length
 
@@ -240,9 +234,7 @@ def _attend_in_rows(
         ``out`` [S, length, 1, head_dim] and the log-sum-exp [S, length, 1].
     """
     length = q.shape[1]
-    rows = rows_of_kernel(length, chunk_length)
-    assert rows is not None
-    size = rows[0]
+    size, _ = lsh_row(length, chunk_length)
     num_rows = -(-length // size)
 
     # [S, length, ...] -> [S num_rows, chunk_length + size, ...]
