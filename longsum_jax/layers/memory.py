@@ -37,7 +37,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.multi_head import MultiHeadAttention
+from longsum_jax.layers.attention.multi_head import (
+    MultiHeadAttention,
+    attend_fused,
+)
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.partitioning import Initializer, constrain, logical
 from longsum_jax.layers.stack import MemoryOptions, StackConfig
@@ -354,13 +357,24 @@ class AttentiveMemory(Memory):
         x = memory.astype(self.stack.dtype)
         hidden = hidden.astype(self.stack.dtype)
         # Slots attend to the segment: [batch, slots, heads, head_dim].
-        summary = dot_product_attention(
-            self.q(x),
-            self.k(hidden),
-            self.v(hidden),
+        q, k, v = self.q(x), self.k(hidden), self.v(hidden)
+        scale = self.stack.attention_scale
+        kernel = self.attention.fused_kernel(
+            x,
+            k,
             mask=mask[:, None, None],
-            scale=self.stack.attention_scale,
+            bias=None,
+            causal=False,
+            deterministic=True,
         )
+        if kernel is not None:
+            summary = attend_fused(
+                q, k, v, mask[:, None], kernel=kernel, scale=scale
+            )
+        else:
+            summary = dot_product_attention(
+                q, k, v, mask=mask[:, None, None], scale=scale
+            )
         # Both the candidate and the gate depend on the old slot and on its
         # summary of the segment, [batch, slots, d_model].
         update = self.update_memory(x) + self.update_segment(summary)

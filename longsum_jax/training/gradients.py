@@ -101,7 +101,11 @@ def _gradient_by_segments(
 
     @jax.jit  # traced once, although the shapes of its result are needed first
     def segment_gradient(
-        params: Any, segment: dict[str, Array], rng: Array, memory: Any
+        params: Any,
+        segment: dict[str, Array],
+        rng: Array,
+        memory: Any,
+        grads: Grads,
     ) -> tuple[Grads, LossOutput, Any]:
         def loss_sum(params: Any) -> tuple[Array, tuple[LossOutput, Any]]:
             out, new_memory = loss.loss_fn(params, segment, rng, memory)
@@ -109,8 +113,16 @@ def _gradient_by_segments(
             return out.loss_sum, (out, new_memory)
 
         # Gradients with respect to the parameters only: the memory is an input
-        # of this segment, so that nothing flows into earlier segments.
-        grads, (out, new_memory) = jax.grad(loss_sum, has_aux=True)(params)
+        # of this segment, so that nothing flows into earlier segments. They are
+        # added in place, layer by layer: with a batch of one document, a second
+        # copy of them would be a large part of all memory traffic.
+        refs = jax.tree.map(jax.new_ref, grads)
+        total, pull_back, (out, new_memory) = jax.vjp(
+            loss_sum, params, has_aux=True
+        )
+        add_to_refs = pull_back.with_refs(refs)  # type: ignore[attr-defined] # JAX annotates a function
+        add_to_refs(jnp.ones_like(total))
+        grads = jax.tree.map(jax.freeze, refs)
         return _constrain(grads, shardings), out, new_memory
 
     def gradient(
@@ -123,24 +135,24 @@ def _gradient_by_segments(
         shared = jax.lax.stop_gradient(loss.shared(params, batch))
 
         def one(
-            index: Array | int, memory: Any
+            index: Array | int, memory: Any, grads: Grads
         ) -> tuple[Grads, LossOutput, Any]:
             segment = segment_of(batch, index) | shared
             return segment_gradient(
-                params, segment, jax.random.fold_in(rng, index), memory
+                params, segment, jax.random.fold_in(rng, index), memory, grads
             )
 
         def body(carry: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
-            index, sums, memory = carry
-            grads, out, memory = one(index, memory)
-            # The sums are carried by the loop, which adds to them in place.
-            return index + 1, jax.tree.map(jnp.add, sums, (grads, out)), memory
+            index, (grads, total), memory = carry
+            grads, out, memory = one(index, memory, grads)
+            total = jax.tree.map(jnp.add, total, out)
+            return index + 1, (grads, total), memory
 
         memory = loss.init_memory(params, batch)
         count = loss.count_segments(batch)
         if sums is None:
             # Shapes only; no segment is computed here.
-            sums = _zeros_of(one, 0, memory)
+            sums = _zeros_of(one, 0, memory, params)
         carry = (jnp.int32(0), sums, memory)
         # Segments beyond the longest document are not computed.
         _, (grads, out), _ = jax.lax.while_loop(

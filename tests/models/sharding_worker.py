@@ -24,10 +24,12 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from longsum_jax.experimental.attention.lsh import LshAttention
 from longsum_jax.layers import decoder_cache
 from longsum_jax.layers.attention.cross import SourceAttention
 from longsum_jax.layers.attention.full import FullAttention
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues, causal_mask
+from longsum_jax.layers.attention.options import LshOptions
 from longsum_jax.layers.partitioning import look_up
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.registry import get_family
@@ -343,6 +345,36 @@ def check_fused_source(is_merged):
     return {"differences": differences, "kernel": "mosaic_attention_forward" in str(traced.jaxpr)}
 
 
+def check_fused_lsh(options):
+    """LSH attention by a kernel on a mesh, with its gradients, against one device without one."""
+    init = nn.initializers.normal(0.2)
+    x = np.random.default_rng(0).normal(size=(4, 200, 32)).astype(np.float32)
+    mask = np.arange(200) < np.array([[200], [121], [1], [30]])
+    lsh = LshOptions(lsh_chunk_length=16, lsh_num_buckets=8, lsh_num_hashes=2)
+
+    def states(backend, params, x):
+        attention = LshAttention(32, 4, 8, init, init, backend=backend, options=lsh)
+        return attention.apply(params, x, (mask, None), 0, True)
+
+    def gradients(backend, *arguments):
+        def total(*arguments):
+            return jnp.sum(jnp.sin(states(backend, *arguments)) * mask[..., None])
+
+        return jax.value_and_grad(total, argnums=(0, 1))(*arguments)
+
+    attention = LshAttention(32, 4, 8, init, init, options=lsh)
+    params = drawn_params(lambda key: attention.init(key, x, (mask, None), 0, True))
+    step = jax.jit(gradients, static_argnums=0)
+    expected = step("reference", params, x)
+    with activate(make_mesh(options), options.rules):
+        traced = step.trace("mosaic", params, x)
+        result = traced.lower().compile()(params, x)
+    return {
+        "difference": largest_difference(result, expected),
+        "kernel": "mosaic_attention_forward" in str(traced.jaxpr),
+    }
+
+
 def check_adafactor(options):
     """Parameters and second moments after two steps with made-up gradients, on a mesh and on one
     device."""
@@ -495,6 +527,8 @@ def daily():
     report["fused"] = check_full_attention(130, backend="splash")
     report["fused source"] = check_fused_source(is_merged=False)
     report["fused source and target"] = check_fused_source(is_merged=True)
+    for name, options in {"fsdp+tensor": PRESETS["fsdp+tensor"], "sequence": LONG}.items():
+        report[f"fused lsh, {name}"] = check_fused_lsh(options)
     report["creation"] = check_creation(PRESETS["fsdp+tensor"])
     report["adafactor"] = check_adafactor(PRESETS["fsdp+tensor"])
     report["decoding from keys"] = check_decoding("full", 2**31)

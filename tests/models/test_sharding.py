@@ -117,6 +117,13 @@ def test_kernels_attend_to_the_part_of_a_source_that_a_device_has(report, name):
     assert max(result["differences"]) < 1e-5
 
 
+@pytest.mark.parametrize("mesh", ["fsdp+tensor", "sequence"])
+def test_kernels_attend_to_tokens_sorted_by_hash(report, mesh):
+    result = report[f"fused lsh, {mesh}"]
+    assert result["kernel"]
+    assert result["difference"] < 1e-5
+
+
 def test_heads_that_devices_do_not_divide_are_left_to_the_partitioner(report):
     result = report["full, 2 heads"]
     assert result["difference"] < 1e-5

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
+from longsum_jax.experimental.attention.sorted_blocks import kernel_of_blocks
 from longsum_jax.experimental.ops.lsh import (
     draw_rotations,
     hash_buckets,
     lsh_attention,
+    lsh_row,
 )
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
@@ -70,7 +72,6 @@ class LshAttention(EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
-        self.without_kernel("keys sorted by hash")
         options = self.options
         mask, bias = context
         k, v = self.project_kv(x)
@@ -83,6 +84,16 @@ class LshAttention(EncoderSelfAttention):
             self.d_kv,
             options.lsh_num_hashes,
             options.lsh_num_buckets,
+        )
+        batch, length, _ = x.shape
+        fused = kernel_of_blocks(
+            self,
+            batch,
+            lsh_row(length, options.lsh_chunk_length),
+            block=options.lsh_chunk_length,
+            has_bias=bias is not None,
+            has_parts=True,
+            deterministic=deterministic,
         )
 
         def attend(
@@ -103,6 +114,7 @@ class LshAttention(EncoderSelfAttention):
                 chunk_length=options.lsh_chunk_length,
                 distance_bias=distance_bias,
                 dropout=dropout,
+                fused=fused,
             )
 
         # Equal hashes may be anywhere in the text, so that devices exchange

@@ -8,8 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from longsum_jax.experimental.attention.sorted_blocks import kernel_of_blocks
 from longsum_jax.experimental.ops.sinkhorn import (
     sinkhorn_attention,
+    sinkhorn_row,
     soft_permutation,
 )
 from longsum_jax.layers.attention.base import EncoderSelfAttention
@@ -38,16 +40,24 @@ class SinkhornAttention(EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
-        self.without_kernel("softly sorted blocks")
         options = self.options
         mask, bias = context
+        batch, length, _ = x.shape
+        fused = kernel_of_blocks(
+            self,
+            batch,
+            sinkhorn_row(length, options.block_size),
+            block=options.block_size,
+            has_bias=bias is not None,
+            deterministic=deterministic,
+        )
         q = self.q(x)
         k, v = self.project_kv(x)
         noise = None
         if not deterministic:
             # Gumbel noise for every pair of blocks.
-            num_blocks = -(-x.shape[1] // options.block_size)
-            shape = (x.shape[0], self.num_heads, num_blocks, num_blocks)
+            num_blocks = -(-length // options.block_size)
+            shape = (batch, self.num_heads, num_blocks, num_blocks)
             noise = jax.random.gumbel(
                 self.make_rng("dropout"), shape, jnp.float32
             )
@@ -72,9 +82,8 @@ class SinkhornAttention(EncoderSelfAttention):
                 temperature=options.sinkhorn_temperature,
             )
             block_size = options.block_size
-            return sinkhorn_attention(
-                q, k, v, mask, order, block_size=block_size, **others
-            )
+            others |= {"block_size": block_size, "fused": fused}
+            return sinkhorn_attention(q, k, v, mask, order, **others)
 
         y = self.attend_by_heads(
             attend,

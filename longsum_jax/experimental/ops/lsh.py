@@ -12,7 +12,12 @@ previous round (in the first round, of the last round):
 
 Rounds are merged by their log-sum-exp. Tokens of a chunk attend to each other
 even if they are in different buckets.
+
+A fused kernel computes all chunks but the first of each round, whose keys of
+another round may include the token itself.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,14 +25,20 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from longsum_jax.errors import check_whole
-from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
+from longsum_jax.ops.attention.blocks import (
+    from_blocks,
+    overlapping,
+    to_blocks,
+)
 from longsum_jax.ops.attention.blockwise import attend_partially
+from longsum_jax.ops.attention.fused import FusedPart, permute, row_size
 from longsum_jax.ops.attention.key_sets import (
     KeySet,
     LazyBias,
     PartialSoftmax,
     WeightDropout,
     merge_partial_softmaxes,
+    split_dropout,
 )
 from longsum_jax.ops.attention.relative_position import distance_entries
 from longsum_jax.ops.padding import zero_padding
@@ -81,6 +92,7 @@ def lsh_attention(
     chunk_length: int,
     distance_bias: Float[AnyArray, "heads distances"] | None = None,
     dropout: WeightDropout | None = None,
+    fused: FusedPart | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends within sorted chunks and merges the rounds.
 
@@ -98,6 +110,8 @@ def lsh_attention(
             length
             - 1, so that ``distances`` is 2 length - 1.
         dropout: dropout of the weights.
+        fused: kernel, for rows of ``lsh_row``, chunks of a power of two tokens,
+            and no ``distance_bias``; None for the reference.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
@@ -107,41 +121,58 @@ def lsh_attention(
     """
     check_whole("lsh_chunk_length", chunk_length, 1)
     batch, heads, rounds, length = buckets.shape
-    order = jnp.argsort(buckets, -1, stable=True)  # by bucket, then by position
-
     # Every head and round becomes a sequence of one head: S = batch heads
-    # rounds. [batch, length, heads, K] -> [S, num_chunks, C, 1, K]
+    # rounds. By bucket, then by position:
+    order = jnp.argsort(buckets, -1, stable=True).reshape(-1, length)
+    inverse = jnp.argsort(order, 1)
+
+    # [batch, length, heads, K] -> [S, length, 1, K]
     def sort(x: AnyArray) -> Array:
-        x = jnp.take_along_axis(
-            jnp.moveaxis(x, 2, 1)[:, :, None], order[..., None], 3
-        )
-        return to_blocks(x.reshape(-1, length, 1, x.shape[-1]), chunk_length)
+        x = jnp.moveaxis(x, 2, 1)[:, :, None]
+        x = jnp.broadcast_to(x, (batch, heads, rounds, *x.shape[3:]))
+        return permute(x.reshape(-1, length, 1, x.shape[-1]), order, inverse)
 
-    # The clamp keeps the gradient of the square root finite for a vector of
-    # zeros.
-    squares = jnp.sum(vectors.astype(jnp.float32) ** 2, axis=-1, keepdims=True)
-    keys = (vectors / jnp.sqrt(jnp.maximum(squares, LEAST_SQUARE))).astype(
-        vectors.dtype
-    )
     num_real = jnp.repeat(mask.sum(1), heads * rounds)
-    if distance_bias is None:
-        bias = None
-    else:
+    bias = None
+    if distance_bias is not None:
         bias = _bias_rows(distance_bias, batch, rounds)
-    positions = order.reshape(-1, length)
+    q, v_sorted = sort(vectors), sort(v)
+    k = _scaled_to_length_one(q)
     key_sets = _chunk_key_sets(
-        sort(keys), sort(v), positions, num_real, rounds, bias
+        to_blocks(k, chunk_length),
+        to_blocks(v_sorted, chunk_length),
+        order,
+        num_real,
+        rounds,
+        bias,
     )
-    softmax = attend_partially(sort(vectors), key_sets, dropout=dropout)
-    # The inverse permutation restores the order of the text.
-    inverse = jnp.argsort(order, -1)[..., None]
-
-    # [S, num_chunks, C, 1, ...] -> [rounds, batch, length, heads, ...]
-    def unsort(x: Array) -> Array:
-        x = from_blocks(x, length).reshape(batch, heads, rounds, length, -1)
-        return jnp.moveaxis(
-            jnp.take_along_axis(x, inverse, 3), (2, 0, 3, 1), (0, 1, 2, 3)
+    blocks = to_blocks(q, chunk_length)
+    if fused is None:
+        softmax = attend_partially(blocks, key_sets, dropout=dropout)
+        softmax = softmax.map(lambda x: from_blocks(x, length))
+    else:
+        assert bias is None
+        of_first, of_others = split_dropout(dropout)
+        first = attend_partially(
+            blocks[:, :1],
+            [_of_first_chunk(keys) for keys in key_sets],
+            dropout=of_first,
         )
+        others = _attend_in_rows(
+            q, k, v_sorted, num_real, chunk_length, fused, of_others
+        )
+        joined = []
+        for x, y in zip(first, others, strict=True):
+            y = y[:, chunk_length:]
+            y = jnp.concatenate([x[:, 0].astype(y.dtype), y], 1)
+            joined.append(y[:, :length])
+        softmax = PartialSoftmax(*joined)
+
+    # [S, length, 1, ...] -> [rounds, batch, length, heads, ...]
+    def unsort(x: Array) -> Array:
+        x = permute(x, inverse, order)
+        x = x.reshape(batch, heads, rounds, length, -1)
+        return jnp.moveaxis(x, (2, 0, 3, 1), (0, 1, 2, 3))
 
     softmax = softmax.map(unsort)
     of_rounds = [
@@ -150,6 +181,92 @@ def lsh_attention(
     ]
     out = merge_partial_softmaxes(of_rounds)
     return zero_padding(out, mask).astype(v.dtype)
+
+
+def _scaled_to_length_one(vectors: AnyArray) -> Array:
+    """Returns the keys of ``lsh_attention``."""
+    # The clamp keeps the gradient of the square root finite for a vector of
+    # zeros.
+    squares = jnp.sum(vectors.astype(jnp.float32) ** 2, axis=-1, keepdims=True)
+    scaled = vectors / jnp.sqrt(jnp.maximum(squares, LEAST_SQUARE))
+    return jnp.asarray(scaled, vectors.dtype)
+
+
+class _ChunkPattern(NamedTuple):
+    """The pattern of rows (``fused.Pattern``): a chunk, and the chunk before it; no token itself.
+
+    Attributes:
+        size: number of tokens of a chunk, a power of two. Keys begin as many
+            tokens before the queries.
+    """
+
+    size: int
+
+    def __call__(self, queries: AnyArray, keys: AnyArray) -> AnyArray:
+        first = queries & -self.size  # of the keys of the chunk before
+        is_near = (keys >= first) & (keys < first + 2 * self.size)
+        return is_near & (keys != queries + self.size)
+
+
+def lsh_row(length: int, chunk_length: int) -> tuple[int, int]:
+    """Returns the numbers of queries and of keys per row of a kernel, whole chunks."""
+    size = row_size(length, margin=chunk_length, multiple=chunk_length)
+    return size, size + chunk_length
+
+
+def _attend_in_rows(
+    q: AnyArray,
+    k: AnyArray,
+    v: AnyArray,
+    num_real: AnyArray,
+    chunk_length: int,
+    fused: FusedPart,
+    dropout: WeightDropout | None,
+) -> PartialSoftmax:
+    """Attends by a kernel to the keys of each chunk, and of the chunk before it in its round.
+
+    Args:
+        q, k, v: [S, length, 1, head_dim], sorted.
+        num_real: [S], numbers of real tokens.
+        chunk_length, fused, dropout: see ``lsh_attention``.
+
+    Returns:
+        ``out`` [S, length, 1, head_dim] and the log-sum-exp [S, length, 1].
+    """
+    length = q.shape[1]
+    size, _ = lsh_row(length, chunk_length)
+    num_rows = -(-length // size)
+
+    # [S, length, ...] -> [S num_rows, chunk_length + size, ...]
+    def with_margin(x: AnyArray) -> Array:
+        x = overlapping(x, -chunk_length, size, chunk_length, num_rows)
+        return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
+
+    # [S, num_rows, size, ...]
+    queries = to_blocks(q, size)
+    is_real = jnp.arange(length) < num_real[:, None]
+    softmax = fused(
+        queries.reshape(-1, *queries.shape[2:]),
+        with_margin(k),
+        with_margin(v),
+        with_margin(is_real)[:, None],
+        pattern=_ChunkPattern(chunk_length),
+        dropout=dropout,
+    )
+    return softmax.map(
+        lambda x: from_blocks(
+            x.reshape(*queries.shape[:3], *x.shape[2:]), length
+        )
+    )
+
+
+def _of_first_chunk(keys: KeySet) -> KeySet:
+    """Returns the keys of the first chunk of every sequence; ``keys`` is of all chunks."""
+    bias = keys.bias
+    if isinstance(bias, LazyBias):
+        bias = bias._replace(blocks=bias.blocks[:, :1])
+    assert keys.mask is not None
+    return KeySet(keys.k[:, :1], keys.v[:, :1], keys.mask[:, :1], bias)
 
 
 def _bias_rows(

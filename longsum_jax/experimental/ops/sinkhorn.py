@@ -3,6 +3,8 @@
 After Tay et al. (2020), in the variant used by Hepos (Huang et al. 2021).
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -10,6 +12,11 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.dense import Scale
+from longsum_jax.ops.attention.fused import (
+    FusedAttention,
+    fused_key_sets,
+    row_size,
+)
 from longsum_jax.ops.attention.key_sets import MASK_VALUE, KeySet, WeightDropout
 from longsum_jax.ops.attention.local import local_distances
 from longsum_jax.ops.attention.relative_position import distance_entries
@@ -84,6 +91,7 @@ def sinkhorn_attention(
     distance_bias: Float[AnyArray, "heads distances"] | None = None,
     scale: Scale = 1.0,
     dropout: WeightDropout | None = None,
+    fused: FusedAttention | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends from every block to itself and to a mixture of blocks, in one softmax.
 
@@ -98,6 +106,8 @@ def sinkhorn_attention(
             - 1, so that ``distances`` is 2 length - 1; mixed keys have no bias.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
+        fused: kernel, for rows of ``sinkhorn_row``, blocks of a power of two
+            tokens, and no ``distance_bias``; None for the reference.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
@@ -122,6 +132,61 @@ def sinkhorn_attention(
     # One softmax over the mixture and the block itself.
     mixed = KeySet(mix(k), mix(v), mixed_mask)
     block_keys = KeySet(k, v, token_mask[:, :, None, None], bias)
-    out = attend_key_sets(q, [mixed, block_keys], scale=scale, dropout=dropout)
+    key_sets = [mixed, block_keys]
+    if fused is None:
+        out = attend_key_sets(q, key_sets, scale=scale, dropout=dropout)
+    else:
+        assert bias is None
+        size, _ = sinkhorn_row(mask.shape[1], block_size)
+        out = fused_key_sets(
+            _rows(q, size),
+            [_keys_of_rows(keys, size) for keys in key_sets],
+            fused,
+            pattern=_BlockPattern(block_size, size),
+            scale=scale,
+            dropout=dropout,
+        )
     out = from_blocks(out, mask.shape[1])
     return zero_padding(out, mask)
+
+
+def sinkhorn_row(length: int, block_size: int) -> tuple[int, int]:
+    """Returns the numbers of queries and of keys per row of a kernel, whole blocks."""
+    size = row_size(length, margin=0, multiple=block_size)
+    return size, 2 * size
+
+
+class _BlockPattern(NamedTuple):
+    """The pattern of rows (``fused.Pattern``): the same block of mixed keys and of keys.
+
+    Attributes:
+        size: number of tokens of a block, a power of two.
+        row: number of queries of a row, and of mixed keys, which come first.
+    """
+
+    size: int
+    row: int
+
+    def __call__(self, queries: AnyArray, keys: AnyArray) -> AnyArray:
+        first = queries & -self.size
+        is_mixed = (keys >= first) & (keys < first + self.size)
+        first = first + self.row
+        return is_mixed | ((keys >= first) & (keys < first + self.size))
+
+
+def _rows(
+    x: AnyArray, size: int
+) -> Float[Array, "batch num_rows row_size heads head_dim"]:
+    """Joins blocks [batch, num_blocks, block_size, heads, head_dim] to rows of ``size`` tokens."""
+    rows = to_blocks(x, size // x.shape[2])
+    return rows.reshape(*rows.shape[:2], size, *x.shape[3:])
+
+
+def _keys_of_rows(keys: KeySet, size: int) -> KeySet:
+    """Joins the keys and masks of blocks to rows of ``size`` tokens."""
+    assert keys.mask is not None
+    # [batch, num_rows, blocks, mask_heads, 1, block_size]
+    mask = to_blocks(keys.mask, size // keys.mask.shape[-1])
+    mask = jnp.moveaxis(mask, 2, 4)
+    mask = mask.reshape(*mask.shape[:4], size)
+    return KeySet(_rows(keys.k, size), _rows(keys.v, size), mask)

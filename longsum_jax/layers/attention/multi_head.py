@@ -25,16 +25,20 @@ from longsum_jax.ops.attention.dense import (
 )
 from longsum_jax.ops.attention.fused import (
     AttentionBackend,
-    FusedAttention,
     Kernel,
     KernelChoice,
     KeyCounts,
     choose_kernel,
     fused_attention,
+    fused_part,
     note_choice,
     row_size,
 )
-from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
+from longsum_jax.ops.attention.key_sets import (
+    KeySet,
+    PartialSoftmax,
+    WeightDropout,
+)
 from longsum_jax.ops.attention.relative_position import (
     StepBias,
     bucket_steps,
@@ -411,17 +415,17 @@ class MultiHeadAttention(nn.Module):
             return None
         num_keys = k.shape[1]
         sharding = active_sequence_sharding(len(x))
-        has_shards = by_keys and sharding is not None
-        if sharding is not None and has_shards:
+        has_parts = by_keys and sharding is not None
+        if sharding is not None and has_parts:
             num_keys = -(-num_keys // sharding.num_shards)
         return self._kernel(
             len(x),
             deterministic=deterministic,
             by_heads=by_heads,
-            by_shards=has_shards,
+            by_shards=has_parts,
             has_bias=steps is not None,
             has_segments=is_packed,
-            has_shards=has_shards,
+            has_parts=has_parts,
             num_queries=x.shape[1],
             num_keys=num_keys,
             causal=causal,
@@ -437,10 +441,11 @@ class MultiHeadAttention(nn.Module):
         has_bias: bool,
         deterministic: bool,
         is_packed: bool = False,
+        has_parts: bool = False,
         margin: int | None = None,
         multiple: int = 8,
         by_heads: bool = False,
-    ) -> FusedAttention | None:
+    ) -> Any:
         """Returns the kernel for sparse attention in rows (``ops.attention.fused``), or None.
 
         Args:
@@ -451,6 +456,7 @@ class MultiHeadAttention(nn.Module):
             has_bias: True if scores have a bias by distance.
             deterministic: False in training.
             is_packed: True if there are segment ids.
+            has_parts: True for a ``FusedPart``, False for a ``FusedAttention``.
             margin, multiple: see ``ops.attention.fused.row_size``; None for
                 rows that are not parts of a text, and whose queries read the
                 same keys.
@@ -471,13 +477,17 @@ class MultiHeadAttention(nn.Module):
             by_shards=not by_heads,
             has_bias=has_bias,
             has_segments=is_packed,
+            has_parts=has_parts,
             num_queries=num_queries,
             num_keys=num_queries if num_keys is None else num_keys,
             causal=False,
             has_mask=True,
             has_pattern=margin is not None,
         )
-        return None if kernel is None else partial(attend_fused, kernel=kernel)
+        if kernel is None:
+            return None
+        attend = attend_fused_part if has_parts else attend_fused
+        return partial(attend, kernel=kernel)
 
     def _kernel(
         self,
@@ -657,6 +667,18 @@ def attend_fused(
     """Calls ``ops.attention.fused.fused_attention`` with the mesh axes of rows and heads."""
     spec = mesh_spec(q.shape, ("batch", None, "act_heads", None))
     return fused_attention(q, k, v, mask, spec=spec, **options)
+
+
+def attend_fused_part(
+    q: Float[AnyArray, "batch query_length heads head_dim"],
+    k: Float[AnyArray, "batch key_length heads head_dim"],
+    v: Float[AnyArray, "batch key_length heads head_dim"],
+    mask: Bool[AnyArray, "#batch #heads #key_length"] | None,
+    **options: Any,
+) -> PartialSoftmax:
+    """Calls ``ops.attention.fused.fused_part`` with the mesh axes of rows and heads."""
+    spec = mesh_spec(q.shape, ("batch", None, "act_heads", None))
+    return fused_part(q, k, v, mask, spec=spec, **options)
 
 
 def joint_mask(

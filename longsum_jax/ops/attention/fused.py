@@ -5,14 +5,15 @@ biases, by distance (``StepBias``), dropout, and segments of packed rows:
 
     "splash"    JAX's Pallas kernel for TPUs
     "mosaic"    a Pallas kernel of this package for TPUs, for position biases,
-                dropout, packed rows, sharded keys, and heads of fewer than 128
-                dimensions (splash pads these to 128, and XLA copies them for it)
+                dropout, packed rows, parts of the keys, and heads of fewer than
+                128 dimensions (splash pads these to 128, and XLA copies them
+                for it)
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs in ``_GPUS``
     "triton"    a Pallas kernel of this package for these GPUs, for cases that
                 cuDNN does not support: windows and other patterns, masks in
                 causal attention, soft caps of scores, position biases,
-                dropout, packed rows, sharded keys, and heads of more than 128
-                dimensions
+                dropout, packed rows, parts of the keys, and heads of more than
+                128 dimensions
 
 The Pallas kernels are interpreted on other devices, for tests. All kernels
 loop over blocks of keys with a running softmax, and recompute scores for the
@@ -40,6 +41,7 @@ come from the neighboring devices.
 
 import contextlib
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -78,6 +80,8 @@ AttentionBackend = Literal[
 Pattern = Callable[[Any, Any], Any]
 # Computes ``fused_attention`` by a selected kernel.
 FusedAttention = Callable[..., Array]
+# Computes ``fused_part`` by a selected kernel.
+FusedPart = Callable[..., PartialSoftmax]
 
 
 class KeyCounts(NamedTuple):
@@ -125,7 +129,7 @@ _WITHOUT: Mapping[str, tuple[Kernel, ...]] = {
     "position biases": ("splash", "cudnn"),
     "dropout": ("splash", "cudnn"),
     "packed rows": ("splash", "cudnn"),
-    "sharded keys": ("splash", "cudnn"),
+    "parts of the keys": ("splash", "cudnn"),
 }
 
 
@@ -161,7 +165,7 @@ def choose_kernel(
     has_bias: bool = False,
     has_dropout: bool = False,
     has_segments: bool = False,
-    has_shards: bool = False,
+    has_parts: bool = False,
 ) -> KernelChoice:
     """Selects the kernel for an attention.
 
@@ -179,7 +183,7 @@ def choose_kernel(
         has_bias: True if scores have a bias by distance (``StepBias``).
         has_dropout: True if weights are dropped.
         has_segments: True if rows are packed.
-        has_shards: True if a mesh shards the keys, see ``fused_part``.
+        has_parts: True for attention to parts of the keys, see ``fused_part``.
 
     Raises:
         InputError: "cudnn" in a program for devices other than GPUs.
@@ -200,7 +204,7 @@ def choose_kernel(
         "position biases": has_bias,
         "dropout": has_dropout,
         "packed rows": has_segments,
-        "sharded keys": has_shards,
+        "parts of the keys": has_parts,
     }
     needs_triton = (
         bool(_missing("cudnn", features))
@@ -395,15 +399,7 @@ def fused_attention(
     share, words = _dropout_words(dropout, q)
     if spec is None:
         return attend(q, k, v, mask, values, positions, words, segment_ids)
-    batch, _, heads, _ = (*spec, *[None] * 4)[:4]
-    layout = PartitionSpec(batch, None, heads, None)
-    masked_heads = None
-    if isinstance(mask, KeyCounts):
-        of_mask = PartitionSpec(batch)
-    else:
-        if mask is not None and mask.shape[1] > 1:
-            masked_heads = heads
-        of_mask = PartitionSpec(batch, masked_heads, None)
+    batch, heads, layout, of_mask = _layouts(spec, mask)
     return jax.shard_map(
         attend,
         in_specs=(
@@ -429,13 +425,15 @@ def fused_part(
     mask: Bool[AnyArray, "#batch #heads #key_length"] | None = None,
     *,
     kernel: Kernel,
+    pattern: Pattern | None = None,
     dropout: WeightDropout | None = None,
     scale: Scale = 1.0,
+    spec: PartitionSpec | None = None,
 ) -> PartialSoftmax:
     """Computes ``fused_attention`` to some of the keys, to be merged with attention to the others.
 
     Args:
-        q, k, v, mask, dropout, scale: see ``fused_attention``.
+        q, k, v, mask, pattern, dropout, scale, spec: see ``fused_attention``.
         kernel: "mosaic" or "triton".
 
     Returns:
@@ -445,9 +443,46 @@ def fused_part(
     if mask is not None:
         mask = jnp.broadcast_to(mask, (len(k), mask.shape[1], k.shape[1]))
     share, words = _dropout_words(dropout, q)
-    return _kernel_of_package(kernel)(
-        q, k, v, mask, share=share, words=words, scale=scale
+    attend = functools.partial(
+        _kernel_of_package(kernel), pattern=pattern, share=share, scale=scale
     )
+
+    def run(
+        q: AnyArray,
+        k: AnyArray,
+        v: AnyArray,
+        mask: AnyArray | None,
+        words: AnyArray | None,
+    ) -> tuple[Array, Array]:
+        softmax = attend(q, k, v, mask, words=words)
+        return softmax.out, softmax.log_sum_exp
+
+    arrays = q, k, v, mask, words
+    if spec is None:
+        return PartialSoftmax(*run(*arrays))
+    batch, heads, layout, of_mask = _layouts(spec, mask)
+    of_words = PartitionSpec(batch, heads, None)
+    result = jax.shard_map(
+        run,
+        in_specs=(layout, layout, layout, of_mask, of_words),
+        out_specs=(layout, PartitionSpec(batch, None, heads)),
+        check_vma=False,  # as in ``fused_attention``
+    )(*arrays)
+    return PartialSoftmax(*result)
+
+
+def _layouts(
+    spec: PartitionSpec, mask: AnyArray | KeyCounts | None
+) -> tuple[Any, Any, PartitionSpec, PartitionSpec]:
+    """Returns the mesh axes of rows and of heads, and the layouts of queries and of the mask."""
+    batch, _, heads, _ = (*spec, *[None] * 4)[:4]
+    layout = PartitionSpec(batch, None, heads, None)
+    if isinstance(mask, KeyCounts):
+        return batch, heads, layout, PartitionSpec(batch)
+    masked_heads = None
+    if mask is not None and mask.shape[1] > 1:
+        masked_heads = heads
+    return batch, heads, layout, PartitionSpec(batch, masked_heads, None)
 
 
 def _dropout_words(
@@ -625,7 +660,7 @@ def _cudnn_attention(
     elif mask is not None:
         counts = _count_keys(mask)
         order = _real_first(_of_even_length(mask))
-        k, v = _permute(k, order), _permute(v, order)
+        k, v = (permute(x, *order) for x in (k, v))
         # Nothing that the kernel reads after the last key has an effect.
         k, v = (_keep_first(x, counts) for x in (k, v))
     if mask is not None:
@@ -663,7 +698,7 @@ def move_keys_first(
     """
     counts = _count_keys(mask)
     order = _real_first(_of_even_length(mask))
-    moved = _permute(_of_even_length(x), order)
+    moved = permute(_of_even_length(x), *order)
     return _keep_first(moved, counts), KeyCounts(counts)
 
 
@@ -671,9 +706,12 @@ def _count_keys(mask: AnyArray) -> Int[Array, " rows"]:
     return jnp.sum(mask, 1, dtype=jnp.int32)
 
 
-def _real_first(mask: AnyArray) -> Int[Array, "rows length"]:
-    """Returns the positions in the mask, followed by the others."""
-    return jnp.argsort(~mask, axis=1, stable=True)
+def _real_first(
+    mask: AnyArray,
+) -> tuple[Int[Array, "rows length"], Int[Array, "rows length"]]:
+    """Returns the positions in the mask, followed by the others, and the inverse of this order."""
+    order = jnp.argsort(~mask, axis=1, stable=True)
+    return order, jnp.argsort(order, axis=1)
 
 
 def _keep_first(
@@ -723,23 +761,32 @@ def _of_even_length(
 
 
 @jax.custom_vjp
-def _permute(
+def permute(
     x: Shaped[AnyArray, "rows length ..."],
     order: Int[AnyArray, "rows length"],
+    inverse: Int[AnyArray, "rows length"],
 ) -> Shaped[Array, "rows length ..."]:
-    """Returns position ``order[i]`` at position i; its gradient is also a gather, not a scatter."""
+    """Returns position ``order[i]`` at position i; its gradient is also a gather, not a scatter.
+
+    Args:
+        x: sequences.
+        order, inverse: a permutation of the positions, and its inverse.
+    """
     order = order.reshape(*order.shape, *(1,) * (x.ndim - 2))
     return jnp.take_along_axis(x, order, axis=1)
 
 
-def _permute_forward(x: AnyArray, order: AnyArray) -> tuple[Array, AnyArray]:
-    return _permute(x, order), order
+def _permute_forward(
+    x: AnyArray, order: AnyArray, inverse: AnyArray
+) -> tuple[Array, tuple[AnyArray, AnyArray]]:
+    return permute(x, order, inverse), (order, inverse)
 
 
 def _permute_backward(
-    order: AnyArray, gradient: AnyArray
-) -> tuple[Array, None]:
-    return _permute(gradient, jnp.argsort(order, axis=1)), None
+    residuals: tuple[AnyArray, AnyArray], gradient: AnyArray
+) -> tuple[Array, None, None]:
+    order, inverse = residuals
+    return permute(gradient, inverse, order), None, None
 
 
-_permute.defvjp(_permute_forward, _permute_backward)
+permute.defvjp(_permute_forward, _permute_backward)

@@ -7,7 +7,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.experimental.ops.lsh import draw_rotations, hash_buckets, lsh_attention
-from longsum_jax.ops.attention import blockwise
+from longsum_jax.ops.attention import blockwise, fused
 
 B, L, H, K, ROUNDS, C = 2, 19, 2, 4, 3, 4
 LENGTHS = (19, 10)
@@ -60,6 +60,31 @@ def test_it_is_what_its_definition_says(chunk):
         lambda *x: lsh_attention(*x, MASK, buckets, chunk_length=chunk, distance_bias=bias)
     )(vectors, v)
     np.testing.assert_allclose(result, definition(vectors, v, bias, chunk), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
+def test_a_kernel_computes_the_same_with_its_gradients(kernel, monkeypatch):
+    """Also of padding, of several rows, and of a text of one token, which only sees itself."""
+    monkeypatch.setattr(fused, "MAX_ROW", 64)
+    rng = np.random.default_rng(0)
+    vectors, v, dy = (rng.normal(size=(3, 150, H, 8)).astype(np.float32) for _ in range(3))
+    mask = np.arange(150) < np.array([[150], [70], [1]])
+    buckets = hash_buckets(vectors, mask, draw_rotations(jax.random.key(0), H, 8, ROUNDS, 16))
+
+    def total(attend, vectors, v):
+        out = lsh_attention(vectors, v, mask, buckets, chunk_length=16, fused=attend)
+        return jnp.sum(out * dy), out
+
+    results = [
+        jax.jit(jax.value_and_grad(functools.partial(total, attend), (0, 1), has_aux=True))(
+            vectors, v
+        )
+        for attend in (None, functools.partial(fused.fused_part, kernel=kernel))
+    ]
+    for expected, result in zip(*map(jax.tree.leaves, results), strict=True):
+        assert np.isfinite(result).all()
+        np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 def test_only_the_order_of_buckets_counts():

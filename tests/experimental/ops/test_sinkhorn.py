@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.experimental.ops.sinkhorn import sinkhorn_attention, soft_permutation
+from longsum_jax.ops.attention import fused
 from longsum_jax.ops.attention.dense import dot_product_attention
 
 B, L, H, K, C, N = 2, 18, 2, 4, 4, 5  # the last block has two tokens
@@ -37,6 +38,31 @@ def test_an_explicit_permutation_is_attention_to_two_blocks():
         q, keys, values, mask=jnp.asarray(mask), bias=jnp.asarray(table), scale=0.5
     )
     np.testing.assert_allclose(result, jnp.where(MASK[..., None, None], expected, 0), atol=2e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["mosaic", "triton"])
+def test_a_kernel_computes_the_same_with_its_gradients(kernel, monkeypatch):
+    """Also of several rows, and of padding."""
+    monkeypatch.setattr(fused, "MAX_ROW", 64)
+    rng = np.random.default_rng(0)
+    *inputs, dy = (rng.normal(size=(2, 150, H, 8)).astype(np.float32) for _ in range(4))
+    mask = np.arange(150) < np.array([[150], [70]])
+
+    def total(attend, q, k, v):
+        order = soft_permutation(q, k, mask, block_size=16)
+        out = sinkhorn_attention(q, k, v, mask, order, block_size=16, scale=0.5, fused=attend)
+        return jnp.sum(out * dy), out
+
+    results = [
+        jax.jit(jax.value_and_grad(functools.partial(total, attend), (0, 1, 2), has_aux=True))(
+            *inputs
+        )
+        for attend in (None, functools.partial(fused.fused_attention, kernel=kernel))
+    ]
+    for expected, result in zip(*map(jax.tree.leaves, results), strict=True):
+        assert np.isfinite(result).all()
+        np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 def reference_order(q, k, length, noise=None):

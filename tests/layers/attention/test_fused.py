@@ -302,6 +302,8 @@ def test_full_attention_is_fused_on_tpus():
         LOCAL,
         TRANSIENT,
         FIRST,
+        {"encoder_attention": "lsh"},
+        {"encoder_attention": "sinkhorn", "block_size": 16},
     ],
 )
 def test_sparse_attention_is_fused_on_tpus(options):
@@ -319,8 +321,11 @@ def test_sparse_attention_is_fused_on_tpus(options):
         (BART, {"encoder_attention": "window+stride", "attention_window": (16,)},
          "more than one window for all layers"),
         (BART, {"encoder_attention": "bigbird", "block_size": 16}, ""),
-        (BART, {"encoder_attention": "lsh"}, "keys sorted by hash"),
-        (BART, {"encoder_attention": "sinkhorn"}, "softly sorted blocks"),
+        (BART, {"encoder_attention": "lsh", "lsh_chunk_length": 12},
+         "blocks of 12 tokens, which is not a power of two"),
+        (T5, {"encoder_attention": "lsh"}, "position biases between sorted tokens"),
+        (BART, {"encoder_attention": "sinkhorn", "block_size": 12},
+         "blocks of 12 tokens, which is not a power of two"),
         (BART, {"encoder_attention": "linformer"}, "learned means as keys"),
         (T5, LSG | {"attention_backend": "splash"}, 'the kernel "splash" has no position biases'),
         (BART, LSG | {"block_size": L // 2}, "texts of at most two blocks"),

@@ -772,8 +772,8 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         options = {"causal": False, "has_mask": True}
         assert choose_kernel("auto", dtype, **SIZES, **options).kernel == kernel
         assert choose_kernel("reference", dtype, **SIZES, **options).kernel is None
-        shards = choose_kernel("auto", dtype, **SIZES, **options, has_shards=True)
-        assert shards.kernel == (kernel and {"cudnn": "triton"}.get(kernel, kernel))
+        of_parts = choose_kernel("auto", dtype, **SIZES, **options, has_parts=True)
+        assert of_parts.kernel == (kernel and {"cudnn": "triton"}.get(kernel, kernel))
         for change in (
             {"has_pattern": True},
             {"causal": True},
