@@ -137,7 +137,7 @@ def lsh_attention(
     if distance_bias is not None:
         bias = _bias_rows(distance_bias, batch, rounds)
     q, v_sorted = sort(vectors), sort(v)
-    k = _scaled_to_length_one(q)
+    k = jnp.asarray(q / sort(_norms(vectors)), q.dtype)
     key_sets = _chunk_key_sets(
         to_blocks(k, chunk_length),
         to_blocks(v_sorted, chunk_length),
@@ -183,13 +183,12 @@ def lsh_attention(
     return zero_padding(out, mask).astype(v.dtype)
 
 
-def _scaled_to_length_one(vectors: AnyArray) -> Array:
-    """Returns the keys of ``lsh_attention``."""
+def _norms(vectors: AnyArray) -> Array:
+    """Returns float32 norms [..., 1], at least a lower bound."""
+    squares = jnp.sum(vectors.astype(jnp.float32) ** 2, axis=-1, keepdims=True)
     # The clamp keeps the gradient of the square root finite for a vector of
     # zeros.
-    squares = jnp.sum(vectors.astype(jnp.float32) ** 2, axis=-1, keepdims=True)
-    scaled = vectors / jnp.sqrt(jnp.maximum(squares, LEAST_SQUARE))
-    return jnp.asarray(scaled, vectors.dtype)
+    return jnp.sqrt(jnp.maximum(squares, LEAST_SQUARE))
 
 
 class _ChunkPattern(NamedTuple):
