@@ -47,7 +47,9 @@ from pathlib import Path
 
 import longsum_jax
 from longsum_jax.commands import evaluate, train
+from longsum_jax.data import get_task
 from longsum_jax.data.minutes import minutes
+from longsum_jax.data.sources import documents
 
 if not Path(DATA).exists():
     rows = islice(minutes("train"), 500)
@@ -79,19 +81,17 @@ train.main(FLAGS)
 # ## Evaluate
 #
 # ROUGE of the held-out documents, next to their first sentences (lead) and
-# random ones.
+# random ones. They are written to a file, because `evaluate` scores all
+# documents of a file.
 
 # %%
-evaluate.main(
-    [
-        f"--model={WORKDIR}",
-        "--task=summaries",
-        f"--source=json:{DATA}",
-        "--split=validation",
-        "--examples=20",
-        f"--out={WORKDIR}/results",
-    ]
-)
+HELD_OUT = f"{WORKDIR}/held_out.jsonl"
+task = get_task("summaries", source=f"json:{DATA}", held_out=0.1)  # as in training
+rows = islice(documents(task, "validation"), 20)
+keys = ("id", "document", "summary", "query")
+lines = [json.dumps({key: getattr(row, key) or "" for key in keys}) for row in rows]
+Path(HELD_OUT).write_text("\n".join(lines), encoding="utf-8")
+evaluate.main([f"--model={WORKDIR}", f"--data={HELD_OUT}", f"--out={WORKDIR}/results"])
 
 # %% [markdown]
 # ## Summarize

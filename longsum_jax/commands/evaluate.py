@@ -189,6 +189,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
         )
     split = args.split or DEFAULT_SPLIT
     task.source_split(split)
+    _note_idle_split(args, task)
     model = load(args.model, **flags.load_options(args))
     with console.spinner(f'reading split "{split}" of {task.source}'):
         objective = objective_of(
@@ -344,12 +345,22 @@ def _read(args: argparse.Namespace) -> list["Pair"]:
         pairs = read_pairs(args.data, **keys, examples=args.examples)
         return list(pairs.values())
     task, split = flags.task_of(args), args.split or DEFAULT_SPLIT
+    _note_idle_split(args, task)
     with console.spinner(f'reading split "{split}" of {task.source}'):
         documents, left_out = read_task_pairs(task, split, args.examples)
     if left_out:
         unusable = counted(left_out, "document")
         console.print_stderr(f"{unusable} without a text or a summary left out")
     return documents
+
+
+def _note_idle_split(args: argparse.Namespace, task: "Task") -> None:
+    """Notes that --split selects nothing in files that training may have read as well."""
+    if args.split is not None and task.is_undivided:
+        console.print_stderr(
+            f"--split={args.split} has no effect on {task.source}, all documents of which are "
+            'scored; for splits, write "{split}" in the names of the files'
+        )
 
 
 def _dry_run(

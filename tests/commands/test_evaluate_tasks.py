@@ -171,6 +171,17 @@ def test_a_stopped_evaluation_goes_on(evaluated, model, source, tmp_path):
         evaluated(f"--data={tmp_path / 'test.jsonl'}")
 
 
+def test_a_split_of_one_file_is_the_whole_file(evaluated, source, tmp_path, capsys):
+    """Its documents may be the ones that were trained on, so a note says it."""
+    flags = ("--task=summaries", f"--source=json:{tmp_path / 'test.jsonl'}")
+    rows, _ = evaluated(*flags, "--split=validation")
+    assert len(rows) == len(ROWS)
+    assert "--split=validation has no effect on json:" in capsys.readouterr().err
+    evaluated(*flags, out="default")
+    evaluated(flags[0], f"--source={source}", "--split=validation", out="splits")
+    assert "has no effect" not in capsys.readouterr().err
+
+
 def test_records_of_tensorflow_datasets(evaluated, model, tmp_path):
     pytest.importorskip("tensorflow_datasets")
     spec = importlib.util.spec_from_file_location("tfds_script", TFDS_SCRIPT)

@@ -264,6 +264,7 @@ def test_skypilot_nodes_find_each_other():
             "KIND=npu is neither tpu nor gpu",
         ),
         ("slurm.sbatch", [], {}, ""),
+        ("slurm.sbatch", TRAIN, {"SLURM_SUBMIT_DIR": "/"}, "submit the job from the repository's"),
     ],
 )
 def test_what_the_scripts_refuse(script, arguments, variables, said):

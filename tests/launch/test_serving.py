@@ -114,6 +114,14 @@ def test_pods_have_keys_and_no_rights(pod):
     assert rights["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_containers_are_stopped_by_a_flag_of_every_docker():
+    """Docker 28 renamed --time to --timeout; the short form is in all versions."""
+    longest = flags_of(entrypoint()[2:]).max_request_seconds
+    for page in (LAUNCH / "README.md", LAUNCH.parent / "docs" / "guide" / "serve.md"):
+        [seconds] = re.findall(r"docker stop -t (\d+) ID", page.read_text(encoding="utf-8"))
+        assert int(seconds) > longest
+
+
 class Recorder(types.ModuleType):
     """The part of ``ray.serve`` that the application calls."""
 

@@ -87,3 +87,8 @@ def test_fine_tune(make, small_model, tmp_path, monkeypatch):
     names = run_cells(make, "fine_tune", replace)
     assert names["summary"].summary_tokens > 0
     assert (tmp_path / "runs/reports/results/metrics.json").exists()
+    predictions = (tmp_path / "runs/reports/results/predictions.jsonl").read_text().splitlines()
+    scored = {json.loads(line)["id"] for line in predictions}
+    trained = {row.id for row in names["documents"](names["task"], "train")}
+    assert len(scored) == 20
+    assert not scored & trained
