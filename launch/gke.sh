@@ -13,7 +13,7 @@ set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
 read_action "$@"
-set -- "${rest[@]}"
+set -- ${rest[@]+"${rest[@]}"} # macOS has bash 3.2, which refuses empty arrays
 [[ $name =~ ^[a-z]([a-z0-9-]*[a-z0-9])?$ ]] || die "NAME=$name must be lower case letters, digits and dashes"
 need kubectl "install it and point it at your cluster"
 

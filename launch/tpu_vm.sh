@@ -16,7 +16,7 @@ set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
 read_action "$@"
-set -- "${rest[@]}"
+set -- ${rest[@]+"${rest[@]}"} # macOS has bash 3.2, which refuses empty arrays
 zone=${ZONE:-us-west4-a} type=${TYPE:-v5litepod-16} version=${VERSION:-v2-alpha-tpuv5-lite}
 where=(--zone="$zone")
 [[ -z ${PROJECT:-} ]] || where+=(--project="$PROJECT")
