@@ -40,6 +40,7 @@ def kernel_of_blocks(
         *rows,
         has_bias=False,
         has_parts=has_parts,
+        has_pattern=True,
         deterministic=deterministic,
         by_heads=True,
     )

@@ -442,6 +442,7 @@ class MultiHeadAttention(nn.Module):
         deterministic: bool,
         is_packed: bool = False,
         has_parts: bool = False,
+        has_pattern: bool = False,
         margin: int | None = None,
         multiple: int = 8,
         by_heads: bool = False,
@@ -457,6 +458,8 @@ class MultiHeadAttention(nn.Module):
             deterministic: False in training.
             is_packed: True if there are segment ids.
             has_parts: True for a ``FusedPart``, False for a ``FusedAttention``.
+            has_pattern: True if queries of a row read different keys, as with a
+                ``margin``.
             margin, multiple: see ``ops.attention.fused.row_size``; None for
                 rows that are not parts of a text, and whose queries read the
                 same keys.
@@ -482,7 +485,7 @@ class MultiHeadAttention(nn.Module):
             num_keys=num_queries if num_keys is None else num_keys,
             causal=False,
             has_mask=True,
-            has_pattern=margin is not None,
+            has_pattern=has_pattern or margin is not None,
         )
         if kernel is None:
             return None

@@ -187,6 +187,8 @@ GPU = AbstractMesh(
           for x, y in ((T5, WINDOW), (T5, BLOCKS), (T5, LSG), (T5, FIRST))),
         (BART, {"stack": "encoder", **WINDOW, "attention_dropout": 0.1}, 1),
         (BART, {**HEPOS, "attention_dropout": 0.1}, 2),
+        *((BART, {"stack": "encoder", "encoder_attention": x, "attention_dropout": y}, 1)
+          for x in ("lsh", "sinkhorn") for y in (0.0, 0.1)),
         # of the inner blocks, and of both ends
         (T5, {"stack": "encoder", **BIGBIRD, "attention_dropout_rate": 0.1}, 2),
     ],
