@@ -29,7 +29,7 @@ def check_rows(families: tuple[str, ...], backend: str = "auto") -> Iterator[Row
     """Yields a row for each comparison of the device with the CPU, and whether it holds."""
     import jax
 
-    from longsum_jax.ops.ssm.backends import FUSED_TPUS
+    from longsum_jax.ops.ssm.backends import FUSED_FROM
 
     device = jax.devices()[0]
     with jax.default_matmul_precision("highest"):
@@ -44,7 +44,7 @@ def check_rows(families: tuple[str, ...], backend: str = "auto") -> Iterator[Row
             lambda: _error(backends_error(device, "fused", "bfloat16"), "bfloat16"),
         )
         # Other devices use it only if it is asked for.
-        yield row | {"optional": device.device_kind not in FUSED_TPUS}
+        yield row | {"optional": device.device_kind not in FUSED_FROM}
         for name, compute in kernel_checks(device, backend):
             yield _checked(name, lambda compute=compute: _error(compute(), "bfloat16"))
     row = _checked(PEER_CHECK, lambda: _same_device(device))

@@ -37,7 +37,7 @@ from common import Statistic, add_median_flag, print_table, rows_before, write_r
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 from models import SIZES
 
-from longsum_jax.ops.ssm import backends, convolution, matmul, toeplitz
+from longsum_jax.ops.ssm import backends, chunked, convolution, matmul
 from longsum_jax.ops.ssm.convolution import ssm_convolution
 from longsum_jax.ops.ssm.kernel import DiagonalSSM, Modes, ssm_kernel, ssm_kernel_direct
 from longsum_plan.devices import GPUS, TPUS, find_target, set_environment
@@ -244,7 +244,7 @@ def gpu_rows() -> Iterator[Row]:
 
 def tpu_rows() -> Iterator[Row]:
     """Traffic and roofline times of the backends on TPUs, in bfloat16."""
-    with mock.patch.object(convolution, "_fused_kernels", return_value=toeplitz):
+    with mock.patch.object(convolution, "_fused_kernels", return_value=chunked):
         yield from error_rows_of(("fused",), "tpu errors", TPU_ERROR_LENGTH)
     for device, batch in itertools.product(TPU_NAMES, TPU_BATCHES):
         set_environment(device, os.environ)

@@ -23,10 +23,10 @@ from longsum_jax.ops.ssm.kernel import Modes, inner_steps
 from longsum_jax.ops.ssm.matmul import chunk_length, count_chunks
 from longsum_jax.ops.ssm.options import Backend
 
-# Longest inputs of "fused", and prefixes of JAX's names of devices that its
-# kernels are compiled for. Complex arrays of 64 x 64 take half of the registers
-# of such a GPU; on older ones, whose products read only registers, they do not
-# fit. Older TPUs have too little on-chip memory.
+# Longest inputs of "fused" on GPUs, and prefixes of JAX's names of devices that
+# its kernels are compiled for. Complex arrays of 64 x 64 take half of the
+# registers of such a GPU; on older ones, whose products read only registers, they
+# do not fit. Older TPUs have too little on-chip memory.
 LONGEST_FUSED = 4096
 _FUSED_DEVICES = (
     "NVIDIA H100",
@@ -37,13 +37,25 @@ _FUSED_DEVICES = (
     "TPU v5",
     "TPU v6",
 )
-# On TPUs the positions of all documents, padded to whole lanes, are in on-chip
-# memory, with 24 bytes for each.
-_MOST_POSITIONS_ON_TPU = 2**20
-# TPUs, by JAX's names, for which "auto" is "fused" if it supports the inputs:
-# the two cores of a v5p exchange arrays of "matmul" through memory. This is an
-# expectation, not a measurement (docs/design/ssm.md).
-FUSED_TPUS = ("TPU v5", "TPU v5p")
+# Positions of a chunk of "fused" on TPUs, and of inputs that are a single chunk,
+# which needs no states. A row is a chunk of a document: products with more rows
+# share powers of modes, and the on-chip memory is enough for the most rows.
+FUSED_CHUNK = 512
+_LONGEST_CHUNK = 1024
+_TILE_ROWS, _MOST_TILE_ROWS = 256, 1024
+_TILE_MULTIPLE = 16  # rows that hardware stores together in bfloat16
+# TPUs, by JAX's names, to the least positions of a batch for which "auto" is
+# "fused" if it supports the inputs. The two cores of a v5p exchange arrays of
+# "matmul" through memory; on others, those of so many positions do not fit the
+# chip. This is an expectation, not a measurement (docs/design/ssm.md).
+FUSED_FROM: Mapping[str, int] = {
+    "TPU v5": 1,
+    "TPU v5p": 1,
+    "TPU v5 lite": 2**19,
+    "TPU v5e": 2**19,
+    "TPU v6 lite": 2**19,
+    "TPU v6e": 2**19,
+}
 # Platform to batch size to the first length at which "matmul" is faster. On
 # CPUs the FFT was always faster, see benchmarks/results/ssm_backends.json. On
 # GPUs it is expected to be, and on TPUs not to be: XLA's FFT is slow there.
@@ -53,7 +65,7 @@ _MATMUL_FROM: Mapping[str, Mapping[int, int]] = {"tpu": {1: 1}}
 # keeps on the chip (BUILD_NOTES.md), elsewhere the device's memory divided by
 # the number of the backend.
 MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25, "tpu": 2**27}
-_MEMORY_DIVISORS: Mapping[str, int] = {"fft": 128, "matmul": 32}
+_MEMORY_DIVISORS: Mapping[str, int] = {"fft": 128, "matmul": 32, "fused": 8}
 # Blocks of the gradient in one of the forward pass: on TPUs the gradient of
 # "matmul" has more arrays at once, and moves several times the bytes if they
 # leave the chip. The two cores of a v5p (by JAX's names) exchange them through
@@ -129,17 +141,19 @@ def plan_convolution(
             f"block={block} of a convolution must be a whole number of channels, at least 1; leave "
             "it out for a block that fits the device"
         )
+    least_fused = FUSED_FROM.get(target_kind(), math.inf)
     # "fused" would ignore the size of a block.
-    if backend == "auto" and block is None and target_kind() in FUSED_TPUS:
+    if backend == "auto" and block is None and batch * length >= least_fused:
         backend = "fused"
     precision = product_precision(target_platform(), dtype)
     if backend == "fused":
         if can_fuse(batch, length, dtype):
             return ConvolutionPlan(
                 backend,
-                block=channels,
+                block=_channels_of_kernels(shape, modes, copies=1),
                 part=channels,
-                gradient_block=channels,
+                # states and their adjoints
+                gradient_block=_channels_of_kernels(shape, modes, copies=2),
                 group=0,
                 precision=precision,
                 dtype=jnp.dtype(dtype),
@@ -188,11 +202,30 @@ def can_fuse(batch: int, length: int, dtype: Any) -> bool:
         platform not in ("gpu", "tpu")  # interpreted
         or target_kind().startswith(_FUSED_DEVICES)
     )
-    padded = -(-length // LANES) * LANES
-    is_small = length <= LONGEST_FUSED and (
-        platform != "tpu" or batch * padded <= _MOST_POSITIONS_ON_TPU
-    )
-    return is_supported and is_small and jnp.dtype(dtype) == jnp.bfloat16
+    if platform == "tpu":
+        fits = chunks_per_tile(batch, count_fused_chunks(length)) is not None
+    else:
+        fits = length <= LONGEST_FUSED
+    return is_supported and fits and jnp.dtype(dtype) == jnp.bfloat16
+
+
+def count_fused_chunks(length: int) -> int:
+    """Returns the number of chunks of "fused" on TPUs."""
+    return 1 if length <= _LONGEST_CHUNK else -(-length // FUSED_CHUNK)
+
+
+def chunks_per_tile(batch: int, num_chunks: int) -> int | None:
+    """Returns the chunks of a tile of "fused" on TPUs; None if no tile fits the chip."""
+    if batch * num_chunks <= _TILE_ROWS:
+        return num_chunks
+    count = 1
+    while count * batch < _TILE_ROWS or count * batch % _TILE_MULTIPLE:
+        count *= 2
+    if count * batch <= _MOST_TILE_ROWS:
+        return count
+    if batch * num_chunks <= _MOST_TILE_ROWS:
+        return num_chunks
+    return None
 
 
 def product_precision(platform: str, dtype: Any) -> lax.Precision:
@@ -237,6 +270,22 @@ def channels_per_block_of_spectra(shape: tuple[int, ...]) -> int:
     """Returns the channels per block for a convolution of ``shape`` with precomputed spectra."""
     batch, length, _ = shape
     return _channels_within(16 * smooth_length(length) * batch, shape, "fft")
+
+
+def _channels_of_kernels(
+    shape: tuple[int, ...], modes: Modes, *, copies: int
+) -> int:
+    """Returns the channels of a block of "fused", whose states on TPUs are in memory."""
+    batch, length, channels = shape
+    if target_platform() == "gpu":
+        return channels
+    sets, _, groups, size = modes.Ct.shape
+    num_states = batch * count_fused_chunks(length) * sets * groups
+    num_bytes = copies * num_states * 8 * -(-size // LANES) * LANES
+    most = target_memory() // _MEMORY_DIVISORS["fused"] // num_bytes
+    # Blocks are slices of the last axis of inputs, which has whole lanes.
+    num_blocks = -(-channels // (max(1, most // LANES) * LANES))
+    return min(channels, -(-channels // num_blocks // LANES) * LANES)
 
 
 def _bytes_by_fft(shape: tuple[int, ...], modes: Modes) -> int:

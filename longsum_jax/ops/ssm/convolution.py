@@ -5,8 +5,8 @@
 A loop runs over blocks of channels, so that temporary memory is for a single
 block; on TPUs another loop may run over parts that have several blocks.
 ``fft.py`` and ``matmul.py`` are the two backends that convolve a block;
-``fused.py`` (GPUs) and ``toeplitz.py`` (TPUs) convolve all channels in one
-kernel; ``backends.py`` selects the backend and the size of blocks. The backward
+``fused.py`` (GPUs) and ``chunked.py`` (TPUs) convolve all channels in
+kernels; ``backends.py`` selects the backend and the size of blocks. The backward
 pass recomputes blocks; its residuals are inputs and parameters, and on CPUs the
 spectra of kernels of moderate length.
 """
@@ -251,9 +251,6 @@ def _convolve(
     plan: ConvolutionPlan, floats: _Floats, high: Array, low: Array
 ) -> Array:
     """Convolves block by block."""
-    if plan.backend == "fused":
-        modes = _modes(floats, high, low)
-        return _fused_kernels().convolve_fused(floats.u, modes, floats.D)
 
     def convolve_part(start: AnyArray | int) -> tuple[Array, ...]:
         part = _slice_inputs(plan.part, start, floats, high, low)
@@ -280,6 +277,7 @@ def _convolve_forward(
     def convolve_block(start: AnyArray | int) -> tuple[Array, Array]:
         block_u, block_modes, block_D = _slice_block(plan.block, start, *inputs)
         block_spectrum = kernel_spectrum(block_modes, block_D, length)
+        block_u = block_u.astype(jnp.float32)
         return apply_spectrum(block_spectrum, block_u), block_spectrum
 
     spectrum = jnp.zeros((channels, count_frequencies(length)), jnp.complex64)
@@ -292,19 +290,10 @@ def _convolve_backward(
     plan: ConvolutionPlan, residuals: tuple[Any, Any], dy: AnyArray
 ) -> tuple[_Floats, None, None]:
     inputs, spectrum = residuals
-    if plan.backend == "fused":
-        floats, high, low = inputs
-        du, dmodes, dD = _fused_kernels().fused_gradients(
-            floats.u, _modes(floats, high, low), floats.D, dy
-        )
-        of_floats = _Floats(du, dmodes.decay, dmodes.theta, dmodes.Ct, dD)
-        return of_floats, None, None
 
     def differentiate_block(start: AnyArray | int) -> tuple[Any, ...]:
         block = _slice_block(plan.gradient_block, start, *inputs)
-        block_dy = lax.dynamic_slice_in_dim(
-            dy, start, plan.gradient_block, 2
-        ).astype(jnp.float32)
+        block_dy = lax.dynamic_slice_in_dim(dy, start, plan.gradient_block, 2)
         saved = None
         if spectrum is not None:
             saved = lax.dynamic_slice_in_dim(
@@ -328,6 +317,10 @@ def _block_gradients(
     dy: AnyArray,
 ) -> _Floats:
     """Returns the gradients of a block."""
+    if plan.backend == "fused":
+        du, dmodes, dD = _fused_kernels().fused_gradients(u, modes, D, dy)
+        return _Floats(du, dmodes.decay, dmodes.theta, dmodes.Ct, dD)
+    u, dy = u.astype(jnp.float32), dy.astype(jnp.float32)
     if plan.backend == "matmul":
         _, pull_back = jax.vjp(partial(_convolve_block, plan), u, modes, D)
         du, dmodes, dD = pull_back(dy)
@@ -350,9 +343,9 @@ define_gradient(_convolve, _convolve_forward, _convolve_backward)
 def _fused_kernels() -> ModuleType:
     """Returns the module of kernels for the target's devices."""
     if target_platform() == "tpu":
-        from longsum_jax.ops.ssm import toeplitz
+        from longsum_jax.ops.ssm import chunked
 
-        return toeplitz
+        return chunked
     from longsum_jax.ops.ssm import fused
 
     return fused
@@ -379,16 +372,18 @@ def _slice_inputs(
 
 def _slice_block(
     width: int, start: AnyArray | int, *inputs: Any
-) -> tuple[Array, Modes, AnyArray]:
-    """Returns inputs (as float32), modes and skip of ``width`` channels."""
+) -> tuple[AnyArray, Modes, AnyArray]:
+    """Returns inputs, modes and skip of ``width`` channels."""
     floats, high, low = _slice_inputs(width, start, *inputs)
-    u = jnp.asarray(floats.u, jnp.float32)
-    return u, _modes(floats, high, low), floats.D
+    return floats.u, _modes(floats, high, low), floats.D
 
 
 def _convolve_block(
     plan: ConvolutionPlan, u: AnyArray, modes: Modes, D: AnyArray
 ) -> Array:
+    if plan.backend == "fused":
+        return _fused_kernels().convolve_fused(u, modes, D)
+    u = u.astype(jnp.float32)
     if plan.backend == "fft":
         return convolve_by_fft(u, modes, D)
     return convolve_by_matmul(

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.ops.precision import bfloat16_parts
-from longsum_jax.ops.ssm import backends, convolution, fused, toeplitz
+from longsum_jax.ops.ssm import backends, chunked, convolution, fused
 from longsum_jax.ops.ssm.convolution import ssm_convolution
 from longsum_jax.ops.ssm.kernel import discretize
 from longsum_plan.devices import find_target
@@ -30,10 +30,12 @@ def share_of_nearest(value, exact):
 
 
 # FFTs: matrices of 16 x 16 and 16 x 32; one document alone, and three, of which one has no
-# partner. Toeplitz matrices: one block, two, and three.
+# partner. Chunks: one of one block and one of three; three in a tile, with rows of padding, and
+# in tiles of one and two, with a chunk of padding.
 CASES = [(fused, 5, 1, 1), (fused, 256, 3, 2), (fused, 300, 2, 2)]
-CASES += [(toeplitz, 5, 1, 1), (toeplitz, 256, 3, 2), (toeplitz, 700, 2, 2)]
+CASES += [(chunked, 5, 1, 1), (chunked, 300, 2, 2), (chunked, 1300, 1, 2)]
 CASES += [pytest.param(fused, 4096, 3, 2, marks=pytest.mark.weekly)]
+TILED = [(1300, 16, 2, 2), (1100, 8, 1, 1)]
 
 
 @pytest.mark.parametrize(("kernels", "length", "batch", "directions"), CASES)
@@ -41,8 +43,25 @@ def test_the_kernel_is_exact_to_bfloat16(
     make_ssm, kernel_float64, kernels, length, batch, directions, relative_error, monkeypatch
 ):
     monkeypatch.setattr(convolution, "_fused_kernels", lambda: kernels)
-    u, D, dy = draw(length, batch)
     ssm = make_ssm(CHANNELS, 4, directions)
+    compare_with_float64(ssm, length, batch, kernel_float64, relative_error)
+
+
+@pytest.mark.parametrize(("length", "batch", "directions", "sets"), TILED)
+def test_tiles_pass_states_in_both_directions(
+    make_ssm, kernel_float64, length, batch, directions, sets, relative_error, monkeypatch
+):
+    monkeypatch.setattr(convolution, "_fused_kernels", lambda: chunked)
+    monkeypatch.setattr(backends, "_TILE_ROWS", 16)
+    assert chunked._Layout.of(batch, length).num_tiles > 1
+    ssm = make_ssm(CHANNELS, 4, directions, sets)
+    compare_with_float64(ssm, length, batch, kernel_float64, relative_error)
+
+
+def compare_with_float64(ssm, length, batch, kernel_float64, relative_error):
+    """Outputs and gradients of inputs with float64, gradients of parameters with the FFT."""
+    u, D, dy = draw(length, batch)
+    directions = ssm.directions
     convolve = partial(ssm_convolution, backend="fused")
     y, pull_back = jax.jit(partial(jax.vjp, convolve))(u, ssm, D)
     assert y.dtype == jnp.bfloat16
@@ -114,11 +133,14 @@ def test_the_kernel_is_for_gpus_whose_registers_suffice(kind, has_kernel):
     [
         ("TPU v5", 8, 4096, jnp.bfloat16, "fused"),
         ("TPU v5p", 256, 4096, jnp.bfloat16, "fused"),
-        ("TPU v5p", 257, 4096, jnp.bfloat16, "matmul"),  # beyond its memory
-        ("TPU v5p", 2**13 + 1, 1, jnp.bfloat16, "matmul"),  # each document takes whole lanes
-        ("TPU v5p", 1, 4097, jnp.bfloat16, "matmul"),
+        ("TPU v5p", 1, 2**20, jnp.bfloat16, "fused"),
+        ("TPU v5p", 257, 4096, jnp.bfloat16, "matmul"),  # whole tiles are beyond its memory
+        ("TPU v5p", 257, 1500, jnp.bfloat16, "fused"),
+        ("TPU v5p", 1024, 1, jnp.bfloat16, "fused"),
+        ("TPU v5p", 1025, 1, jnp.bfloat16, "matmul"),
         ("TPU v5p", 1, 4096, jnp.float32, "matmul"),
         ("TPU v5 lite", 8, 4096, jnp.bfloat16, "matmul"),
+        ("TPU v5 lite", 1, 2**19, jnp.bfloat16, "fused"),  # beyond its chip
         ("TPU v4", 8, 4096, jnp.bfloat16, "matmul"),
     ],
 )
@@ -137,7 +159,7 @@ def test_tpus_of_two_cores_prefer_the_kernel(make_ssm, kind, batch, length, dtyp
 @pytest.mark.tpu_compiler
 @pytest.mark.parametrize(
     ("name", "batch", "length"),
-    [("v5p", 3, 4096), ("v5p", 2**13, 1), ("v5p", 256, 4096), ("v6e", 256, 4096)],
+    [("v5p", 3, 4096), ("v5p", 1024, 1000), ("v5e", 63, 16384), ("v6e", 1, 2**19)],
 )
 def test_the_kernel_compiles_for_a_tpu(make_ssm, name, batch, length):
     """With as many documents as are allowed, and with a number that fills no tiles."""
@@ -159,5 +181,11 @@ def test_the_kernel_compiles_for_a_tpu(make_ssm, name, batch, length):
 
     with jax.default_device(device):
         text = jax.jit(gradients).lower(u, ssm, D, u).compile().as_text()
-    padded = 2 * batch * CHANNELS * max(length, 128) ** 2
-    assert program_work(text).products["bfloat16"] == 5 * padded
+    layout = chunked._Layout.of(batch, length)
+    entries = CHANNELS * layout.num_tiles * layout.tile_rows * layout.chunk
+    expected = 5 * 2 * entries * layout.chunk
+    if layout.chunks > 1:
+        # In both directions: into states of inputs, for outputs and for gradients, and of
+        # gradients; out of states, for outputs and for gradients of inputs; and sums.
+        expected += 2 * (3 * 2 + 2 * 3 + 3 * 2) * 2 * entries * 256
+    assert program_work(text).products["bfloat16"] == expected
