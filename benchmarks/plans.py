@@ -185,7 +185,7 @@ CASES = {
     },
     **{
         f"{family}_1m_{device}": (*arguments, f"--device={device}", *READ)
-        for device in ("h200", "v5p")
+        for device in ("h200", "v5e", "v5p", "v6e")
         for family, arguments in MILLION.items()
     },
 }

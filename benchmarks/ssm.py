@@ -54,9 +54,10 @@ BACKEND_CHANNELS, BACKEND_BATCHES, BACKEND_LENGTHS = 96, (1, 8), tuple(4**n for 
 GRADIENT_DEVICE, GRADIENT_LENGTH = "v5e", 4096
 # Devices of "gpus", and batch and length of inputs.
 GPU_NAMES, GPU_INPUTS = ("h200", "a100-80"), ((32, 4096), (8, 16_384), (2, 65_536), (1, 2**20))
-# Devices of "tpus", and numbers of documents of GRADIENT_LENGTH. Errors are of a shorter input: the
-# interpreted kernel of a longer one takes XLA for CPUs too long to compile.
-TPU_NAMES, TPU_BATCHES, TPU_ERROR_LENGTH = ("v5e", "v5p", "v6e"), (1, 8), 1024
+# Devices of "tpus", and batch and length of inputs. Errors are of a shorter input, which has four
+# chunks: interpreted kernels take long.
+TPU_NAMES, TPU_ERROR_LENGTH = ("v5e", "v5p", "v6e"), 2048
+TPU_INPUTS = ((1, 4096), (8, 4096), (2, 65_536), (1, 2**20))
 # Devices and backends of "costs".
 COSTS = (("v5e", "matmul"), ("v5e", "fused"), ("h200", "fft"), ("h200", "matmul"))
 COST_INPUTS = ((1, 4096), *GPU_INPUTS)
@@ -246,10 +247,10 @@ def tpu_rows() -> Iterator[Row]:
     """Traffic and roofline times of the backends on TPUs, in bfloat16."""
     with mock.patch.object(convolution, "_fused_kernels", return_value=chunked):
         yield from error_rows_of(("fused",), "tpu errors", TPU_ERROR_LENGTH)
-    for device, batch in itertools.product(TPU_NAMES, TPU_BATCHES):
+    for device, (batch, length) in itertools.product(TPU_NAMES, TPU_INPUTS):
         set_environment(device, os.environ)
         for backend in ("matmul", "fused"):
-            row = planned_gradient(device, batch, GRADIENT_LENGTH, backend)
+            row = planned_gradient(device, batch, length, backend)
             yield {"batch": batch, "backend": backend} | row | {"table": "tpus"}
 
 
@@ -292,8 +293,6 @@ def error_rows_of(
 def cost_rows() -> Iterator[Row]:
     """A forward pass by formulas: operations, bytes, serial steps; and times three dense maps."""
     for (name, backend), (batch, length) in itertools.product(COSTS, COST_INPUTS):
-        if backend == "fused" and length > backends.LONGEST_FUSED:
-            continue
         hardware = (TPUS | GPUS)[name]
         platform = "tpu" if name in TPUS else "gpu"
         device = AbstractDevice(hardware.kinds[0], None, platform)
@@ -306,11 +305,13 @@ def cost_rows() -> Iterator[Row]:
                 shape, modes, backend=backend, block=None, dtype=jnp.bfloat16
             )
             chunk = min(matmul.chunk_length(batch, length), length)
+            if backend == "fused":
+                chunk = -(-length // backends.count_fused_chunks(length))
         blocks = -(-CHANNELS // plan.block)
         if backend == "fft":
             costs = fft_costs(batch, length, blocks)
         elif backend == "fused":
-            costs = toeplitz_costs(batch, length)
+            costs = chunked_costs(batch, length, chunk, blocks)
         else:
             costs = matmul_costs(batch, length, chunk, plan, blocks)
         work, steps = costs
@@ -318,7 +319,7 @@ def cost_rows() -> Iterator[Row]:
         dense = Work({"bfloat16": 6.0 * batch * length * CHANNELS**2}, 0.0)
         maps = roofline(dense, hardware)["compute"]
         row = {"table": "costs", "device": hardware.title, "backend": backend, "batch": batch}
-        row |= {"length": length, "chunk": chunk if backend == "matmul" else None}
+        row |= {"length": length, "chunk": None if backend == "fft" else chunk}
         row |= {"tflop": work.operations / 1e12, "gb": work.num_bytes / 1e9, "steps": steps}
         row |= {f"{part}_ms": 1e3 * times[part] for part in ("memory", "compute")}
         yield row | {"maps_ms": 1e3 * maps, "ratio": 1 + max(times.values()) / maps}
@@ -332,12 +333,20 @@ def fft_costs(batch: int, length: int, blocks: int) -> tuple[Work, int]:
     return Work({"float32, highest": operations}, num_bytes), blocks
 
 
-def toeplitz_costs(batch: int, length: int) -> tuple[Work, int]:
-    """Returns the work of a forward pass with "fused" on TPUs, and its serial steps."""
-    positions = batch * length * CHANNELS
-    # Inputs and outputs are read and written in both orders of their axes.
-    num_bytes = 12 * positions + 4 * 2 * length * CHANNELS
-    return Work({"bfloat16": 4.0 * length * positions}, float(num_bytes)), 1
+def chunked_costs(batch: int, length: int, chunk: int, blocks: int) -> tuple[Work, int]:
+    """Returns the work of a forward pass with "fused" on TPUs, and its serial steps.
+
+    Passes of bfloat16 products: two inside of chunks and into states, three out of states.
+    """
+    elements = batch * length * CHANNELS
+    operations = elements * (2 * 2 * chunk + (2 + 3) * 8 * MODES)
+    # Inputs and outputs are read and written in both orders of their axes, inputs three times.
+    # Two directions write and read states, and read the table of powers twice.
+    num_bytes = 16 * elements + 2 * 2 * 8 * MODES * elements / chunk
+    num_bytes += 5 * chunked._TABLE_ROWS * 8 * MODES * CHANNELS
+    tile = backends.chunks_per_tile(batch, length // chunk)
+    assert tile is not None, "backends.can_fuse accepts such inputs"
+    return Work({"bfloat16": float(operations)}, num_bytes), blocks * -(-length // (chunk * tile))
 
 
 def matmul_costs(batch: int, length: int, chunk: int, plan: Any, blocks: int) -> tuple[Work, int]:

@@ -407,7 +407,8 @@ def _outputs(
         total[...] = jnp.zeros_like(total)
         _add_convolution(layout, x, lags, total)
         for i, direction in enumerate(directions):
-            _add_states(layout, direction, *of_states[3 * i : 3 * i + 3], total)
+            state, table, scale = of_states[3 * i : 3 * i + 3]
+            _add_states(layout, direction, state, table, scale, total)
         y[...] = total[...].astype(y.dtype)
 
     of_tile = _rows_of_tile(layout)
@@ -510,7 +511,7 @@ def _correlate(
             result[...] = jnp.zeros_like(result)
 
         is_above = _is_above_diagonal()
-        for i, (_, inputs, outputs) in enumerate(_pairs(layout)):
+        for i, (_distance, inputs, outputs) in enumerate(_pairs(layout)):
             a = x[inputs].reshape(-1, _BLOCK)
             b = dy[outputs].reshape(-1, _BLOCK)
             products = _dot(a, b, 0, 0)  # [inputs, outputs]
