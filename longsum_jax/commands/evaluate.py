@@ -80,7 +80,7 @@ OBJECTIVE_FLAGS = (
         "max_source_length",
         "seed",
     ),
-    *("document_key", "query_key", *TASK_ONLY),
+    *("document_key", "query_key", *TASK_ONLY, *flags.LABEL_FLAGS),
     *("revision", "which", "base", "architecture", "tokenizer"),
     *flags.COMPUTATION_FLAGS,
     "param_dtype",
@@ -107,6 +107,7 @@ def main(argv: Sequence[str]) -> None:
         )
         _evaluate_objective(args, task)
         return
+    flags.refuse_idle(args, parser, flags.LABEL_FLAGS, "on summaries")
     with console.memory_errors(console.SUMMARY_ADVICE):
         _evaluate(args)
 
@@ -128,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     flags.add_task_flags(
         parser,
         "sources and fields (with --data, the default fields are document, summary, query)",
+        flags.LABEL_FLAGS,
     )
     parser.add_argument(
         "--split", help=f"split of the task; default: {DEFAULT_SPLIT}"
@@ -174,7 +176,7 @@ def _task_without_summaries(args: argparse.Namespace) -> "Task | None":
     """Returns the task of --task if its models output labels, answers or masked tokens instead."""
     if args.task is None or args.data is not None:
         return None
-    task = flags.task_of(args)
+    task = flags.task_of(args, flags.LABEL_FLAGS)
     return None if task.writes_summaries else task
 
 
@@ -204,6 +206,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
     settings = _flags_and_model(args, model) | {
         "examples": args.examples,
         "seed": args.seed,
+        **flags.given(args, flags.LABEL_FLAGS),
     }
     out = flags.make_directory(args.out)
     with locked(out, "evaluates", "give another --out"):

@@ -334,29 +334,42 @@ SOURCE_FLAGS = {
     "data_dir": "TFDS directory",
     "cache_dir": "directory written by seqio_cache_tasks",
 }
+# Further fields, of tasks without summaries.
+LABEL_FLAGS = {
+    "label_key": "field that contains the label or the answer",
+    "choices_key": "field that contains the texts to choose from",
+}
 
 
-def add_task_flags(parser: argparse.ArgumentParser, title: str) -> None:
-    """Adds --task and, in a group with a title, ``SOURCE_FLAGS``; see ``task_of``."""
+def add_task_flags(
+    parser: argparse.ArgumentParser,
+    title: str,
+    others: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Adds --task and, in a group with a title, ``SOURCE_FLAGS`` and others; see ``task_of``."""
     parser.add_argument(
         "--task",
         metavar="NAME",
         help="named data set; longsum prepare --help-all lists all names",
     )
     group = parser.add_argument_group(title)
-    for name, text in SOURCE_FLAGS.items():
+    for name, text in (SOURCE_FLAGS | dict(others)).items():
         group.add_argument(f"--{name}", help=f"{text}; default: the task's")
 
 
-def task_of(args: argparse.Namespace) -> "Task":
+def task_of(args: argparse.Namespace, others: Iterable[str] = ()) -> "Task":
     """Returns the task named by --task, modified by the flags of ``add_task_flags``.
+
+    Args:
+        args: parsed command line.
+        others: names of flags in addition to ``SOURCE_FLAGS``.
 
     Raises:
         InputError: the task is unknown, or the source is invalid.
     """
     from longsum_jax.data.tasks import get_task
 
-    return get_task(args.task, **given(args, SOURCE_FLAGS))
+    return get_task(args.task, **given(args, (*SOURCE_FLAGS, *others)))
 
 
 def check_half(args: argparse.Namespace) -> None:

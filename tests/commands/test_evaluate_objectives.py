@@ -84,6 +84,19 @@ def test_labels_of_a_named_task_of_the_hub(saved, evaluated, tmp_path, capsys):
         evaluated("--task=scotus", source, "--examples=2")
 
 
+def test_labels_of_another_field(saved, evaluated, tmp_path):
+    saved("classification", num_labels=3, id2label=("dry", "wet", "white"))
+    rows = [{"body": text, "weather": "wet"} for text in TEXTS]
+    path = tmp_path / "test.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ("--task=labels", f"--source=json:{path}", "--document_key=body")
+    rows, metrics = evaluated(*flags, "--label_key=weather")
+    assert [row["label"] for row in rows] == ["wet"] * 4
+    assert metrics["label_key"] == "weather"
+    with pytest.raises(InputError, match="--label_key has no effect on summaries"):
+        evaluated("--task=summaries", f"--source=json:{path}", "--label_key=weather")
+
+
 def test_documents_with_several_labels_or_none(saved, evaluated, tmp_path):
     """ "none" is a class, as in LexGLUE."""
     problem = "multi_label_classification"

@@ -74,8 +74,8 @@ _SUMS = 4  # sums over states, for the gradient of modes
 class _Layout(NamedTuple):
     """Sizes of the rows of an input.
 
-    A row has a block of positions of a chunk of a document. Rows of chunks come
-    first, then those of documents: chunk 0 of all documents, then chunk 1.
+    A row has a block of positions of a chunk of a document. Rows are in the order
+    of chunks, then of documents: chunk 0 of all documents, then chunk 1.
 
     Attributes:
         documents: number of documents.
