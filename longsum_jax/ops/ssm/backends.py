@@ -39,10 +39,12 @@ _FUSED_DEVICES = (
 )
 # Positions of a chunk of "fused" on TPUs, and of inputs that are a single chunk,
 # which needs no states. A row is a chunk of a document: products with more rows
-# share powers of modes, and the on-chip memory is enough for the most rows.
+# share powers of modes, and the on-chip memory is enough for the most rows. A tile
+# has as many chunks as the table of powers has doublings for.
 FUSED_CHUNK = 512
 _LONGEST_CHUNK = 1024
-_TILE_ROWS, _MOST_TILE_ROWS = 256, 1024
+_TILE_ROWS, _MOST_TILE_ROWS = 512, 1024
+_TILE_CHUNKS = 256
 _TILE_MULTIPLE = 16  # rows that hardware stores together in bfloat16
 # TPUs, by JAX's names, to the least positions of a batch for which "auto" is
 # "fused" if it supports the inputs. The two cores of a v5p exchange arrays of
@@ -216,16 +218,19 @@ def count_fused_chunks(length: int) -> int:
 
 def chunks_per_tile(batch: int, num_chunks: int) -> int | None:
     """Returns the chunks of a tile of "fused" on TPUs; None if no tile fits the chip."""
-    if batch * num_chunks <= _TILE_ROWS:
+    if num_chunks <= _TILE_CHUNKS and batch * num_chunks <= _TILE_ROWS:
         return num_chunks
-    count = 1
-    while count * batch < _TILE_ROWS or count * batch % _TILE_MULTIPLE:
-        count *= 2
-    if count * batch <= _MOST_TILE_ROWS:
-        return count
-    if batch * num_chunks <= _MOST_TILE_ROWS:
+    # the fewest chunks that have whole tiles of bfloat16
+    unit = _TILE_MULTIPLE // math.gcd(_TILE_MULTIPLE, batch)
+    most = min(_TILE_CHUNKS, unit * max(1, _TILE_ROWS // (unit * batch)))
+    if num_chunks <= most:
+        most = num_chunks
+    if most * batch > _MOST_TILE_ROWS:
+        return None
+    num_tiles = -(-num_chunks // most)
+    if num_tiles == 1:
         return num_chunks
-    return None
+    return -(-num_chunks // (num_tiles * unit)) * unit
 
 
 def product_precision(platform: str, dtype: Any) -> lax.Precision:
