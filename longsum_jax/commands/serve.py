@@ -275,6 +275,12 @@ def _replicas(args: argparse.Namespace) -> "dict[str, list[Replica]]":
     for name, path in zip(names, args.model, strict=True):
         with jax.default_device(host):
             model = load(path, **flags.load_options(args))
+        head = model.config.head
+        if head != "language_model":
+            raise InputError(
+                f'--model={path} has the head "{head}", which writes no summaries; give a model '
+                "that does"
+            )
         replicas[name] = make_replicas(model, count, **mesh)
     return replicas
 

@@ -1,6 +1,7 @@
 import logging
 import socket
 import sys
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -11,15 +12,30 @@ from longsum_jax.serving import replicas
 from longsum_jax.summarization import loading
 
 
+def loaded(head):
+    """A model with a head, and the device that it was read into."""
+    return SimpleNamespace(config=SimpleNamespace(head=head), device=jax.config.jax_default_device)
+
+
 def test_a_model_for_several_devices_is_read_into_host_memory(monkeypatch):
     monkeypatch.setattr(replicas, "count_replicas", lambda number, **mesh: number)
-    monkeypatch.setattr(replicas, "make_replicas", lambda *parts, **mesh: (*parts, mesh))
-    monkeypatch.setattr(loading, "load", lambda name, **_: jax.config.jax_default_device)
+    monkeypatch.setattr(
+        replicas, "make_replicas", lambda model, *rest, **mesh: (model.device, *rest, mesh)
+    )
+    monkeypatch.setattr(loading, "load", lambda *_, **__: loaded("language_model"))
     args = serve._parser().parse_args(["--model=any", "--replicas=2", "--mesh.tensor=2"])
     host = jax.local_devices(backend="cpu")[0]
     assert serve._replicas(args) == {"any": (host, 2, {"fsdp": 1, "tensor": 2})}
     args = serve._parser().parse_args(["--model=any", "--replicas=1"])
     assert serve._replicas(args) == {"any": (None, 1, {"fsdp": 1, "tensor": 1})}
+
+
+def test_a_classifier_is_refused(monkeypatch):
+    monkeypatch.setattr(loading, "load", lambda *_, **__: loaded("classification"))
+    args = serve._parser().parse_args(["--model=runs/labels"])
+    message = '--model=runs/labels has the head "classification", which writes no summaries'
+    with pytest.raises(InputError, match=message):
+        serve._replicas(args)
 
 
 def test_models_have_different_names(monkeypatch, tmp_path):
