@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import (
     Callable,
     Collection,
@@ -276,7 +277,7 @@ def table_rows(
     Args:
         lines: lines of a table with their line ends. The first line with text
             has the names of the columns; a line "sep=;" may precede it, as
-            written by Excel.
+            written by Excel. Repeated names are numbered.
         name: name of the file, for errors.
         delimiter: character between cells; None for a comma, semicolon, tab or
             bar, whichever is most frequent in the header.
@@ -312,12 +313,24 @@ def table_rows(
         if not cells:  # an empty line
             continue
         if not columns:
-            columns = cells
+            columns = _distinct(cells)
             continue
         if not is_checked:
             check_header(columns)
             is_checked = True
         yield number, _by_column(columns, cells, f"{name}:{number}", delimiter)
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """Returns the names of columns; repeated ones are numbered: "text" twice is text.1, text.2."""
+    counts = Counter(columns)
+    numbers = Counter[str]()
+    result = []
+    for column in columns:
+        numbers[column] += 1
+        is_repeated = column and counts[column] > 1
+        result.append(f"{column}.{numbers[column]}" if is_repeated else column)
+    return result
 
 
 def _joined(header: str, lines: Iterator[str]) -> Iterator[str]:

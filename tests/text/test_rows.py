@@ -86,6 +86,11 @@ def test_other_names_are_not_guessed(write):
     [
         ("rows.csv", "document,summary\na,b,c\n", r"rows.csv:2: 3 cells in 2 columns; quote"),
         ("rows.csv", "document,summary\n", "rows.csv: the file is empty"),
+        (
+            "rows.csv",
+            "document,summary,document\na,b,c\n",
+            r'rows.csv:2: no key "document"; .*known: document.1, document.2, summary',
+        ),
         ("rows.csv", b"document,summary\n\xe9,b\n", "rows.csv:2: byte 0xe9 .* is not UTF-8"),
         ("rows.csv", 'document,summary\n"a\n', r'rows.csv:2: no key "summary"'),
         ("rows.json", "[1]", "rows.json:1: expected a JSON object, got int"),
