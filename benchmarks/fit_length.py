@@ -308,6 +308,8 @@ def main() -> None:
             devices.set_environment(args.device, os.environ)
         except InputError as error:
             parser.error(str(error))
+        # JAX has read the environment; with plan-cuda, it would look for a GPU.
+        jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS"))
 
     settings = {"size": args.size, "budget_gib": args.budget_gib}
     settings |= {"lengths": args.lengths, "batch": args.batch, "device": args.device}

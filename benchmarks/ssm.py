@@ -248,7 +248,7 @@ def tpu_rows() -> Iterator[Row]:
     with mock.patch.object(convolution, "_fused_kernels", return_value=chunked):
         yield from error_rows_of(("fused",), "tpu errors", TPU_ERROR_LENGTH)
     for device, (batch, length) in itertools.product(TPU_NAMES, TPU_INPUTS):
-        set_environment(device, os.environ)
+        compile_for(device)
         for backend in ("matmul", "fused"):
             row = planned_gradient(device, batch, length, backend)
             yield {"batch": batch, "backend": backend} | row | {"table": "tpus"}
@@ -257,6 +257,8 @@ def tpu_rows() -> Iterator[Row]:
 def compile_for(name: str) -> None:
     """Prepares this process to compile programs for a device that is not here."""
     set_environment(name, os.environ)
+    # JAX has read the environment; with plan-cuda, it would look for a GPU.
+    jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
 
 
 def error_rows_of(
