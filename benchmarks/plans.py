@@ -187,6 +187,7 @@ CASES = {
         f"{family}_1m_{device}": (*arguments, f"--device={device}", *READ)
         for device in ("h200", "v5e", "v5p", "v6e")
         for family, arguments in MILLION.items()
+        if (family, device) != ("longt5", "v5e")  # does not fit
     },
 }
 # Classes of data sets that are not at hand (Condevaux and Harispe 2022, section 4.2; LexGLUE), and
