@@ -46,9 +46,9 @@ _LONGEST_CHUNK = 1024
 _TILE_ROWS, _MOST_TILE_ROWS = 512, 1024
 _TILE_CHUNKS = 256
 _TILE_MULTIPLE = 16  # rows that hardware stores together in bfloat16
-# TPUs, by JAX's names, to the least positions of a batch for which "auto" is
+# TPUs, by JAX's names, to the number of positions of a batch from which "auto" is
 # "fused" if it supports the inputs. The two cores of a v5p exchange arrays of
-# "matmul" through memory; on others, those of so many positions do not fit the
+# "matmul" through memory; on others, arrays of so many positions do not fit the
 # chip. This is an expectation, not a measurement (docs/design/ssm.md).
 FUSED_FROM: Mapping[str, int] = {
     "TPU v5": 1,

@@ -1,9 +1,9 @@
 """Convolution with the two-sided state-space kernel by chunks of positions, in kernels for TPUs.
 
-The sums are those of ``matmul.py``: Toeplitz matrices inside of a chunk, states
-of modes between chunks (after SSD, Dao and Gu 2024). Matrices and powers of
-modes are made on the chip, so that the kernels read and write nothing but inputs,
-small tables, states and outputs.
+As in ``matmul.py``, Toeplitz matrices multiply the positions of a chunk, and
+states of modes pass from chunk to chunk (after SSD, Dao and Gu 2024). Matrices
+and powers of modes are made on the chip, so that the kernels read and write
+nothing but inputs, small tables, states and outputs.
 
 **Toeplitz matrices.** A chunk has blocks of T positions. The output of a block
 is a sum over the blocks of inputs of its chunk, each times a matrix of T x T
@@ -30,9 +30,9 @@ products of states and powers. Powers are w**(64 a + 8 b + c), products of three
 tables of eight rows. The chunks of a tile advance together, in a logarithmic
 number of steps; a loop over tiles carries the state.
 
-Factors are bfloat16 with float32 sums: inputs are, lags and powers have two
-parts, and states in products with powers have two parts, without the product of
-both second parts.
+Products are in bfloat16 with float32 sums. Inputs are bfloat16; lags, powers and
+states are sums of two bfloat16 parts. Of states and powers, the product of both
+second parts is left out.
 
 Mosaic compiles the kernels for TPUs; other devices interpret them, for tests.
 The module is imported on first use, because importing Pallas takes a third of a
@@ -551,8 +551,8 @@ def _gradient_between_chunks(
 ) -> tuple[Array, Array]:
     """Returns the gradients of log w and of Ct, [channels, modes].
 
-    They are those of ``matmul._from_other_chunks_backward``; ``adjoint`` are its
-    states q, without their scale.
+    ``matmul._from_other_chunks_backward`` derives them; ``adjoint`` are its states
+    q, without their scale.
     """
     states = _states(layout, direction, rows)
     sums = _sums(layout, direction, rows, rows_of_dy, states, adjoint)
