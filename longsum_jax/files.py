@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 from longsum_jax.errors import InputError
 
+ARROW_SUFFIXES = (".arrow", ".feather")
 # size of a config or index; published ones have a few megabytes at most
 MAX_JSON_BYTES = 2**24
 # objects and lists in one JSON text, each of which takes 100 bytes

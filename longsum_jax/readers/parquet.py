@@ -45,7 +45,7 @@ def _rows(table: Any, columns: list[str], arrow: Any, source: Source) -> Rows:
         for batch in table.iter_batches(batch_size=1, columns=columns):
             number += 1
             source.count_bytes(batch.nbytes)
-            yield number, _row(batch, f"{name}:{number}")
+            yield number, row_of(batch, f"{name}:{number}")
     except (arrow.ArrowException, OSError) as error:
         yield (
             number + 1,
@@ -55,7 +55,7 @@ def _rows(table: Any, columns: list[str], arrow: Any, source: Source) -> Rows:
         )
 
 
-def _row(batch: Any, name: str) -> Mapping[str, Any] | InputError:
+def row_of(batch: Any, name: str) -> Mapping[str, Any] | InputError:
     """Returns the only row of a batch, or an error if Python cannot represent a value."""
     try:
         return batch.to_pylist()[0]

@@ -10,6 +10,7 @@ from pathlib import Path
 from longsum_jax.errors import in_one_line
 from longsum_jax.readers import slack
 from longsum_jax.readers.document import Failure
+from longsum_jax.text.arrow import datasets_metadata
 
 STDIN = "-"
 
@@ -126,7 +127,7 @@ def _files_below(
         folders[:] = sorted(
             name for name in folders if not name.startswith(".")
         )
-        for name in sorted(files):
+        for name in sorted({*files} - datasets_metadata(files)):
             if (
                 name.startswith(".")
                 or os.path.join(real_directory, name) in excluded

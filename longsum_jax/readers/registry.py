@@ -9,8 +9,10 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from longsum_jax.errors import InputError
+from longsum_jax.files import ARROW_SUFFIXES
 from longsum_jax.readers import (
     archives,
+    arrow,
     comma_separated,
     docx,
     epub,
@@ -34,6 +36,7 @@ from longsum_jax.readers import (
 )
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.source import Source
+from longsum_jax.text.arrow import MAGIC
 
 
 class Kind(NamedTuple):
@@ -97,6 +100,7 @@ KINDS: dict[str, Kind] = {
     ),
     "json": Kind("JSON", (".json",), read=json_lines.read_json),
     "csv": Kind("CSV", (".csv", ".tsv"), read=comma_separated.read),
+    "arrow": Kind("Arrow", ARROW_SUFFIXES, MAGIC, read=arrow.read),
     "parquet": Kind("Parquet", (".parquet",), (b"PAR1",), read=parquet.read),
     "gz": Kind(
         "gzip",

@@ -259,8 +259,11 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
         elif os.path.isfile(path):
             files.append(path)
         elif os.path.isdir(path):
+            from longsum_jax.text.arrow import pattern_of
+
             raise InputError(
-                f"{path} is a directory; give files or a pattern such as {path}/*.jsonl"
+                f"{path} is a directory; give files or a pattern such as "
+                f"{path}/{pattern_of(os.listdir(path))}"
             )
         elif glob.has_magic(str(path)):
             matches = sorted(

@@ -22,6 +22,7 @@ from longsum_jax.compressed import SUFFIXES, open_compressed
 from longsum_jax.errors import InputError, counted, in_one_line
 from longsum_jax.extra import missing_extra
 from longsum_jax.files import (
+    ARROW_SUFFIXES,
     DAMAGED,
     MAX_CONTAINERS,
     MAX_LINE_BYTES,
@@ -60,7 +61,7 @@ _DECLARED_DELIMITER = re.compile(
 )
 # maximum that the csv module supports on every system
 _LARGEST_CELL = 2**31 - 1
-_PARQUET_ROWS = 64  # rows in memory at a time
+_COLUMNAR_ROWS = 64  # rows of Parquet and Arrow in memory at a time
 
 Row = dict[str, Any]
 
@@ -71,10 +72,10 @@ def read_rows(
     """Yields the number, from 1, and the fields of every row of a file.
 
     The suffix selects the format: ``.csv`` and ``.tsv`` (UTF-8, with a header
-    line), ``.parquet`` (needs pyarrow), ``.json`` with an array of objects;
-    every other file has one JSON object per line. All but Parquet may be
-    compressed (``.csv.gz``). The number of a row is its first line in the file; of an
-    array or Parquet file, its position.
+    line), ``.parquet``, ``.arrow`` and ``.feather`` (need pyarrow), ``.json`` with
+    an array of objects; every other file has one JSON object per line. All but
+    Parquet may be compressed (``.csv.gz``). The number of a row is its first line
+    in the file; of an array, Parquet or Arrow file, its position.
 
     Raises:
         InputError: a row is invalid, the file is missing, unreadable, empty or
@@ -83,6 +84,8 @@ def read_rows(
     suffix = _data_suffix(path)
     if suffix == ".parquet":
         rows = _parquet_rows(path)
+    elif suffix in ARROW_SUFFIXES:
+        rows = _arrow_rows(path)
     elif suffix in (".csv", ".tsv"):
         rows = _table_rows(path, "\t" if suffix == ".tsv" else None, max_bytes)
     elif suffix == ".json" and _begins_array(path):
@@ -95,7 +98,7 @@ def read_rows(
         empty = False
     if empty:
         content = "one JSON object per line"
-        if suffix in (".csv", ".tsv", ".parquet"):
+        if suffix in (".csv", ".tsv", ".parquet", *ARROW_SUFFIXES):
             content = "rows below the names of its columns"
         raise InputError(
             f"{path}: the file is empty; give a file with {content}"
@@ -362,6 +365,29 @@ def _cells_up_to(size: int) -> Iterator[None]:
         csv.field_size_limit(before)
 
 
+def _arrow_rows(path: str | Path) -> Iterator[tuple[int, Row]]:
+    try:
+        import pyarrow
+    except ImportError:
+        raise missing_extra(str(path), "Arrow", "files") from None
+    from longsum_jax.text.arrow import open_arrow
+
+    number = 0
+    try:
+        with open_bytes(path) as stream:
+            for batch in open_arrow(stream).batches:
+                batch.validate(full=True)
+                for start in range(0, len(batch), _COLUMNAR_ROWS):
+                    rows = batch.slice(start, _COLUMNAR_ROWS)
+                    for row in rows.to_pylist():
+                        number += 1
+                        yield number, row
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: damaged Arrow after row {number} ({error}); copy it again"
+        ) from None
+
+
 def _parquet_rows(path: str | Path) -> Iterator[tuple[int, Row]]:
     try:
         import pyarrow
@@ -374,7 +400,7 @@ def _parquet_rows(path: str | Path) -> Iterator[tuple[int, Row]]:
             open_bytes(path) as stream,
             pyarrow.parquet.ParquetFile(stream) as file,
         ):
-            for batch in file.iter_batches(_PARQUET_ROWS):
+            for batch in file.iter_batches(_COLUMNAR_ROWS):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row

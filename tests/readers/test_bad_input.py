@@ -380,6 +380,8 @@ CASES = [
         "Good.",
     ),
     Case("no Parquet", one("a.parquet", b"PAR1" + bytes(40) + b"PAR1"), "damaged Parquet"),
+    Case("no Arrow", one("a.arrow", b"ARROW1" + bytes(40) + b"ARROW1"), "damaged Arrow"),
+    Case("an empty stream", one("b.arrow", b"\xff" * 4 + bytes(4)), "damaged Arrow"),
     # Paths
     Case("a name with a line end", one("a\nb.txt", "Text."), text="Text."),
     Case("a bad file with such a name", one("a\nb.txt", ""), r"a\\nb.txt: the file is empty"),

@@ -2357,6 +2357,24 @@ def test_parquet(tmp_path, make):
     assert [each.text for each in read(tmp_path / "a.parquet")] == ["One.", "Two."]
 
 
+def test_a_folder_saved_by_datasets(tmp_path):
+    """``save_to_disk`` writes streams of Arrow, and JSON files that are not documents."""
+    from pyarrow import ipc, table
+
+    rows = table({"article": ["One.", "Two."], "n": [1, 2]})
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    folder = tmp_path / "train"
+    folder.mkdir()
+    for name in ("state.json", "dataset_info.json"):
+        (folder / name).write_text('{"text": "Not this."}')
+    path = folder / "data-00000-of-00001.arrow"
+    with ipc.new_stream(path, rows.schema) as writer:
+        writer.write_table(rows)
+    assert [each.text for each in read(tmp_path)] == ["One.", "Two."]
+    path.rename(folder / "rows.feather")
+    assert [each.text for each in read(folder / "rows.feather")] == ["One.", "Two."]
+
+
 # Archives and paths
 
 

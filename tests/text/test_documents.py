@@ -212,6 +212,8 @@ def test_missing_files(tmp_path):
     assert failure(tmp_path / "none.jsonl").endswith("none.jsonl: no such file; check the path")
     assert "no file matches the pattern" in failure(f"{tmp_path}/*.jsonl")
     assert failure(tmp_path).startswith(f"{tmp_path} is a directory; give files")
+    (tmp_path / "dataset_dict.json").write_text("{}")
+    assert failure(tmp_path).endswith(f"such as {tmp_path}/train/*.arrow")
     with pytest.raises(InputError, match="no such file"):
         read_text_file(tmp_path / "none.txt")
     with pytest.raises(InputError, match="cannot read the file"):

@@ -65,6 +65,25 @@ def test_parquet_is_data(tmp_path):
         list(read_rows(path))
 
 
+@pytest.mark.parametrize("has_index", [True, False])
+def test_arrow_is_data(has_index, tmp_path):
+    """Files with an index, as for Feather, and streams, as ``save_to_disk`` writes them."""
+    pyarrow = pytest.importorskip("pyarrow")
+    ipc = pytest.importorskip("pyarrow.ipc")
+    texts = [f"Text {i}." for i in range(100)]
+    table = pyarrow.table({"article": texts, "highlights": ["Short."] * 100})
+    path = tmp_path / "data-00000-of-00001.arrow"
+    open_file = ipc.new_file if has_index else ipc.new_stream
+    with open_file(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=70)
+    documents = list(read_json_lines(path))
+    assert [document.document for document in documents] == texts
+    assert documents[99].id == f"{path.stem}:100"
+    path.write_bytes(path.read_bytes()[:-600])
+    with pytest.raises(InputError, match=r"arrow: damaged Arrow after row"):
+        list(read_rows(path))
+
+
 def test_usual_names_are_logged_once(write, caplog):
     path = write("rows.csv", TABLE)
     list(read_json_lines(path))
