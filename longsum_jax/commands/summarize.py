@@ -69,8 +69,8 @@ EXAMPLES = """\
   cat report.txt | longsum summarize --model=locost-base --num_beams=4 --format=jsonl
 
 File formats: text, Markdown, HTML, XML, PDF, EPUB, DOCX, ODT, RTF, notebooks (IPYNB), subtitles
-(SRT, VTT), e-mail (EML, MBOX), JSON lines, CSV, Parquet, Arrow, and .gz, .xz, .bz2, .zst, .zip and .tar
-archives of these. Some need packages: pip install 'longsum_jax[files]'.
+(SRT, VTT), e-mail (EML, MBOX), JSON lines, CSV, Parquet, Arrow, and .gz, .xz, .bz2, .zst, .zip and
+.tar archives of these. Some need packages: pip install 'longsum_jax[files]'.
 
 Summaries are printed on standard output, and a line about each document on standard error: what was
 read, what was left out, and how the summary was made. --format=jsonl prints both as one JSON object
