@@ -336,7 +336,9 @@ def _states(
 
 
 def _shifted(x: Array, rows: int, is_reversed: bool) -> Array:
-    """Returns rows moved down, or up if ``is_reversed``; those at the end go around."""
+    """Returns rows moved down, or up if ``is_reversed``; rows at the end go around."""
+    if rows == len(x):
+        return x
     return pltpu.roll(x, len(x) - rows if is_reversed else rows, 0)
 
 
