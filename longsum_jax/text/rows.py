@@ -49,9 +49,12 @@ DOCUMENT_NAMES = (
         "source",
         "input",
     ),
-    *("content", "body"),
+    *("content", "body", "prompt"),
 )
-SUMMARY_NAMES = ("summary", "highlights", "abstract", "target", "output")
+SUMMARY_NAMES = (
+    *("summary", "highlights", "abstract", "target", "output"),
+    *("completion", "response", "chosen"),
+)
 # default of ``readers.ReadOptions``
 READER_KEYS = "document|text|article|content|body"
 # Defaults of keys, in place of which a usual name may be chosen.

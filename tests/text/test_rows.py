@@ -65,6 +65,15 @@ def test_parquet_is_data(tmp_path):
         list(read_rows(path))
 
 
+@pytest.mark.parametrize(
+    "names", [("input", "output"), ("prompt", "completion"), ("prompt", "chosen")]
+)
+def test_names_of_instructions_and_preferences(write, names):
+    path = write("rows.jsonl", json.dumps(dict(zip(names, ("A text.", "Short."), strict=True))))
+    [row] = read_json_lines(path)
+    assert (row.document, row.summary) == ("A text.", "Short.")
+
+
 @pytest.mark.parametrize("has_index", [True, False])
 def test_arrow_is_data(has_index, tmp_path):
     """Files with an index, as for Feather, and streams, as ``save_to_disk`` writes them."""
