@@ -199,15 +199,20 @@ def _adds_up_locally(loss_fn: LossFn | SegmentedLoss, mesh: Mesh) -> bool:
     """Returns True if every device along "batch" adds the gradients of its own documents.
 
     Texts sharded over a mesh axis use ``shard_map`` themselves, which cannot be
-    nested inside.
+    nested inside. If both "fsdp" and "tensor" shard parameters, XLA permutes
+    arrays between their axes, in which all devices take part: one whose
+    documents have ended would never join the others, and they would wait
+    forever.
     """
     by_segments = (
         isinstance(loss_fn, SegmentedLoss)
         and not loss_fn.backprop_through_memory
     )
-    return (
-        by_segments and mesh.shape["batch"] > 1 and mesh.shape["sequence"] == 1
+    sizes = mesh.shape
+    has_one_other_axis = sizes["sequence"] == 1 and (
+        sizes["fsdp"] == 1 or sizes["tensor"] == 1
     )
+    return by_segments and sizes["batch"] > 1 and has_one_other_axis
 
 
 def _gradient_by_devices(

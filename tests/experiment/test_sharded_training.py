@@ -146,7 +146,7 @@ assert counts.is_fully_replicated
 """
 
 
-SEGMENTS_ON_TWO_DEVICES = """
+SEGMENTS = """
 import re
 import flax.linen as nn
 import jax
@@ -174,15 +174,16 @@ batch = {
     "labels": np.where(there[..., None], ids[..., :5], -100).astype(np.int32),
 }
 optimizer, init = optax.sgd(1.0), family.init_params(config)
-mesh, options = make_mesh(MeshOptions()), MeshOptions()
+options = MeshOptions(**MESH)
+mesh = make_mesh(options)
 abstract, _ = plan_state(init, optimizer, mesh, options.rules, jax.random.key(0))
 draw = lambda x: 0.3 * rng.normal(size=x.shape).astype(x.dtype)
 whole = jax.tree.map(draw, nn.meta.unbox(jax.eval_shape(init, jax.random.key(0))))
 state = create_state(abstract, init, optimizer, jax.random.key(0), whole)
 alone = init_state(whole, optimizer)
-step = make_train_step(loss, optimizer, accumulation=2, shardings=shardings_of(abstract))
+step = make_train_step(loss, optimizer, accumulation=ACCUMULATION, shardings=shardings_of(abstract))
 with activate(mesh, options.rules):
-    rows = put_batch(batch, mesh, 2)
+    rows = put_batch(batch, mesh, ACCUMULATION)
     compiled = step.lower(state, rows).compile()
     state, metrics = compiled(state, rows)
 program = compiled.as_text()
@@ -191,7 +192,20 @@ for name in ("loss", "grad_norm", "weight", "tokens", "segments"):
     np.testing.assert_allclose(metrics[name], wanted[name], rtol=2e-5, err_msg=name)
 for found, other in zip(*map(jax.tree.leaves, (state.params, wanted_state.params)), strict=True):
     np.testing.assert_allclose(found, other, atol=2e-5)
+"""
 
+
+SEGMENTS_ON_EIGHT_DEVICES = f"""
+MESH, ACCUMULATION = dict(preset="fsdp+tensor", batch=2, fsdp=2, tensor=2), 1
+{SEGMENTS}
+"""
+
+
+SEGMENTS_ON_TWO_DEVICES = f"""
+MESH, ACCUMULATION = dict(), 2
+{SEGMENTS}
+"""
+SEGMENTS_ON_TWO_DEVICES += """
 # What goes between the devices, inside of loops and outside, in numbers of floats.
 computations = dict(re.findall(r"(?m)^(?:ENTRY )?%?([\\w.-]+) [^\\n]*{\\n(.*?)^}", program, re.S))
 inside, waiting = set(), re.findall(r"body=%?([\\w.-]+)", program)
@@ -329,3 +343,11 @@ SCRIPTS = {
 )
 def test_two_devices_compute_what_one_does(script, problems):
     assert problems.get(script) is None
+
+
+@pytest.mark.slow
+def test_documents_of_any_number_of_segments_are_read_on_three_axes():
+    """Their loops end at different times, and no device may wait for one that has ended."""
+    command = [sys.executable, "-c", SEGMENTS_ON_EIGHT_DEVICES]
+    done = subprocess.run(command, env=on_devices(8), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
