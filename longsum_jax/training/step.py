@@ -76,8 +76,8 @@ def make_train_step(
     weight over micro-batches.
 
     Randomness is a pure function of seed, step and micro-batch; for a
-    `SegmentedLoss` also of the position on the mesh axis "batch", over which
-    its gradients are summed once per update.
+    `SegmentedLoss` also of the position on the mesh axis "batch", on meshes
+    where its gradients are summed over this axis once per update.
 
     If the loss or the gradient norm is not finite, the parameters and the
     optimizer state do not change, and the step increases ``skipped`` and
